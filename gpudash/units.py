@@ -70,6 +70,25 @@ def read_size(value: object) -> object:
     return parse_size(value) if isinstance(value, str) else value
 
 
+def parse_share(text: str) -> float:
+    """A share from ``10%`` or ``0.1``.
+
+    Raises:
+        ValueError: in one sentence with the way out, when it is neither, negative, or above 1 without being a
+            percentage.
+    """
+    number, percent = (text.strip().removesuffix("%"), 100.0) if text.strip().endswith("%") else (text, 1.0)
+    try:
+        share = float(number) / percent
+    except ValueError:
+        share = math.nan
+    if not (math.isfinite(share) and share >= 0):
+        raise ValueError(f"{text} is no share; write 10% or 0.1")
+    if percent == 1.0 and share > 1:
+        raise ValueError(f"{text} would be {share * 100:.0f} %; write {text}% or {share / 100:g}")
+    return share
+
+
 def unknown(value: float | None) -> bool:
     """Whether ``value`` is a reading that was not had."""
     return value is None or math.isnan(value)
@@ -222,8 +241,15 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_left(seconds: float) -> str:
+    """How long something will take yet, the same wherever it is told: 24 s, 3 min 05 s."""
+    if 1 <= seconds < 59.5:
+        return f"{round(seconds)} s"
+    return format_duration(seconds if seconds < 1 else max(60.0, seconds))
+
+
 def format_clock(seconds: float) -> str:
-    """Time left or elapsed for a progress line: 0:41, 12:05, 1:02:03."""
+    """A moment of a session: 0:41, 12:05, 1:02:03."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, secs = divmod(rest, 60)

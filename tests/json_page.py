@@ -66,7 +66,9 @@ def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]
     section = f"gpudash {arguments[0]}"
     if "--known" in arguments:
         section += " --known"
-    if section == "gpudash estimate" and "reason" in document and "error" in document:
+    if "serve" in arguments and "error" not in document:
+        section += " --task serve"
+    elif section == "gpudash estimate" and "reason" in document and "error" in document:
         section += ", without an answer"
     elif set(document) <= {"format", "status", "error"}:
         section = "Failure"

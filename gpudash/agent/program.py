@@ -171,7 +171,8 @@ class Agent:
 
     def _logged(self, extra: dict[str, Any]) -> None:
         note = extra.get
-        self._steps.note("logging", note("step"), note("loss"), note("accuracy"), note("epoch"))
+        metrics = (note(name) for name in ("step", "loss", "accuracy", "epoch", "val_loss"))
+        self._steps.note("logging", *metrics)
         if self._sampler is None or not self._sampler.running:
             self._sample()
 

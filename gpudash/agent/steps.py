@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Step = list[Any]
-    """Number, time in microseconds since 1970, loss, accuracy, epoch; what is not known is ``None``."""
+    """Number, time in microseconds since 1970, loss, accuracy, epoch, loss of a validation; ``None`` is not known."""
 
 MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are lost."""
@@ -67,7 +67,15 @@ class Steps:
         self._next_wait_s = 0.0
         self._told: tuple[float | None, float | None] = (None, None)
 
-    def note(self, source: str, step: Any, loss: Any = None, accuracy: Any = None, epoch: Any = None) -> None:
+    def note(
+        self,
+        source: str,
+        step: Any,
+        loss: Any = None,
+        accuracy: Any = None,
+        epoch: Any = None,
+        val_loss: Any = None,
+    ) -> None:
         """A step ended; values that are no numbers are left out. No value is kept: it may hold a graph in memory."""
         number = _whole(step)
         if number is None:
@@ -78,7 +86,7 @@ class Steps:
         self.source = source
         self._newest = number
         self._begin(number + 1)
-        told = [self._number(loss), self._number(accuracy), self._number(epoch)]
+        told = [self._number(loss), self._number(accuracy), self._number(epoch), self._number(val_loss)]
         if told[0] is not None or told[1] is not None:
             self._told = (told[0], told[1])
         last = self._waiting[-1] if self._waiting else None
@@ -108,7 +116,7 @@ class Steps:
         self._begin(self.label + made)
         if self._newest is not None:
             return
-        step: Step = [self.label, time.time_ns() // 1000, None, None, None]
+        step: Step = [self.label, time.time_ns() // 1000, None, None, None, None]
         if self.label == 1:
             self._first = step
             return
@@ -315,8 +323,8 @@ def _tell(steps: Steps, state: Any, logs: Any) -> None:
     told = logs if isinstance(logs, dict) else {}
     accuracy = told.get("accuracy", told.get("eval_accuracy"))
     # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
-    epoch = getattr(state, "epoch", None)
-    steps.note("transformers", getattr(state, "global_step", None), told.get("loss"), accuracy, epoch)
+    epoch, step = getattr(state, "epoch", None), getattr(state, "global_step", None)
+    steps.note("transformers", step, told.get("loss"), accuracy, epoch, told.get("eval_loss"))
 
 
 def follow_lightning(module: Any, steps: Steps) -> None:
@@ -324,7 +332,7 @@ def follow_lightning(module: Any, steps: Steps) -> None:
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
         return
-    tell = guarded(_tell_batch)
+    tell, tell_validation = guarded(_tell_batch), guarded(_tell_validation)
 
     @wraps(call)
     def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -332,6 +340,8 @@ def follow_lightning(module: Any, steps: Steps) -> None:
             steps.begins()
         elif hook_name == "on_train_batch_end":
             tell(steps, trainer, args[0] if args else None)
+        elif hook_name == "on_validation_end":
+            tell_validation(steps, trainer)
         return call(trainer, hook_name, *args, **kwargs)
 
     module._call_callback_hooks = _call_callback_hooks
@@ -341,3 +351,14 @@ def _tell_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
     loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
     epoch = getattr(trainer, "current_epoch", None)
     steps.note("lightning", getattr(trainer, "global_step", None), loss, None, epoch)
+
+
+def _tell_validation(steps: Steps, trainer: Any) -> None:
+    """What ``self.log("val_loss", ...)`` came to; batches that only try the code do not count."""
+    if getattr(trainer, "sanity_checking", False):
+        return
+    told = getattr(trainer, "callback_metrics", None)
+    val_loss = told.get("val_loss") if told is not None else None
+    if val_loss is not None:
+        epoch = getattr(trainer, "current_epoch", None)
+        steps.note("lightning", getattr(trainer, "global_step", None), None, None, epoch, val_loss)

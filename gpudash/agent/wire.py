@@ -45,6 +45,11 @@ class WireError(ValueError):
     """What came is none of these messages: one sentence."""
 
 
+def number_in(value: object) -> float | None:
+    """The number in a field of a message; ``None`` where it holds anything else, a truth included."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
 def encode(message: Message) -> bytes:
     """One message as bytes.
 

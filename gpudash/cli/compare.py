@@ -1,12 +1,12 @@
 """``gpudash compare A B``: two recorded runs beside one another, and an exit code for CI."""
 
-import math
 from collections.abc import Collection
 from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from gpudash.cli.terminal.flags import parse_tolerance
 from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, stdout
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compare(
     json
         Print one JSON document.
     """
-    share = None if tolerance is None else parse_share(tolerance)
+    share = None if tolerance is None else parse_tolerance(tolerance)
     from gpudash.telemetry.comparing import compare as compared
 
     comparison = compared(_run(a), _run(b))
@@ -79,24 +79,6 @@ def compare(
     if not json or told:
         print_notice(" ".join(told) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
     return Exit.FAILED if reasons or (unclear and not allow_noise) else Exit.FINISHED
-
-
-def parse_share(text: str) -> float:
-    """A share from ``10%`` or ``0.1``.
-
-    Raises:
-        RequestError: when it is neither, negative, or above 1 without being a percentage.
-    """
-    number, percent = (text.strip().removesuffix("%"), 100.0) if text.strip().endswith("%") else (text, 1.0)
-    try:
-        share = float(number) / percent
-    except ValueError:
-        share = math.nan
-    if not (math.isfinite(share) and share >= 0):
-        raise RequestError(f"--tolerance {text} is no share.", "Write 10% or 0.1.")
-    if percent == 1.0 and share > 1:
-        raise RequestError(f"--tolerance {text} would be {share * 100:.0f} %.", f"Write {text}% or {share / 100:g}.")
-    return share
 
 
 def _run(text: str) -> "ComparedRun":

@@ -93,7 +93,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.session.live.simulated_gpus import allocator_settings
     from gpudash.sources.discovery import survey
-    from gpudash.workloads import torch_report, torch_words
+    from gpudash.workloads.running.installed import torch_report, torch_words
 
     seen = survey()
     refused = allocator_settings()[1]

@@ -56,7 +56,7 @@ def examine() -> Iterator[Check]:
 
 
 def _torch() -> Iterator[Check]:
-    from gpudash.workloads import torch_report, torch_words
+    from gpudash.workloads.running.installed import torch_report, torch_words
 
     report = torch_report()
     if report["version"] is None:
@@ -73,7 +73,7 @@ def _torch() -> Iterator[Check]:
 def _nvml() -> Iterator[Check]:
     from gpudash.sources.discovery import survey
     from gpudash.telemetry.records import State
-    from gpudash.workloads import torch_report
+    from gpudash.workloads.running.installed import torch_report
 
     seen = survey()
     if seen.problem is not None:

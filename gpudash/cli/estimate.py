@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from gpudash.cli.serving import estimate_serving, is_serving
+from gpudash.cli.terminal.budget import BudgetOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -22,10 +24,10 @@ from gpudash.cli.terminal.output import (
     refused,
     stderr,
 )
-from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields
+from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, parsed_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
-from gpudash.specs import Spec, broken_entry_points, build, workloads
+from gpudash.specs import ModelSpec, Spec, broken_entry_points, build, workloads
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
@@ -45,7 +47,7 @@ Ask = Callable[["Session", str], int]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class EstimateOptions(WorkloadOptions):
+class EstimateOptions(WorkloadOptions, BudgetOptions):
     """What belongs to the command rather than to the workload."""
 
     alternatives: bool = True
@@ -70,23 +72,30 @@ def add_estimate_commands(app: App) -> None:
 def _estimate_callable(
     *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     callable: str | None = None,
+    model: str | None = None,
     steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
     python: str | None = None,
     options: EstimateOptions | None = None,
 ) -> int:
-    """Predict the memory of a workload, or of your own code.
+    """Predict the memory of a workload, of your own code, or of a model by its config.
 
     Parameters
     ----------
     callable
         Your own code, package.module:function or folder/file.py:function. It is given a torch.device, builds its model
         there and returns a function that takes one step.
+    model
+        A model in Hugging Face's form: its folder or its config.json; the weights need not be there. With --task,
+        --batch, --sequence, --precision, --optimizer and more, which gpudash estimate model --help lists. --task serve
+        answers for a server instead, with flags as vLLM names them and --users and --length; the guide lists them.
     steps
-        Steps of it that are followed.
+        Steps of the callable that are followed.
     python
         The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
         the one that gpudash runs in.
     """
+    if model is not None:
+        return _estimate_model(model, words, callable, python, options or EstimateOptions())
     known = workloads()
     there = ", ".join(name for name, spec in known.items() if not has_fields(spec))
     if callable is not None and words:
@@ -106,9 +115,7 @@ def _estimate_callable(
     if not all(part.isidentifier() for part in [*parts, function]):
         way = "Write package.module:function or folder/file.py:function."
         raise RequestError(f"--callable {callable!r} names no function.", way)
-    program = sys.executable if python is None else shutil.which(python)
-    if program is None:
-        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    program = _program(python)
     options = options or EstimateOptions()
     if options.preset is not None:
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
@@ -127,29 +134,35 @@ def _estimate_callable(
     return execute(callable, ask, options)
 
 
+def _program(python: str | None) -> str:
+    program = sys.executable if python is None else shutil.which(python)
+    if program is None:
+        raise RequestError(f"--python {python!r} is no program.", "Name a Python, such as .venv/bin/python.")
+    return program
+
+
+def _estimate_model(
+    path: str, words: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
+) -> int:
+    if callable is not None:
+        raise RequestError("--model is given together with --callable.", "Name one of them.")
+    if is_serving(words):
+        options.refuse_budget("A server takes what it is given")
+        return estimate_serving(path, words, options, as_json=options.json)
+    given = {**parsed_fields(ModelSpec, [_renamed(word) for word in words]), "path": path}
+    return _predicted(ModelSpec, given, options, _program(python))
+
+
+def _renamed(word: str) -> str:
+    """``--batch-size``, as transformers calls it, is what is ``--batch`` here."""
+    name, is_set, value = word.partition("=")
+    return f"--batch{is_set}{value}" if name == "--batch-size" else word
+
+
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
         given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
-        options = options or EstimateOptions()
-        try:
-            whole = build(spec_type, given, options.preset)
-        except ValueError as error:
-            raise RequestError(
-                f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed."
-            ) from None
-
-        def ask(session: "Session", device: str) -> int:
-            if problems := whole.problems(device):
-                raise RequestError("; ".join(problems) + ".", DEVICES)
-            return session.estimates.ask(
-                whole,
-                device,
-                alternatives=options.alternatives,
-                time_limit_s=options.time_limit,
-                memory_cap=options.memory_cap,
-            )
-
-        return execute(whole.name, ask, options, whole.own_device)
+        return _predicted(spec_type, given, options or EstimateOptions())
 
     command.__annotations__ = {
         "spec": Annotated[spec_type | None, Parameter(name="*")],
@@ -157,6 +170,30 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
         "return": int,
     }
     return command
+
+
+def _predicted(
+    spec_type: type[Spec], given: Mapping[str, Any], options: EstimateOptions, python: str = sys.executable
+) -> int:
+    """Predict a workload, and print the prediction or why there is none; the exit code."""
+    try:
+        whole = build(spec_type, given, options.preset)
+    except ValueError as error:
+        raise RequestError(f"{error}.", f"gpudash estimate {spec_type.name} --help lists what is allowed.") from None
+
+    def ask(session: "Session", device: str) -> int:
+        if problems := whole.problems(device):
+            raise RequestError("; ".join(problems) + ".", DEVICES)
+        return session.estimates.ask(
+            whole,
+            device,
+            alternatives=options.alternatives,
+            time_limit_s=options.time_limit,
+            memory_cap=options.memory_cap,
+            python=python,
+        )
+
+    return execute(whole.name, ask, options, whole.own_device)
 
 
 def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str | None = None) -> int:
@@ -171,6 +208,7 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
     Raises:
         RequestError: when the request was wrong or interrupted.
     """
+    budget = options.budget()
     answer, device, joined = predict(ask, options, own_device)
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and problem.kind == "request":
@@ -180,17 +218,23 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
     if estimate is None or estimate.peak_allocated_bytes is None:
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
     warnings = [] if problem is None else [f"{problem.message} What would fit is known in part only."]
+    try:
+        judged = budget.judge(estimate)
+    except RequestError as error:
+        error.joined = joined
+        raise
     if options.json:
-        document = {**estimate.to_json(), "simulated": kind_of(device) == "sim"}
+        document = {**estimate.to_json(), "simulated": kind_of(device) == "sim", **judged.to_json()}
         cap = None if options.memory_cap is None else options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
         from gpudash.cli.terminal.estimate_report import print_estimate
 
         print_estimate(estimate, None if options.memory_cap is None else str(options.memory_cap))
-    for text in warnings:
+        judged.print_changes()
+    for text in (*warnings, *judged.sentences):
         print_notice(text)
-    return leave(Exit.FINISHED, joined)
+    return leave(Exit.FAILED if judged.beyond else Exit.FINISHED, joined)
 
 
 def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -> "tuple[Answer, str, bool]":

@@ -26,6 +26,17 @@ POLL_S = 0.1
 REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 
 
+def _pid(_type: Any, tokens: Any) -> int:
+    word = tokens[0].value
+    if not word.isdecimal():
+        raise ValueError(f"{word!r} is not the number of a process; ps -u $USER lists yours.")
+    return int(word)
+
+
+Pid = Annotated[int, Parameter(converter=_pid, metavar="PID", allow_leading_hyphen=True)]
+"""A flag's process. Without a converter "none" and "null" would count as not given."""
+
+
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
@@ -46,7 +57,7 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """Read losses from what the command prints by this regular expression instead of by the names of fields: its groups
     loss, accuracy, step and epoch count, as in 'it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)'."""
 
-    attach: int | None = None
+    attach: Pid | None = None
     """Watch a running process by its number, from outside, instead of starting a command."""
 
     json: Annotated[bool, Parameter(negative="")] = False

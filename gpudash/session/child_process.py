@@ -55,6 +55,17 @@ class ChildProcess:
         """File descriptors that become readable when the process has written something or ended."""
         return self._pipes[1].fileno(), self._pipes[2].fileno()
 
+    @property
+    def processor_s(self) -> float:
+        """Processor time that the process has had, in seconds; 0 once it is gone."""
+        import psutil  # the command line loads this file and asks this of nothing
+
+        if not self.gone:
+            with suppress(psutil.Error):
+                times = psutil.Process(self._process.pid).cpu_times()
+                return float(times.user + times.system)
+        return 0.0
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one line; a process that no longer reads is `gone`."""
         line = memoryview(json.dumps(message).encode() + b"\n")

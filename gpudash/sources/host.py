@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import psutil
 
@@ -42,8 +42,7 @@ NOT_ALLOWED = "the CPU package's energy counter may be read by root only"
 BROKEN = "the CPU package's energy counter cannot be read"
 
 
-@dataclass(frozen=True, slots=True)
-class HostMemory:
+class HostMemory(NamedTuple):
     """Bytes of RAM as the whole machine sees them; `available` counts what the kernel can take back."""
 
     total: int
@@ -231,8 +230,7 @@ def _kib(text: bytes, field: bytes) -> int:
     return int(text[at + len(field) :].split(None, 1)[0]) * KIB if at >= 0 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMemory:
+class GroupMemory(NamedTuple):
     """Memory of one group in bytes: its limit, its usage and how much of that the kernel can take back."""
 
     limit: int

@@ -29,6 +29,7 @@ from gpudash.specs.base import (
 from gpudash.specs.comparison import ComparisonSpec
 from gpudash.specs.invalid import flag, invalid_fields
 from gpudash.specs.matmul import MatmulSpec
+from gpudash.specs.model import ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
@@ -47,6 +48,7 @@ __all__ = [
     "Dtype",
     "FloatDtype",
     "MatmulSpec",
+    "ModelSpec",
     "PipelineSpec",
     "PressureSpec",
     "Spec",
@@ -69,6 +71,7 @@ BUILT_IN: tuple[type[Spec], ...] = (
     TransferSpec,
     MatmulSpec,
     PressureSpec,
+    ModelSpec,
     ComparisonSpec,
 )
 DEFAULT_WORKLOAD = TrainingSpec.name

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpudash.specs.base import DTYPE_BYTES, Spec
 from gpudash.specs.matmul import MatmulSpec
+from gpudash.specs.model import ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
 from gpudash.specs.pressure import PressureSpec
 from gpudash.specs.training import TrainingSpec
@@ -97,6 +98,48 @@ def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
         yield SpecChange(f"width {spec.width // 2}", {"width": spec.width // 2}, changes_training=True)
 
 
+def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
+    """The ones that promise most come early: each takes seconds to follow."""
+    learns = spec.task != "infer"
+    if learns and not spec.checkpointing:
+        yield SpecChange("activation checkpointing", {"checkpointing": True})
+    if learns and spec.batch > 1:
+        fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
+        yield SpecChange(f"batch 1, accumulated over {fields['accumulation']}", fields)
+    if spec.task == "train" and spec.optimizer == "adamw":
+        yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"})
+    if learns and spec.offload == "none":
+        yield from _offloads(spec)
+    if spec.attention == "eager":
+        yield SpecChange("fused attention", {"attention": "sdpa"})
+    if spec.task in ("train", "lora"):
+        yield SpecChange("QLoRA", {"task": "qlora"}, changes_training=True)
+        if not spec.checkpointing:
+            yield SpecChange("QLoRA and checkpointing", {"task": "qlora", "checkpointing": True}, changes_training=True)
+    if spec.task == "train":
+        both = {"task": "lora", "checkpointing": True}
+        yield SpecChange("LoRA and checkpointing", both, changes_training=True)
+        if spec.optimizer in ("adamw", "adamw_fused"):
+            eight = {"optimizer": "adamw8bit", "checkpointing": True}
+            yield SpecChange("8-bit AdamW and checkpointing", eight, changes_training=True)
+            yield SpecChange("Adafactor and checkpointing", {**eight, "optimizer": "adafactor"}, changes_training=True)
+    if spec.precision in ("fp32", "amp"):
+        yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=True)
+    if spec.task == "infer" and not spec.packed:
+        for quantisation, words in (("int8", "weights in 8 bits"), ("nf4", "weights in 4 bits (nf4)")):
+            yield SpecChange(words, {"quantisation": quantisation})
+
+
+def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
+    """What may lie on the host instead."""
+    yield SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
+    if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
+        words = "weights, gradients and optimizer state on the host (FSDP2)"
+        yield SpecChange(words, {"offload": "weights"})
+        if not spec.checkpointing:
+            yield SpecChange(f"{words}, and checkpointing", {"offload": "weights", "checkpointing": True})
+
+
 def _of_matmul(spec: MatmulSpec) -> Iterator[SpecChange]:
     if DTYPE_BYTES[spec.dtype] > 4:
         yield SpecChange("float32", {"dtype": "float32"})
@@ -136,6 +179,7 @@ def capped(cap: int) -> SpecChange:
 
 _CHANGES: dict[type[Spec], Callable[[Any], Iterator[SpecChange]]] = {
     TrainingSpec: _of_training,
+    ModelSpec: _of_model,
     MatmulSpec: _of_matmul,
     PipelineSpec: _of_pipeline,
     TransferSpec: _of_transfer,

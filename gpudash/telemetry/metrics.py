@@ -18,6 +18,10 @@ Exporter = Literal["gpudash", "dcgm", "nvidia_gpu_exporter"]
 Type = Literal["INTEGER", "REAL", "TEXT"]
 
 
+Scale = Literal["bytes", "rate", "ratio", "number"]
+"""What the axis of a plot writes: sizes, bytes a second, per cent, or numbers of a unit."""
+
+
 class ExporterName(NamedTuple):
     """What another exporter for Prometheus calls a metric; its value times `scale` is ours."""
 
@@ -57,31 +61,55 @@ class Metric:
     before: str = ""
 
     @property
+    def scale(self) -> Scale:
+        """How the axis of a plot writes it."""
+        return self._writing.scale
+
+    @property
     def unit(self) -> str:
-        """What its numbers count, such as "°C"; "" where they are written with units of their own."""
-        return next((unit for ending, unit, _write in _UNITS if self.name.endswith(ending)), "")
+        """What a "number" counts, such as "°C"; "" of every other scale."""
+        return self._writing.unit
 
     def words(self, value: float) -> str:
         """A value with its unit."""
-        return next((write(value) for ending, _unit, write in _UNITS if self.name.endswith(ending)), f"{value:g}")
+        return self._writing.words(value)
 
     def brief(self, value: float) -> str:
-        """A value as a card or a row of a table has room for: to the whole unit, which is as far as one can read."""
-        text = f"{value:.0f} {self.unit}" if self.unit else self.words(value)
-        return f"{self.before} {text}".lstrip()
+        """A value as a card has room for: to the whole unit, which is as far as one can read."""
+        writing = self._writing
+        return writing.words(value) if writing.brief is None else writing.brief(value)
+
+    def told_apart(self, value: float) -> str:
+        """A value in brief, behind the word that tells it from another of the same unit."""
+        return f"{self.before} {self.brief(value)}".lstrip()
+
+    @property
+    def _writing(self) -> _Writing:
+        return next((writing for ending, writing in _WRITINGS if self.name.endswith(ending)), _COUNT)
 
 
-_UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("_bytes_per_second", "", format_rate),
-    ("_bytes", "", format_bytes),
-    ("_utilisation", "", format_percent),
-    ("_hz", "", lambda value: format_scaled(value, "Hz")),
-    ("_c", "°C", lambda value: f"{value:.0f} °C"),
-    ("_w", "W", lambda value: f"{value:.1f} W"),
-    ("_j", "", lambda value: format_scaled(value, "J")),
-    ("_s", "", format_duration),
+class _Writing(NamedTuple):
+    """How values are written: on an axis, in words, and in brief where that is otherwise."""
+
+    scale: Scale
+    unit: str
+    words: Callable[[float], str]
+    brief: Callable[[float], str] | None = None
+
+
+_COUNT = _Writing("number", "", lambda value: f"{value:g}")
+
+_WRITINGS = (
+    ("_bytes_per_second", _Writing("rate", "", format_rate)),
+    ("_bytes", _Writing("bytes", "", format_bytes)),
+    ("_utilisation", _Writing("ratio", "", format_percent)),
+    ("_hz", _Writing("number", "Hz", lambda value: format_scaled(value, "Hz"))),
+    ("_c", _Writing("number", "°C", lambda value: f"{value:.0f} °C")),
+    ("_w", _Writing("number", "W", lambda value: f"{value:.1f} W", lambda value: f"{value:.0f} W")),
+    ("_j", _Writing("number", "J", lambda value: format_scaled(value, "J"))),
+    ("_s", _Writing("number", "s", format_duration)),
 )
-"""Ending of a column, its unit where a number stands before it, and how it is written."""
+"""Ending of a column, and how it is written; a column of another is a count."""
 
 
 def _dcgm(name: str, scale: float = 1.0) -> ExporterName:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.names import shown_name
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.plots import Style, Unit
 from gpudash.telemetry.runs import RunView
 from gpudash.units import (
@@ -18,6 +19,7 @@ from gpudash.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_pair,
     format_percent,
     format_rate,
     format_scaled,
@@ -43,14 +45,17 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
 
 def run_figures(run: RunView) -> list[Row]:
     """What a run came to in a few figures, what it is about first: their names and values."""
+    explanation = None if run.error is None else run.error.explanation
+    if explanation is not None:
+        return [*_memory_figures(explanation), *_cost_figures(run)]
     told = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
     return [*told, *_cost_figures(run)]
 
 
 def is_put_forward(run: RunView) -> bool:
-    """Whether a run's result says more than its plots: it finished, with a verdict or with a figure of its own."""
+    """Whether a run's result says more than its plots: why it failed, or when it finished a figure of its own."""
     if run.status != "finished":
-        return False
+        return run.status in ("failed", "out_of_memory")
     return is_comparison(run.result) or any(_sensible(lambda result: _main_figures(run, result), run.result))
 
 
@@ -58,6 +63,9 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
     loss, accuracy = run.metrics.get("loss"), run.metrics.get("accuracy")
     if loss is not None and loss.count:
         yield "final loss", f"{loss.last:.4g}"
+    validation = run.metrics.get("val_loss")
+    if validation is not None and validation.count:
+        yield "validation loss", f"{validation.last:.4g}"
     if accuracy is not None and accuracy.count:
         yield "accuracy", format_percent(accuracy.last)
     best: dict[str, float] = {}
@@ -72,11 +80,25 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
         yield "one product", format_duration(result["seconds_median"])
 
 
+def _memory_figures(found: Explanation) -> Iterator[Row]:
+    """Where memory stood when it ran out."""
+    if found.allowed_bytes is None:
+        held = found.capacity_bytes + found.beyond_bytes - found.part_bytes("free", "barred")
+        yield "memory in use", format_pair(held, found.capacity_bytes)
+    else:
+        held = found.part_bytes("category", "idle", "pending", "private", "unattributed")
+        yield "held by PyTorch", f"{format_pair(held, found.allowed_bytes)} allowed"
+    if found.requested_bytes is not None:
+        yield "asked for", f"{format_bytes(found.requested_bytes)} more"
+
+
 def _cost_figures(run: RunView) -> Iterator[Row]:
     if run.seconds is not None:
         yield "time", format_duration(run.seconds)
     allocated, used = run.peak_allocated_bytes, run.peak_used_bytes
-    if allocated is not None:
+    if run.error is not None and run.error.explanation is not None:
+        pass  # where memory stood is told already
+    elif allocated is not None:
         yield "peak allocated", format_bytes(allocated)
     elif used is not None:
         yield "peak memory", format_bytes(used)

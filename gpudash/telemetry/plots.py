@@ -155,7 +155,7 @@ def plots_for(
     if rates is not None:
         plots.append(rates)
     plots.append(utilisation(None if host else selected, gpu))
-    if store.series("run", "loss") is not None:
+    if any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
         plots.append(throughput(store.run))
@@ -425,7 +425,7 @@ def throughput(run: RunView | None) -> PlotSpec:
 
 
 def loss(run: RunView | None) -> PlotSpec:
-    """Loss, and accuracy on the right axis."""
+    """Loss of the training and, where some is told, of the validation; and accuracy on the right axis."""
     entropy = run.result.get("unigram_entropy") if run is not None else None
     if entropy is None and run is not None:
         entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
@@ -436,11 +436,15 @@ def loss(run: RunView | None) -> PlotSpec:
     unit: Unit = "nats" if own else "loss"
     whence = " from the output" if run is not None and _is_from_output(run) else ""
     curves = [CurveSpec(("run", "loss", None), f"loss{whence}", unit, "loss", smoothed=True)]
+    if run is not None and "val_loss" in run.metrics:
+        trained = [replace(curves[0], name=f"training loss{whence}")] if "loss" in run.metrics else []
+        validated = CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
+        curves = [*trained, validated]
     if own or (run is not None and "accuracy" in run.metrics):
         accuracy = ("run", "accuracy", None)
         name = f"accuracy{whence}"
         curves.append(CurveSpec(accuracy, name, "ratio", "accuracy", style="dash", axis="right", smoothed=True))
-    title = "LOSS (solid) · ACCURACY (dashed)" if len(curves) > 1 else "LOSS"
+    title = "LOSS (solid) · ACCURACY (dashed)" if any(curve.axis == "right" for curve in curves) else "LOSS"
     return PlotSpec(
         id="loss",
         title=f"{title} · {whence.strip()}" if whence else title,

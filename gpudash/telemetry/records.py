@@ -161,7 +161,8 @@ class StageFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
-    """A step of work. `loss` is in nats, `accuracy` a ratio, `throughput` items per second.
+    """A step of work. `loss` and `val_loss`, that of a validation after it, are in nats, `accuracy` is a ratio,
+    `throughput` items per second.
 
     Of a program that is watched an item is a step, and several records may tell of one: its loss may be known later.
     `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
@@ -174,6 +175,7 @@ class StepFinished(Event):
     loss: float | None = None
     accuracy: float | None = None
     throughput: float | None = None
+    val_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

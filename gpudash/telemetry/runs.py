@@ -47,7 +47,7 @@ DIGEST_VALUES = 256
 
 E = TypeVar("E", bound=Event)
 
-RUN_METRICS = ("loss", "accuracy", "throughput")
+RUN_METRICS = ("loss", "accuracy", "throughput", "val_loss")
 """Metrics of a step, as `StepFinished` names them."""
 
 WATCH = "watch"

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
@@ -44,7 +43,6 @@ JOIN_S = 2.0
 PROCESSES_S = 10.0
 """Age at which a list of processes is no longer shown."""
 
-SeriesTable = Literal["host", "gpu", "allocator", "rank", "run", "transfer"]
 Key = tuple[str, str, str | None]
 
 _PLOTTED = {
@@ -315,7 +313,10 @@ def _mark(event: Event) -> tuple[str, str] | None:
         case Warning(level=level):
             return None if level == "note" else (level, "warning")
         case RunStarted():
-            return f"{event.workload} on {shown_devices(event.device, event.spec)}", "run"
+            what = "program" if event.workload == WATCH else event.workload
+            return f"{what} on {shown_devices(event.device, event.spec)}", "run"
+        case RunFinished(status="cancelled"):
+            return "stopped", "run"
         case RunFinished():
             return event.status, "run"
         case RunFailed():

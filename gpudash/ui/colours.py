@@ -94,6 +94,7 @@ def _curves(
             "process_cpu": purple,
             "loss": orange,
             "accuracy": green,
+            "val_loss": sky,
             "throughput": sky,
             "temperature": red,
             "power": yellow,

@@ -212,7 +212,9 @@ class _Lines:
         found = self._stacks.get(key)
         if found is None:
             frames = [self._frame(code, place)[1] for code, place in tag.stack]
-            first = next((at for at, frame in enumerate(frames) if not _is_simulator(frame)), 0)
+            first = next(
+                (at for at, frame in enumerate(frames) if not (frame.file == __file__ or is_simulator(frame.file))), 0
+            )
             found = self._stacks[key] = tuple(frames[first:])
         return found
 
@@ -235,8 +237,9 @@ class _Lines:
         return found
 
 
-def _is_simulator(frame: Frame) -> bool:
-    return frame.file == __file__ or "/gpudash/simulator/" in frame.file.replace("\\", "/")
+def is_simulator(file: str) -> bool:
+    """Whether a file is the simulated GPU's own code."""
+    return "/gpudash/simulator/" in file.replace("\\", "/")
 
 
 def _live(segments: Sequence[Segment]) -> Iterator[Any]:

@@ -11,7 +11,6 @@ import gzip
 import shutil
 import statistics
 import sys
-import sysconfig
 import tempfile
 import time
 from array import array
@@ -24,7 +23,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import shown_name
-from gpudash.memory.explaining.memory_state import PROGRAMS
+from gpudash.memory.explaining import memory_state
 from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.naming import trace_name
 from gpudash.telemetry.records import Topic
@@ -339,9 +338,6 @@ MOST_DEPTH = 5
 LONGEST_NAME = 120
 """Characters kept of an operator's name: a kernel's may fill pages."""
 
-_STDLIB = sysconfig.get_path("stdlib")
-_GPUDASH = str(Path(__file__).parents[1])
-
 
 _FIGURES = (
     "cpu_self_seconds",
@@ -453,14 +449,13 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def stack_words(stack: Sequence[Frame]) -> list[str]:
     """Functions as ``file:line function``, innermost first: the user's and the workload's own, else all there are."""
-    own = [frame for frame in stack if _is_own(frame[0].co_filename)]
+    own = [frame for frame in stack if memory_state.is_own(_line_of(frame))]
     return [_frame_words(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
 
 
-def _is_own(file: str) -> bool:
-    if file.startswith(_GPUDASH):
-        return f"/{PROGRAMS}/" in file
-    return not file.startswith(("<", _STDLIB)) and "site-packages" not in file
+def _line_of(frame: Frame) -> memory_state.Frame:
+    code, line = frame
+    return memory_state.Frame(code.co_filename, line, code.co_name)
 
 
 def _frame_words(frame: Frame) -> str:

@@ -10,13 +10,23 @@ from typing import Any
 
 from gpudash.devices.names import OFFERED_BYTES, SIMULATED, Simulation, kind_of, written
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
-from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
+from gpudash.specs import (
+    ComparisonSpec,
+    MatmulSpec,
+    ModelSpec,
+    PipelineSpec,
+    PressureSpec,
+    Spec,
+    TrainingSpec,
+    TransferSpec,
+)
 from gpudash.specs.matmul import WARM_UP, threads_for
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pipeline import COUNT_LIMIT
 from gpudash.specs.training import CLASSES, FEATURES, SPREAD
 from gpudash.specs.transfer import COMPARED_BYTES, COMPUTE_MARGIN, COMPUTE_SIZE, COPY_STEPS, SERIES, SERIES_BYTES
 from gpudash.units import GIB
+from gpudash.workloads.model_code import model_code
 from gpudash.workloads.programs.pressure_sizes import (
     DEPTH,
     FIRST_TOOTH,
@@ -59,6 +69,7 @@ def code(
         MatmulSpec: _matmul,
         TrainingSpec: training_code,
         PressureSpec: _pressure_code,
+        ModelSpec: model_code,
         ComparisonSpec: comparison_code,
     }
     write = writers.get(type(spec))

@@ -101,24 +101,39 @@ def named(name: str) -> Configuration:
 
 
 def configurations(count: int = COUNT, seed: int = SEED) -> list[Configuration]:
-    """The configurations, in an order that is always the same."""
+    """The configurations, in an order that is always the same: first those in which every pair occurs."""
     draw = random.Random(seed)
-    wanted = {pair for one in _possible(draw, 20_000) for pair in _pairs(one)}
-    found: dict[Configuration, None] = {}
-    while wanted and len(found) < count:
-        best = max(_possible(draw, 60), key=lambda one: len(wanted.intersection(_pairs(one))))
-        wanted.difference_update(_pairs(best))
-        found[best] = None
+    found = dict.fromkeys(_every_pair(draw, count))
     more = _possible(draw, 100 * count)
     while len(found) < count:
         found[next(more)] = None
     return list(found)
 
 
+def every_pair() -> list[Configuration]:
+    """The configurations in which every pair of choices occurs, without those that are filled up at random."""
+    return _every_pair(random.Random(SEED), COUNT)
+
+
+def pairs(one: Configuration) -> Iterator[tuple[Any, ...]]:
+    """Every two of its choices."""
+    return itertools.combinations(asdict(one).items(), 2)
+
+
 def kept_back() -> list[Configuration]:
     """Configurations of another seed that are none of `configurations`."""
     known = set(configurations())
     return [one for one in configurations(2 * KEPT_BACK, KEPT_BACK_SEED) if one not in known][:KEPT_BACK]
+
+
+def _every_pair(draw: random.Random, most: int) -> list[Configuration]:
+    wanted = {pair for one in _possible(draw, 20_000) for pair in pairs(one)}
+    found: dict[Configuration, None] = {}
+    while wanted and len(found) < most:
+        best = max(_possible(draw, 60), key=lambda one: len(wanted.intersection(pairs(one))))
+        wanted.difference_update(pairs(best))
+        found[best] = None
+    return list(found)
 
 
 def _possible(draw: random.Random, count: int) -> Iterator[Configuration]:
@@ -141,7 +156,3 @@ def _sensible(one: Configuration) -> Configuration:
     if one.attention == "cudnn" and one.capability == "8.0":
         one = replace(one, attention="flash" if one.family != "bert" else "math")
     return one
-
-
-def _pairs(one: Configuration) -> Iterator[tuple[Any, ...]]:
-    return itertools.combinations(asdict(one).items(), 2)

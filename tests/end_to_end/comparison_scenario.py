@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
-
 from gpudash.session.recordings.samples import sample
 from gpudash.ui.features.recordings import open_comparison
-
-if TYPE_CHECKING:
-    from tests.end_to_end.window_driver import Player
-
-Steps = Generator[Callable[[], bool], None, None]
+from tests.end_to_end.player import Player, Steps
 
 
 def comparison(player: Player) -> Steps:
@@ -31,11 +24,7 @@ def comparison(player: Player) -> Steps:
     yield player.run_ended
     yield lambda: window.workspace.dashboard.result.verdict.isVisible()
     player.seen["headline"] = window.workspace.dashboard.result.verdict.headline.text()
-    for theme in ("Dark", "Light"):
-        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        shown = window.workspace.dashboard._frame
-        yield lambda shown=shown: window.workspace.dashboard._frame > shown + 8
-        player.picture(theme.lower())
+    yield from player.pictures()
 
 
 def compared(player: Player) -> Steps:
@@ -47,8 +36,4 @@ def compared(player: Player) -> Steps:
     assert document is not None
     yield lambda: bool(document.runs)
     player.seen["headline"] = document.headline.text()
-    for theme in ("Dark", "Light"):
-        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        shown = window.workspace.dashboard._frame
-        yield lambda shown=shown: window.workspace.dashboard._frame > shown + 8
-        player.picture(theme.lower())
+    yield from player.pictures()

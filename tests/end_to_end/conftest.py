@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -36,6 +37,7 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+Play = Callable[..., dict[str, Any]]
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -63,6 +65,33 @@ def gpudash(home: Path) -> Command:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return command
+
+
+@pytest.fixture
+def play(display: str, home: Path, tmp_path: Path) -> Play:
+    """Play a scenario in the real window and return what was seen."""
+
+    def scenario(
+        name: str, env: Mapping[str, str] | None = None, *, stdin: IO[Any] | None = None, timeout_s: float = 260
+    ) -> dict[str, Any]:
+        process = subprocess.run(
+            [sys.executable, "-m", "tests.end_to_end.window_driver", name, str(tmp_path)],
+            stdin=stdin,
+            env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **(env or {})}),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        left_at = time.time()
+        assert (tmp_path / "seen.json").exists(), process.stderr
+        seen: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())
+        assert "error" not in seen, f"{seen['error']}\n{process.stderr}"
+        assert "Traceback" not in process.stderr, process.stderr
+        assert process.returncode == 0, process.stderr
+        return {**seen, "seconds_to_leave": left_at - seen["closed_at"]}
+
+    return scenario
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -16,17 +15,15 @@ from gpudash.session.demo.tour import TourPace
 from gpudash.ui.demo import Demo
 from gpudash.ui.features.first_minute import FirstMinute
 from gpudash.ui.window.main_window import MainWindow
+from tests.end_to_end.player import Player, Steps
 from tests.ui.parts import part
-
-if TYPE_CHECKING:
-    from tests.end_to_end.window_driver import Player
 
 PACE = TourPace(ask=0.2, act=0.2, read=0.2, told=0.2)
 HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, told=3600.0)
 """While a picture is taken, however long this machine takes for it."""
 
 
-def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
+def demo(player: Player) -> Steps:
     """Play every scene to its end; each is pictured where it has most to show."""
     window, panel = player.window, player.window.workspace.dashboard.panel
     window.resize(1440, 900)
@@ -50,12 +47,12 @@ def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
     for name, scene, moment in moments:
         yield partial(_at, tour, scene, moment)
         tour._pace = HELD
-        yield _frames(window, 6)
+        yield player.frames(6)
         told.append(tour.caption)
         _small_picture(window, player.folder / f"{name}.png")
         tour._pace = PACE
     yield lambda: bool(over)
-    yield _frames(window, 8)
+    yield player.frames(8)
     player.seen["told"], player.seen["failures"] = told, tour.failures
     player.seen["restored"] = (panel.workload.currentData(), panel.device_name, panel.spec()) == before
     player.seen["hints"] = part(window, FirstMinute).hints.isVisible()
@@ -63,11 +60,6 @@ def demo(player: Player) -> Generator[Callable[[], bool], None, None]:
 
 def _at(tour: Tour, scene: int, moment: Callable[[], bool]) -> bool:
     return tour.position == scene and moment()
-
-
-def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
-    until = window.workspace.dashboard._frame + count
-    return lambda: window.workspace.dashboard._frame >= until
 
 
 def _small_picture(window: MainWindow, path: Path) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpudash.cli.open import open_file
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument
-
-if TYPE_CHECKING:
-    from tests.end_to_end.window_driver import Player
+from tests.end_to_end.player import Player, Steps
 
 ADDRESS = "FLEET_ADDRESS"
 """Environment variable: what ``gpudash open`` is given."""
@@ -23,7 +19,7 @@ def open_address() -> int:
     return open_file(Path(os.environ[ADDRESS]))
 
 
-def fleet(player: Player) -> Generator[Callable[[], bool], None, None]:
+def fleet(player: Player) -> Steps:
     """Wait for every GPU, open the fullest one's past, and tell what was seen."""
     window, seen = player.window, player.seen
     window.resize(1280, 800)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, QPoint
@@ -19,13 +18,11 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.ui.forms.spec_form import SpecForm
-from tests.programs import program
+from tests.end_to_end.hand import hand, laid_out
+from tests.end_to_end.player import Player, Steps
 
 if TYPE_CHECKING:
     from gpudash.ui.forms.workload_panel import WorkloadPanel
-    from tests.end_to_end.window_driver import Player
-
-Steps = Generator[Callable[[], bool], None, None]
 
 TYPED = "7,x9"
 
@@ -61,7 +58,7 @@ def form(player: Player) -> Steps:
         panel.workload.setCurrentIndex(row)
         for part in panel.findChildren(SpecForm):
             part.more.setChecked(True)
-        yield _laid_out(panel)
+        yield laid_out()
         for field in _fields(panel):
             yield from _bring(area, panel, field)
             yield from _turn_over(player, panel, area, field, heard)
@@ -92,7 +89,7 @@ def _turn(panel: WorkloadPanel, field: QWidget, way: str, heard: _Heard) -> Step
     wheels = heard.wheels
     while heard.wheels == wheels:
         yield from _hand(field, ["click", way])
-        yield _laid_out(panel)
+        yield laid_out()
 
 
 def _type_into(player: Player, panel: WorkloadPanel, field: QLineEdit | QPlainTextEdit, heard: _Heard) -> Steps:
@@ -114,20 +111,12 @@ def _bring(area: QScrollArea, panel: WorkloadPanel, field: QWidget) -> Steps:
     """Scroll a field of the form into view."""
     if area.isAncestorOf(field):
         area.ensureWidgetVisible(field, 0, 40)
-    yield _laid_out(panel)
+    yield laid_out()
 
 
 def _hand(field: QWidget, deeds: Sequence[str]) -> Steps:
     """Let the mouse go to the middle of ``field`` and do something there."""
-    middle = field.mapToGlobal(field.rect().center())
-    done = subprocess.Popen([program("xdotool"), "mousemove", str(middle.x()), str(middle.y()), *deeds])
-    yield lambda: done.poll() is not None
-
-
-def _laid_out(panel: WorkloadPanel) -> Callable[[], bool]:
-    """Comes true when what has changed has been laid out and drawn."""
-    times = iter(range(3))
-    return lambda: next(times, None) is None
+    yield from hand(field.mapToGlobal(field.rect().center()), deeds)
 
 
 def _fields(panel: WorkloadPanel) -> list[QWidget]:

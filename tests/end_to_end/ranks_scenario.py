@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.end_to_end.window_driver import Player
-
-Steps = Generator[Callable[[], bool], None, None]
+from tests.end_to_end.player import Player, Steps
 
 SMALL = {"model": "mlp", "width": 64, "depth": 2, "batch": 16, "epochs": 1}
 
@@ -36,20 +30,13 @@ def ranks(player: Player) -> Steps:
     with session.store.lock:
         assert session.store.run is not None
         player.seen["summary"] = session.store.run.summary()
-    yield _frames(player, 8)
+    yield player.frames(8)
     player.seen["plots"] = [plot.spec.id for plot in window.workspace.dashboard.plots.plots]
     player.seen["curves"] = {plot.spec.id: sorted(plot.data.points) for plot in window.workspace.dashboard.plots.plots}
     player.seen["states"] = [row.state for row in tabs.ranks.model.rows]
     player.seen["remarks"] = [row.remark for row in tabs.ranks.model.rows]
     player.seen["sentence"] = tabs.ranks.words.text()
     player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
+    window.workspace.dashboard.plots.cover(covered=False)
     window.workspace.dashboard.plots.show_all()
-    for theme in ("Dark", "Light"):
-        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        yield _frames(player, 8)
-        player.picture(theme.lower())
-
-
-def _frames(player: Player, count: int) -> Callable[[], bool]:
-    until = player.window.workspace.dashboard._frame + count
-    return lambda: player.window.workspace.dashboard._frame >= until
+    yield from player.pictures()

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from gpudash.ui.features.view import add_mark
 from gpudash.ui.recordings.document import RecordingDocument
-
-if TYPE_CHECKING:
-    from tests.end_to_end.window_driver import Player
+from tests.end_to_end.player import Player, Steps
 
 COMMITTED_S = 2.0
 """Everything recorded is committed by then, and so in a copy."""
-
-Steps = Generator[Callable[[], bool], None, None]
 
 
 def reopened(player: Player) -> Steps:
@@ -49,11 +43,11 @@ def reopened(player: Player) -> Steps:
         marks = list(document.replay.store.markers)
     player.seen["reopened_s"] = [mark.time_s for mark in marks if mark.label == "the end"]
     player.seen["title"], player.seen["words"] = window.windowTitle(), document.head.words.text()
-    yield from _pictures(player, "reopened")
+    yield from player.pictures("reopened")
     document.bar.slider.setValue(document.bar.slider.maximum() // 2)
     yield lambda: not document.replay.at_end
     player.seen["middle_s"] = document.replay.position_s
-    yield from _pictures(player, "replayed")
+    yield from player.pictures("replayed")
     document.bar.speed.setCurrentIndex(document.bar.speed.count() - 1)
     document.bar.toggle()
     yield lambda: document.replay.at_end
@@ -90,12 +84,3 @@ def piped(player: Player) -> Steps:
     yield lambda: bool(document.notice.text)
     player.seen["notice"], player.seen["words"] = document.notice.text, document.head.words.text()
     player.picture("piped")
-
-
-def _pictures(player: Player, name: str) -> Steps:
-    """A picture in each theme, once it has been drawn."""
-    for theme in ("Light", "Dark"):
-        player.window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        until = player.window.workspace.dashboard._frame + 8
-        yield lambda until=until: player.window.workspace.dashboard._frame >= until
-        player.picture(f"{name}-{theme.lower()}")

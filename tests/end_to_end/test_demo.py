@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, Play, environment
 
 LARGEST_PICTURE = 120_000
 """Bytes; a page carries one of each scene."""
@@ -21,18 +20,8 @@ PICTURES = ("demo-1", "demo-2", "demo-3", "demo-guess", "demo-4", "demo-5", "dem
 
 
 @pytest.mark.timeout(280)
-def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(display: str, home: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.window_driver", "demo", str(tmp_path)],
-        env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb"}),
-        capture_output=True,
-        text=True,
-        timeout=260,
-        check=False,
-    )
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    seen = json.loads((tmp_path / "seen.json").read_text())
-    assert "error" not in seen, seen["error"]
+def test_every_scene_comes_to_its_end_in_the_window_without_a_gpu(play: Play, tmp_path: Path) -> None:
+    seen = play("demo")
     assert seen["failures"] == [] and seen["restored"] and not seen["hints"]
     told = dict(zip(PICTURES, seen["told"], strict=True))
     assert "64 MiB each time" in told["demo-1"] and "twice the tensor" in told["demo-1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sqlite3
@@ -20,7 +19,7 @@ import pytest
 from gpudash.session.fleet import Fleet, FleetView
 from gpudash.settings import Settings
 from gpudash.units import MIB
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import Play, environment
 from tests.end_to_end.fleet_scenario import ADDRESS
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
@@ -190,19 +189,9 @@ def test_what_the_fleet_shows_equals_what_the_monitors_recorded(fleet: Fleet, mo
 
 
 def test_the_window_opens_on_the_fleet_and_on_one_gpus_past(
-    fleet: Fleet, server: str, display: str, home: Path, tmp_path: Path
+    fleet: Fleet, server: str, play: Play, tmp_path: Path
 ) -> None:
-    told = {ADDRESS: f"prometheus:{server}", "FLEET_GPUS": str(len(fleet.gpus()))}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.window_driver", "fleet", str(tmp_path)],
-        env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **told}),
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    seen = json.loads((tmp_path / "seen.json").read_text())
-    assert "error" not in seen and done.returncode == 0 and "Traceback" not in done.stderr, (seen, done.stderr)
+    seen = play("fleet", {ADDRESS: f"prometheus:{server}", "FLEET_GPUS": str(len(fleet.gpus()))})
     assert {uuid for uuid, _product, _total in seen["gpus"]} == {gpu.uuid for gpu in fleet.gpus()}
     assert seen["first"] == fleet.gpus()[0].key
     assert seen["notices"] == [] and seen["samples"] > 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ import pytest
 
 from gpudash.session.serving import companions
 from tests.end_to_end.conftest import environment
-from tests.programs import program
+from tests.prometheus_server.server import prometheus
 from tests.unit.session.serving.certificates import certificate
 
 SECRET = "0123456789abcdef0123"
@@ -47,58 +46,28 @@ ONLY_ELSEWHERE = {
 
 
 class Prometheus:
-    """A server on a free port of this machine."""
+    """What a server's API answers."""
 
-    def __init__(self, folder: Path, scrape: dict[str, Any]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        rules = [str(companions() / "alert-rules.yml")]
-        config = {"global": {"scrape_interval": "1s"}, "rule_files": rules, "scrape_configs": [scrape]}
-        file = folder / "prometheus.yml"  # JSON is YAML
-        file.write_text(json.dumps(config), encoding="utf-8")
-        self._log = (folder / "prometheus.log").open("w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [
-                program("prometheus"),
-                f"--config.file={file}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{self._port}",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=self._log,
-        )
+    def __init__(self, address: str) -> None:
+        self._address = address
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """An answer of its API; ``None`` while it starts."""
+        """An answer of its API."""
         query = urllib.parse.urlencode(parameters)
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}?{query}", timeout=120) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            assert self.process.poll() is None, self.log()
-            return None
+        with urllib.request.urlopen(f"{self._address}/api/v1/{path}?{query}", timeout=120) as answer:
+            return json.load(answer)["data"]
 
     def values(self, expression: str) -> list[float]:
         """What an expression is now."""
-        found = self.ask("query", query=expression)
-        return [] if found is None else [float(sample["value"][1]) for sample in found["result"]]
+        return [float(sample["value"][1]) for sample in self.ask("query", query=expression)["result"]]
 
     def until(self, expression: str) -> list[float]:
         """The values of an expression once there are some."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := self.values(expression)):
-            assert time.monotonic() < deadline, (expression, self.ask("targets"), self.log())
+            assert time.monotonic() < deadline, (expression, self.ask("targets"))
             time.sleep(0.1)
         return found
-
-    def log(self) -> str:
-        self._log.seek(0)
-        return self._log.read()
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
-        self._log.close()
 
 
 @pytest.fixture
@@ -121,17 +90,13 @@ def served(home: Path, tmp_path: Path) -> Iterator[Prometheus]:
         place = re.search(r"https://(\S+)/metrics", process.stderr.readline())
         assert place is not None
         scrape = {
-            "job_name": "gpudash",
             "scheme": "https",
             "tls_config": {"ca_file": str(cert)},
             "authorization": {"credentials_file": str(token)},
-            "static_configs": [{"targets": [place[1]]}],
         }
-        prometheus = Prometheus(tmp_path, scrape)
-        try:
-            yield prometheus
-        finally:
-            prometheus.close()
+        rules = [companions() / "alert-rules.yml"]
+        with prometheus(tmp_path, {"gpudash": [place[1]]}, scrape=scrape, rules=rules) as address:
+            yield Prometheus(address)
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE_S)

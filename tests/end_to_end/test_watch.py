@@ -26,7 +26,7 @@ def events(recording: str) -> list[dict[str, Any]]:
         return [json.loads(text) for (text,) in database.execute("select json from event order by rowid")]
 
 
-def test_a_leak_is_named_before_memory_is_full_caught_explained_and_mended(gpudash: Command, tmp_path: Path) -> None:
+def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudash: Command, tmp_path: Path) -> None:
     outcome = gpudash("watch", "--simulate", "700MiB", "--json", "--", sys.executable, str(LEAK), "2000")
     assert outcome.code == 3, outcome.stderr
     found = outcome.document

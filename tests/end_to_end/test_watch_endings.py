@@ -138,7 +138,8 @@ def test_a_second_and_a_third_ctrl_c_are_firmer(watch: Watch) -> None:
 
 def test_a_terminal_that_is_closed_ends_the_program_unless_it_was_to_outlive_it(watch: Watch) -> None:
     with heeding_hangups(signal.SIG_DFL):
-        process = watch.start("--json", "--", sys.executable, "-c", "print('on', flush=True); input()", stdin=-1)
+        waits = "import signal; print('on', flush=True); signal.pause()"  # not for input: its end comes first at times
+        process = watch.start("--json", "--", sys.executable, "-c", waits, stdin=-1)
     assert first_line(process) == b"on\n"
     process.send_signal(signal.SIGHUP)
     assert (document(process)["status"], process.returncode) == ("cancelled", 130)

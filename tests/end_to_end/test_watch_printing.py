@@ -42,13 +42,18 @@ def test_the_lines_of_a_language_model_without_an_optimizer_are_its_steps(gpudas
 def test_nanogpts_lines_are_the_losses_of_steps_that_its_optimizer_counts(gpudash: Command) -> None:
     found = watched(gpudash, str(SCRIPTS / "gpt_loop.py"))
     told = losses(found["recording"])
-    assert len(told) == 3 + 5, "evaluations of the training data, and iterations; nothing of the validation"
+    assert len(told) == 3 + 5, "evaluations of the training data, and iterations"
+    assert found["metrics"]["val_loss"]["last"] != told[-1][1]
     assert found["steps"] == 41
     assert found["metrics"]["loss"]["last"] == told[-1][1] < told[0][1]
     replay = Replay(Path(found["recording"]))
     plot = loss(replay.store.run)
     replay.close()
-    assert (plot.title, plot.curves[0].name) == ("LOSS · from the output", "loss from the output")
+    assert plot.title == "LOSS · from the output"
+    assert [curve.name for curve in plot.curves] == [
+        "training loss from the output",
+        "validation loss from the output",
+    ]
 
 
 def test_the_postfix_of_a_progress_bar_is_a_loss_at_each_of_its_states(gpudash: Command) -> None:

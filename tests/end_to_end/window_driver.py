@@ -7,10 +7,9 @@ writes what it saw to FOLDER/seen.json (pictures beside it) and leaves as ``gpud
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +22,6 @@ from gpudash.cli.terminal.output import leave
 from gpudash.devices.names import Simulation
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.explanation import Remedy
-from gpudash.telemetry.records import Warning
 from gpudash.ui import app as app_module
 from gpudash.ui.dashboard.banner import report_of
 from gpudash.ui.window.main_window import MainWindow
@@ -32,13 +30,13 @@ from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
+from tests.end_to_end.opening_scenario import opening
+from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.ranks_scenario import ranks
 from tests.end_to_end.reopened_scenario import piped, reopened
 
-Steps = Generator[Callable[[], bool], None, None]
-"""A scenario yields conditions and goes on when each has come true."""
-
-PATIENCE_S = 120.0
+PATIENCE_S = 230.0
+"""Only a hang takes as long, on a slow and busy machine too."""
 
 
 class BlockingSpec(Spec):
@@ -54,31 +52,6 @@ def block(_spec: Spec, context: Any) -> Mapping[str, Any]:
     context.progress(1, 2)
     ctypes.CDLL(None).sleep(60)
     return {}
-
-
-class Player:
-    """What a scenario works with."""
-
-    def __init__(self, window: MainWindow, folder: Path) -> None:
-        self.window = window
-        self.session = window.workspace.session
-        self.folder = folder
-        self.seen: dict[str, Any] = {}
-
-    def picture(self, name: str) -> None:
-        self.window.grab().save(str(self.folder / f"{name}.png"))
-
-    def run_ended(self) -> bool:
-        return not self.session.running and self.session.store.run is not None
-
-    def warnings(self) -> list[Warning]:
-        with self.session.store.lock:
-            return [event for event in self.session.store.events if isinstance(event, Warning)]
-
-    def finish(self) -> None:
-        self.seen["closed_at"] = time.time()
-        (self.folder / "seen.json").write_text(json.dumps(self.seen))
-        self.window.close()
 
 
 def press_start(window: MainWindow) -> None:
@@ -101,10 +74,7 @@ def default_run(player: Player) -> Steps:
     window.workspace.dashboard.plots.cover(covered=False)
     window.workspace.dashboard.plots.show_all()
     yield lambda: "fits" in window.workspace.dashboard.panel.fit.headline
-    for theme in ("Dark", "Light"):
-        window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        yield _frames(window, 8)
-        player.picture(theme.lower())
+    yield from player.pictures()
 
 
 def stop_in_the_middle(player: Player) -> Steps:
@@ -117,7 +87,7 @@ def stop_in_the_middle(player: Player) -> Steps:
     player.seen["button"] = window.workspace.dashboard.panel.button.text()
     yield player.run_ended
     player.seen["first"] = player.session.store.run.status
-    yield _frames(window, 10)
+    yield player.frames(10)
     window.workspace.dashboard.panel.workload.setCurrentIndex(
         window.workspace.dashboard.panel.workload.findData("pipeline")
     )
@@ -146,7 +116,7 @@ def guard_and_again(player: Player) -> Steps:
     player.session.start_run(PressureSpec(step=64 * MIB, rate=8.0), "cpu", guard_bytes=512 * MIB)
     yield player.run_ended
     player.seen["first"] = player.session.store.run.summary()
-    yield _frames(player.window, 8)
+    yield player.frames(8)
     player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
     player.session.start_run(PressureSpec(step=16 * MIB, rate=50.0, cap=64 * MIB, hold=0.1), "cpu")
     yield lambda: len(player.session.store.runs) == 2 and player.run_ended()
@@ -157,7 +127,7 @@ def warnings_while_blocked(player: Player) -> Steps:
     """The GUI thread hangs for two seconds while memory crosses its levels."""
     window = player.window
     yield lambda: bool(player.session.gpus)
-    yield _frames(window, 3)
+    yield player.frames(3)
     window.workspace.dashboard.select_device(player.session.gpus[0].uuid)
     yield lambda: any(event.level == "warning" for event in player.warnings())
     yield lambda: any(event.level == "critical" for event in player.warnings())
@@ -168,7 +138,7 @@ def warnings_while_blocked(player: Player) -> Steps:
     yield lambda: "passed" in window.workspace.dashboard.banner.accessibleName() or player.session.clock() - shown > 5
     player.seen["banner_s"] = player.session.clock()
     player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
-    yield _frames(window, 3)
+    yield player.frames(3)
     player.seen["marks"] = [mark.label for mark in window.workspace.dashboard.plots.marks]
     player.picture("warnings")
 
@@ -179,7 +149,7 @@ def run_without_torch(player: Player) -> Steps:
     press_start(player.window)
     yield player.run_ended
     player.seen["summary"] = player.session.store.run.summary()
-    yield _frames(player.window, 8)
+    yield player.frames(8)
     player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
     player.picture("without_torch")
 
@@ -198,35 +168,33 @@ def out_of_memory_and_again(player: Player) -> Steps:
     """See that a run will not fit, run it all the same, be warned, read why it ended, apply what fits, and finish."""
     window, session, fit = player.window, player.session, player.window.workspace.dashboard.panel.fit
     window.resize(1440, 960)
-    began = time.monotonic()
     yield lambda: session.torch_ready and "sim:0" in {device.name for device in session.devices()}
     window.workspace.dashboard.panel.take_device("sim:0")
     window.workspace.dashboard.panel.change_fields(KEEPS_TOO_MUCH)
     yield lambda: fit.estimate is not None and fit.estimate.fits is False and len(fit.estimate.alternatives) > 2
     player.seen["headline"] = fit.headline
-    yield from _pictures(player, "predicted")
+    yield from player.pictures("predicted")
     press_start(window)
     yield lambda: any(warning.level == "forecast" for warning in player.warnings())
     player.seen["forecast"] = next(warning.text for warning in player.warnings() if warning.level == "forecast")
-    yield from _pictures(player, "warned")
+    yield from player.pictures("warned")
     yield player.run_ended
     yield lambda: window.workspace.dashboard.banner.isVisible()
     window.workspace.dashboard.explanation.show_newest()
     yield (
         lambda: (
-            window.workspace.dashboard.explanation.open and any(remedy.fields == MEND for remedy in _remedies(window))
+            window.workspace.dashboard.explanation.open and any(remedy.fields == FIX for remedy in _remedies(window))
         )
     )
     player.seen["explanation"] = _explanation(window)
-    yield from _pictures(player, "explained")
-    window.workspace.dashboard.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == MEND))
+    yield from player.pictures("explained")
+    window.workspace.dashboard.explanation.apply(next(remedy for remedy in _remedies(window) if remedy.fields == FIX))
     yield lambda: session.running
     yield player.run_ended
     with session.store.lock:
         assert session.store.run is not None
         player.seen["status"] = session.store.run.summary()["status"]
-    player.seen["seconds"] = time.monotonic() - began
-    yield from _pictures(player, "finished")
+    yield from player.pictures("finished")
 
 
 KEEPS_TOO_MUCH = {
@@ -240,7 +208,7 @@ KEEPS_TOO_MUCH = {
 }
 """A training that keeps 12 MiB of every step: few steps until the card is full, and little work in each."""
 
-MEND = {"keep_intermediates": False}
+FIX = {"keep_intermediates": False}
 
 
 LEAK = """
@@ -281,7 +249,7 @@ def watched_until_full(player: Player) -> Steps:
         )
     )
     player.seen["selected"] = session.device_words(window.workspace.dashboard.selected)
-    yield from _pictures(player, "watched")
+    yield from player.pictures("watched")
     yield player.run_ended
     yield lambda: report_of(window.workspace.dashboard.banner.shown) is not None
     with session.store.lock:
@@ -291,7 +259,7 @@ def watched_until_full(player: Player) -> Steps:
     window.workspace.action.emit("explain")
     yield lambda: window.workspace.dashboard.explanation.open
     player.seen["explanation"] = _explanation(window)
-    yield from _pictures(player, "explained")
+    yield from player.pictures("explained")
     window.workspace.action.emit("open_report")
     yield lambda: window.workspace.front is not None and window.workspace.front.ready
     document = window.workspace.front
@@ -299,11 +267,11 @@ def watched_until_full(player: Player) -> Steps:
     player.seen["title"] = window.windowTitle()
     assert document.page.study is not None
     player.seen["opened"] = document.page.study.explanation.to_json()
-    yield from _pictures(player, "opened")
+    yield from player.pictures("opened")
     page = document.page
     page.go("peak")
     page.selector.change(moment=page.selector.now.moment, compared=0)
-    yield from _pictures(player, "compared")
+    yield from player.pictures("compared")
     document.copy_values()
     player.seen["compared"] = QGuiApplication.clipboard().text()
     window.workspace.close_front()
@@ -321,21 +289,11 @@ def _explanation(window: MainWindow) -> dict[str, Any]:
     return shown.to_json()
 
 
-def _pictures(player: Player, name: str) -> Steps:
-    for theme in ("Light", "Dark"):
-        player.window.menus.actions[f"view.theme.{theme.lower()}"].trigger()
-        yield _frames(player.window, 8)
-        player.picture(f"{name}-{theme.lower()}")
-
-
 SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
 """Scenario → GPUs that are simulated for it."""
 
 STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-")), "fleet": open_address}
 """Scenario → how the window is opened, where that is not as ``gpudash`` alone does it."""
-
-PATIENCE = {"demo": 230.0, "form": 160.0}
-"""Scenario → seconds it may take, where it has much to do."""
 
 SCENARIOS: dict[str, Callable[[Player], Steps]] = {
     scenario.__name__: scenario
@@ -358,13 +316,9 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         ranks,
         demo,
         form,
+        opening,
     )
 }
-
-
-def _frames(window: MainWindow, count: int) -> Callable[[], bool]:
-    until = window.workspace.dashboard._frame + count
-    return lambda: window.workspace.dashboard._frame >= until
 
 
 def _play(name: str, folder: Path) -> None:
@@ -376,7 +330,7 @@ def _play(name: str, folder: Path) -> None:
     timer = QTimer(window)
 
     def tick() -> None:
-        late = time.monotonic() - began > PATIENCE.get(name, PATIENCE_S)
+        late = time.monotonic() - began > PATIENCE_S
         if not late and not waiting[0]():
             return
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from gpudash.workloads import torch_report
+from gpudash.workloads.running.installed import torch_report
 from tests.gpu.child import Tell
 from tests.gpu.readings import process_bytes, used_bytes
 

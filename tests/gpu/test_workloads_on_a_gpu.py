@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpudash.telemetry.records import EpochFinished, Note, OutOfMemory, RunFailed, StageFinished, StepFinished, Transfer
-from gpudash.workloads import torch_report
+from gpudash.workloads.running.installed import torch_report
 from tests.gpu.hardware import COPY_BYTES, copies
 from tests.gpu.runs import RUNS, Runner
 
@@ -139,7 +139,8 @@ def test_torch_and_nvml_agree_on_uuids() -> None:
 
 def test_looking_at_torch_makes_no_cuda_context() -> None:
     script = (
-        "import torch; from gpudash.workloads import torch_report; from gpudash.workloads.running.run import release;"
+        "import torch; from gpudash.workloads.running.installed import torch_report;"
+        "from gpudash.workloads.running.run import release;"
         "assert torch_report()['devices'][0]['name'] == 'cuda:0'; assert release(cache=True) == (None, None);"
         "print(torch.cuda.is_initialized())"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -26,21 +29,26 @@ _READY = "Server is ready to receive web requests"
 
 @contextmanager
 def prometheus(
-    folder: Path, targets: Mapping[str, Sequence[str]], *, interval: str = "1s", options: Sequence[str] = ()
+    folder: Path,
+    targets: Mapping[str, Sequence[str]],
+    *,
+    interval: str = "1s",
+    options: Sequence[str] = (),
+    scrape: Mapping[str, Any] = MappingProxyType({}),
+    rules: Sequence[Path] = (),
 ) -> Iterator[str]:
     """A server that scrapes ``targets`` (job → "host:port"), and its address.
 
     Args:
         folder: for its data; what is there already is served too.
         options: more flags.
+        scrape: how, as in its configuration.
+        rules: files of rules.
     """
-    jobs = "".join(
-        f"  - job_name: {job}\n    static_configs:\n      - targets: [{', '.join(repr(target) for target in at)}]\n"
-        for job, at in targets.items()
-    )
-    config = folder / "prometheus.yml"
-    scraped = f"scrape_configs:\n{jobs}" if jobs else ""
-    config.write_text(f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}}}\n{scraped}")
+    jobs = [{"job_name": job, "static_configs": [{"targets": [*at]}], **scrape} for job, at in targets.items()]
+    intervals = {"scrape_interval": interval, "scrape_timeout": interval}
+    config = folder / "prometheus.yml"  # JSON is YAML
+    config.write_text(json.dumps({"global": intervals, "rule_files": [*map(str, rules)], "scrape_configs": jobs}))
     log = folder / "prometheus.log"
     data = f"--storage.tsdb.path={folder / 'data'}"
     command = [program(PROGRAM), f"--config.file={config}", data, "--web.listen-address=127.0.0.1:0", *options]

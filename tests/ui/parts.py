@@ -7,6 +7,7 @@ from typing import TypeVar
 from PySide6.QtCore import QObject
 
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.ui.window.palette import CommandPalette
 
 Part = TypeVar("Part", bound=QObject)
 
@@ -15,3 +16,9 @@ def part(window: MainWindow, kind: type[Part]) -> Part:
     """The one part of ``window`` that is a ``kind``."""
     (found,) = window.workspace.findChildren(kind)
     return found
+
+
+def palette_over(window: MainWindow) -> CommandPalette:
+    """The command palette, opened."""
+    window.menus.actions["help.palette"].trigger()
+    return [palette for palette in window.findChildren(CommandPalette) if palette.isVisible()][-1]

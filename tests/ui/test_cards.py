@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
+
 import pytest
 from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Device, short_product
+from gpudash.telemetry.metrics import GPU_METRICS, SENSORS
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.dashboard import cards
 from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, device_rows, gpu_card, host_card
+from gpudash.ui.fleet import gpu_document
 from gpudash.ui.widgets.labels import whole_words
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
@@ -54,6 +60,26 @@ def test_a_narrow_card_drops_whole_words_and_facts_from_the_end(qtbot: QtBot, wi
     assert not name.endswith(("·", " ", "…"))
     assert "97 %   71 °C   412 W   Gen4 x16".startswith(facts)
     assert CONTENT.product in card.toolTip()
+
+
+def test_a_card_made_compact_and_back_has_its_figures_where_they_were(qtbot: QtBot) -> None:
+    card = made(qtbot, 500)
+
+    def places() -> list[tuple[int, int]]:
+        gc.collect()
+        QApplication.sendPostedEvents()
+        card._outer.activate()
+        return [(part.x(), part.y()) for part in (card._name, card._used, card._total, card._facts, card._bar)]
+
+    before = places()
+    assert before[1][1] > before[0][1], "the figures have a line of their own"
+    for _again in range(3):
+        card.set_compact(True)
+        name, used, total, facts, bar = places()
+        assert name[0] < used[0] < total[0] < facts[0]
+        assert bar[1] > used[1]
+        card.set_compact(False)
+        assert places() == before
 
 
 def test_words_are_never_cut_and_the_first_always_stays(qapp: QApplication) -> None:
@@ -121,6 +147,29 @@ def test_each_state_of_a_gpu_has_its_words(state: State, words: str) -> None:
     store = Store()
     store.apply(Sample(1.0, "gpu", gpu(0).uuid, {"used_bytes": None}, {"used_bytes": state}))
     assert gpu_card(store, gpu(0), "cuda:0", 0.85).state == words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words", "scale"),
+    [
+        ("memory_utilisation", 0.4, "40 %", "ratio"),
+        ("pcie_rx_bytes_per_second", 2.5e10, "25.0 GB/s", "rate"),
+        ("sm_clock_hz", 1.8e9, "1.80 GHz", "number"),
+        ("driver_reserved_bytes", 2.0**30, "1.00 GiB", "bytes"),
+    ],
+)
+def test_a_metric_with_a_colour_is_on_the_card_and_in_the_plots_of_the_past_whatever_it_counts(
+    name: str, value: float, words: str, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = replace(GPU_METRICS[name], title="one more", colour="power")
+    for place in (cards, gpu_document):
+        monkeypatch.setattr(place, "SENSORS", (*SENSORS, metric))
+    store, key = Store(), gpu(0).uuid
+    store.apply(Sample(1.0, "gpu", key, {"used_bytes": GIB, "total_bytes": 8 * GIB, name: value}))
+
+    assert gpu_card(store, gpu(0), "cuda:0", 0.85).facts == [words]
+    plots = {plot.title: plot.unit for plot in gpu_document.past_plots(store, key, "there", 0.85, to_capacity=False)}
+    assert plots["ONE MORE"] == scale
 
 
 def test_the_devices_table_gives_every_reading_with_unit_and_state() -> None:

@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 
 from gpudash.devices.names import Gpu
 from gpudash.memory.watching.growth import Forecast
 from gpudash.telemetry.records import Sample, Warning
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.window.compact_card import CompactCard, CompactCards
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -45,6 +46,15 @@ def test_it_shows_the_memory_of_the_device_in_view_above_all_windows(
     assert card.windowFlags() & Qt.WindowType.Tool
     assert card.accessibleName().startswith("cuda:0: ")
     assert card.accessibleName().count("of 24.0 GiB VRAM") == 1
+
+
+def test_it_is_at_once_in_the_colours_of_another_theme(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session)
+    card = card_of(window)
+    for palette in (LIGHT, DARK, LIGHT, DARK):
+        window.set_palette(palette)
+        ground = card.bar.grab().toImage().pixelColor(card.bar.width() - 4, card.bar.height() // 2)
+        assert ground.name() == QColor(palette.window).name()
 
 
 def test_it_grows_with_the_text(open_window: OpenWindow, session: FakeSession) -> None:
@@ -116,7 +126,7 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
     session.forecasts.clear()
     settle(window)
     assert "full in" not in dashboard.banner.accessibleName() + "".join(dashboard.cards.facts(key))
-    assert "0:55 left" in dashboard.panel.progress.words.text()
+    assert "55 s left" in dashboard.panel.progress.words.text(), "written as the others are"
 
 
 def test_every_device_has_its_own_and_the_command_closes_it_again(

@@ -100,7 +100,7 @@ def test_a_recorded_comparison_fills_the_form_also_with_devices_that_are_not_her
 def test_a_recorded_comparison_of_a_workload_that_is_not_installed_says_so(form: ComparisonForm) -> None:
     form.set_values({"workload": "theirs", "devices": "cpu,cpu", "fields": {"depth": 3}})
     assert form.spec() is None
-    assert form.errors() == {"workload": "--workload 'theirs': choose one of training, pipeline, matmul"}
+    assert form.errors() == {"workload": "--workload 'theirs': choose one of training, pipeline, matmul, model"}
     form.set_values({"devices": "cpu,cpu", "fields": None})
     assert spec_of(form).fields == {}
 

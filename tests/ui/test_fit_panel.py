@@ -256,7 +256,7 @@ def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
     tell(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
     open_details(window)
-    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), looking…"
+    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), looking for more…"
     row = row_of(window, SMALLER_BATCH)
     tell(window, session, SHORT)
     assert row_of(window, SMALLER_BATCH) is row
@@ -452,3 +452,24 @@ def test_every_part_has_a_colour_of_its_own(palette: Palette) -> None:
     names = (CONTEXT, *CATEGORIES, HELD_BACK)
     assert len({part_colour(name, palette) for name in names}) == len(names)
     assert {name for name, _ in Prediction(SHORT).segments} <= set(names)
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+def test_open_details_are_as_high_as_what_they_hold(
+    open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int]
+) -> None:
+    window = asked_window(open_window, session, clock, size)
+    tell(window, session, FITS)
+    open_details(window)
+    panel = window.workspace.dashboard.panel
+    fit = panel.fit
+    toggle = fit._toggle.mapTo(window, QPoint())
+    roomy = size[1] > 1000
+    assert fit._details.verticalScrollBar().maximum() == 0
+    assert fit._legend.height() <= fit._details.height() <= fit._legend.height() + 12, "no hole below the parts"
+    gap = fit.y() - panel._scroll.geometry().bottom()
+    assert 0 < gap < 20 and panel._scroll.height() <= panel._stack.height(), "it follows the form"
+    tell(window, session, SHORT)
+    assert fit.alternatives and (fit._details.verticalScrollBar().maximum() == 0) is roomy
+    if roomy:
+        assert fit._toggle.mapTo(window, QPoint()) == toggle, "what is found opens downwards"

@@ -94,3 +94,24 @@ def test_an_axis_of_a_loss_without_a_unit_has_plain_numbers_and_no_name() -> Non
     ticks = value_ticks("loss", -2.0, 2.0, 4)
     assert ticks.name == "" and [text for _value, text in ticks.marks] == ["-2", "-1", "0", "1", "2"]
     assert format_value("loss", -2.5) == "-2.500"
+
+
+def test_the_loss_of_a_validation_is_a_curve_beside_that_of_the_training(store: Store) -> None:
+    store.apply(RunStarted(time_s=0.5, run_id=1, workload="watch", device="cuda:0", spec={}))
+    for step in range(1, 9):
+        store.apply(StepFinished(time_s=step / 4 + 0.5, run_id=1, step=step, steps=0, seconds=0.25, loss=4 / step))
+    assert [(curve.name, curve.key[1]) for curve in _plots(store)["loss"].curves] == [("loss", "loss")]
+    for time_s, val_loss in ((1.5, 3.0), (2.5, 1.0)):
+        store.apply(StepFinished(time_s=time_s, run_id=1, step=8, steps=0, seconds=None, val_loss=val_loss))
+    plot = _plots(store)["loss"]
+    assert plot.title == "LOSS"
+    assert [(curve.name, curve.key[1]) for curve in plot.curves] == [
+        ("training loss", "loss"),
+        ("validation loss", "val_loss"),
+    ]
+    assert len({(curve.colour, curve.style) for curve in plot.curves}) == 2
+    series = store.series("run", "val_loss")
+    assert series is not None and series.newest(9)[1].tolist() == [3.0, 1.0]
+    store.apply(RunStarted(time_s=3.0, run_id=2, workload="watch", device="cuda:0", spec={}))
+    store.apply(StepFinished(time_s=3.5, run_id=2, step=1, steps=0, seconds=0.25, loss=1.0))
+    assert [curve.name for curve in _plots(store)["loss"].curves] == ["loss"], "the newest run has no validation"

@@ -14,18 +14,21 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.recordings.library import Kept, Stamp, save_cache
+from gpudash.session.recordings.library import Kept, Stamp, load_cache, save_cache
+from gpudash.settings import recordings_folder
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.recording.facts import Facts, RunFacts
+from gpudash.telemetry.recording.facts import Facts, RunFacts, set_run_words
 from gpudash.ui.colours import DARK
 from gpudash.ui.features.help import keys_page
-from gpudash.ui.features.palette import open_palette
+from gpudash.ui.features.palette import MOST_RUNS
 from gpudash.ui.widgets.remembered import add_recent
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.ui.window.menus import PLOT_KEYS
 from gpudash.ui.window.palette import ROWS, CommandPalette, PaletteEntry
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import palette_over
+from tests.unit.telemetry.recordings import record
 
 Key = Qt.Key
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
@@ -41,7 +44,7 @@ def session() -> FakeSession:
 @pytest.fixture
 def in_window(window: MainWindow, qtbot: QtBot) -> CommandPalette:
     """Over a window, with its commands."""
-    palette = open_palette(window.workspace)
+    palette = palette_over(window)
     qtbot.waitUntil(palette.field.hasFocus)
     return palette
 
@@ -73,7 +76,7 @@ def entry(palette: CommandPalette, name: str) -> PaletteEntry:
 
 
 def test_a_dozen_whole_rows_are_seen_and_do_not_change_while_typing(open_window: OpenWindow) -> None:
-    palette = open_palette(open_window(FakeSession()).workspace)
+    palette = palette_over(open_window(FakeSession()))
     QApplication.processEvents()
     room = palette.list.viewport().height()
 
@@ -132,7 +135,7 @@ def test_the_sheet_tells_what_each_key_does_and_not_why_it_does_nothing_now(wind
 
 def use(window: MainWindow, words: str, place: str) -> None:
     """Find an entry by typing, and choose it."""
-    palette = open_palette(window.workspace)
+    palette = palette_over(window)
     palette.field.setText(words)
     found = palette.chosen
     assert found is not None and place in found.place, [(entry.name, entry.place) for entry in palette.shown[:3]]
@@ -171,22 +174,53 @@ def test_it_knows_the_runs_of_the_session_and_goes_to_their_time(window: MainWin
     assert (begin, end) == pytest.approx((run.began_s, run.ended_s))
 
 
-def test_it_knows_recorded_runs_by_the_names_they_have_in_the_library(window: MainWindow, tmp_path: Path) -> None:
-    path = tmp_path / "recorded.gpudash"
-    path.write_bytes(b"")
-    run = RunFacts(1, "training", "cuda:0", {"width": 1024})
-    save_cache({path: Kept(Stamp(1_700_000_000_000_000_000, 0, 0), Facts(runs=(run,)))})
-    palette = open_palette(window.workspace)
-    palette.field.setText("width 1024")
-    assert palette.chosen is not None and palette.chosen.name == "training width 1024 on cuda:0"
-    assert palette.chosen.place.startswith("Recorded ") and str(path) in palette.chosen.tip
+def test_it_knows_every_recorded_run_by_its_name_in_the_library_read_while_one_types(
+    window: MainWindow, qtbot: QtBot
+) -> None:
+    folder = recordings_folder()
+    for number in range(3):
+        record(folder / f"{number}.gpudash", workload="transfer", meta={"run 1 tags": f"tag{number}"})
+    set_run_words(folder / "1.gpudash", 1, "title", "the baseline")
+    assert not load_cache()
+    palette = palette_over(window)
+    palette.field.setText("transfer on cpu")
+    chosen = palette.chosen
+    qtbot.waitUntil(lambda: len(recorded(palette)) == 2)
+    assert [entry.name for entry in recorded(palette)] == ["transfer on cpu", "transfer on cpu"]
+    assert palette.chosen is not None and (chosen is None or palette.chosen.is_as(chosen))
+    palette.field.setText("tag1")
+    assert palette.chosen is not None and palette.chosen.name == "the baseline"
+    palette.run_chosen()
+    assert window.workspace.is_open(folder / "1.gpudash")
+    window.workspace.show_dashboard()
+    record(folder / "later.gpudash", workload="matmul")
+    palette = palette_over(window)
+    assert len(recorded(palette)) == 3, "what was read before is there at once"
+    qtbot.waitUntil(lambda: len(recorded(palette)) == 4)
+    palette.reject()
+
+
+def recorded(palette: CommandPalette) -> list[PaletteEntry]:
+    return [entry for entry in palette.shown if entry.place.startswith("Recorded ")]
+
+
+def test_of_thousands_of_runs_a_hundred_are_listed_and_words_find_the_others(window: MainWindow, qtbot: QtBot) -> None:
+    runs = tuple(RunFacts(number, "training", "cpu", {"steps": number}) for number in range(1, 3001))
+    path = record(recordings_folder() / "many.gpudash")
+    status = path.stat()
+    stamp = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+    save_cache({path: Kept(stamp, Facts(began_wall_s=1e9, runs=runs))})
+    palette = palette_over(window)
+    qtbot.waitUntil(lambda: len(recorded(palette)) == MOST_RUNS)
+    palette.field.setText("steps 2718")
+    assert [entry.name for entry in recorded(palette)] == ["training steps 2718 on cpu"]
     palette.reject()
 
 
 def test_during_a_run_its_form_is_left_alone_and_it_says_so(window: MainWindow) -> None:
     window.workspace.session.start()  # type: ignore[attr-defined]
     settle(window)
-    palette = open_palette(window.workspace)
+    palette = palette_over(window)
     for place in ("Workload", "Preset", "Device"):
         entries = [entry for entry in palette.shown if entry.place == place]
         assert entries and all("in progress" in entry.why_not for entry in entries)
@@ -264,7 +298,7 @@ def test_files_opened_last_are_found_too(window: MainWindow, tmp_path: Path) -> 
     there.touch()
     add_recent(tmp_path / "gone.gpudash")
     add_recent(there)
-    palette = open_palette(window.workspace)
+    palette = palette_over(window)
     assert entry(palette, "there.gpudash").why_not == ""
     assert entry(palette, "gone.gpudash").why_not == "The file is not there any more."
     palette.reject()

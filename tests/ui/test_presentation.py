@@ -11,13 +11,13 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from gpudash.ui.features.palette import open_palette
 from gpudash.ui.forms.workload_panel import WIDTH
 from gpudash.ui.plots.legend import LegendEntry
 from gpudash.ui.widgets.text_size import set_text_scale, text_scale
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import palette_over
 from tests.ui.recordings import open_recording
 from tests.unit.telemetry.recordings import record
 
@@ -146,7 +146,7 @@ def test_other_keys_work_while_presenting(open_window: OpenWindow, session: Fake
 def test_esc_in_a_dialog_means_the_dialog(open_window: OpenWindow, session: FakeSession, qtbot: QtBot) -> None:
     window = open_window(session)
     present(window)
-    palette = open_palette(window.workspace)
+    palette = palette_over(window)
     qtbot.waitUntil(palette.field.hasFocus)
     QTest.keyClick(palette.field, Qt.Key.Key_Escape)
     assert not palette.isVisible()

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from gpudash.telemetry.outcome import run_figures, size_chart
 from gpudash.telemetry.records import RunFinished, RunStarted
 from gpudash.ui.window.main_window import MainWindow
+from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_verdict_page import RESULT as VERDICT
@@ -160,6 +162,69 @@ def test_a_run_that_was_stopped_leaves_the_plots_in_front(
     assert not window.workspace.dashboard.result.isVisible()
     window.menus.actions["view.result"].trigger()
     assert window.workspace.dashboard.result.isVisible(), "it can be asked for"
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_have_fitted(
+    open_window: OpenWindow, size: tuple[int, int]
+) -> None:
+    session = explained.Session()
+    window = open_window(session, size=size)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    page = dashboard.result
+    assert page.isVisible() and page.height() < dashboard.plots.height() / 2, "the memory stays in view over it"
+    assert page.accessibleDescription() == "Training, out of memory: training batch 64 on sim:0"
+    assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
+    assert "hidden = self.fc1(hidden)" in page.ending.words and "it needed 44 MiB more" in page.ending.words
+    assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
+    session.apply(explained.remedies(*explained.REMEDIES))
+    settle(window)
+    assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
+    fix = next(button for button in shown_buttons(page) if button.text().startswith("batch 24"))
+    assert page.rect().contains(QRect(fix.mapTo(page, QPoint()), fix.size()))
+    fix.click()
+    assert session.asked[-1] == ("start", "training", "sim:0")
+    assert dashboard.panel.form.values()["batch"] == "24"
+
+
+def test_the_explanation_is_a_click_away_from_the_result_of_an_out_of_memory(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    next(button for button in shown_buttons(dashboard.result) if button.text() == "Explain").click()
+    assert dashboard.explanation.open
+    dashboard.explanation.close_page()
+    QTest.keyClick(window, Qt.Key.Key_Escape)
+    dashboard.plots.dismiss()
+    settle(window)
+    assert not dashboard.result.isVisible()
+    window.menus.actions["view.result"].trigger()
+    assert dashboard.result.isVisible(), "R brings it back"
+
+
+def test_a_run_that_failed_says_why_and_what_to_do(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1280, 800))
+    session.start("cuda:0")
+    session.train(2, device="cuda:0")
+    settle(window)
+    session.end(session.failure())
+    settle(window)
+    page = window.workspace.dashboard.result
+    assert page.isVisible() and not page.rows.isVisible(), "no empty table"
+    assert page.ending.words.startswith("mat1 and mat2 shapes cannot be multiplied")
+    assert page.ending.words.endswith("Give both matrices the same inner size.")
+    assert [button.text() for button in shown_buttons(page.ending)] == [], "there is nothing to explain or to run"
+    ended(session, "transfer", TRANSFER)
+    settle(window)
+    assert page.isVisible() and not page.ending.isVisible()
+
+
+def shown_buttons(part: QWidget) -> list[QPushButton]:
+    return [button for button in part.findChildren(QPushButton) if button.isVisible()]
 
 
 def test_the_result_of_a_run_that_is_about_memory_leaves_the_plot_of_memory_in_front_and_is_low_when_asked_for(

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec
+from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.ui.forms.device_forms import form_of
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import enabled_choices
@@ -151,6 +151,14 @@ def test_what_is_wrong_is_said_below_the_field_and_moves_nothing(qtbot: QtBot, p
     assert (rows.geometry(), columns.geometry(), pipeline.minimumSizeHint()) == places
     rows.setText("2")
     assert not bubble.isVisible()
+
+
+def test_a_value_that_is_longer_than_its_field_shows_its_beginning(qtbot: QtBot) -> None:
+    form = form_of(TransferSpec)
+    qtbot.addWidget(form)
+    form.set_values({"blocks": ",".join(["64KiB"] * 40)})
+    blocks = form.control("blocks")
+    assert isinstance(blocks, QLineEdit) and blocks.cursorPosition() == 0
 
 
 def test_a_running_form_is_locked(qtbot: QtBot) -> None:

@@ -87,7 +87,7 @@ def test_space_on_a_control_means_the_control(window: MainWindow, control: str, 
     if control == "legend":
         assert legend.hidden == {"this process"}
     if control == "field":
-        assert widget.text() == "300 "
+        assert widget.text() == " 300"  # it shows its beginning, where typing goes
     for popup in QApplication.topLevelWidgets():
         if popup is not window and popup.isVisible():
             popup.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 
+from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import RunStarted
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
@@ -45,7 +47,7 @@ def status(window: MainWindow) -> str:
 def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> None:
     window = open_window(training())
     first, second = window.workspace.dashboard.panel.progress.words.text().split("\n")
-    assert first.startswith("step 100 of 500 · 0:") and first.endswith(" left")
+    assert re.fullmatch(r"step 100 of 500 · \d+ s left", first)
     assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
     assert (
         window.workspace.dashboard.panel.progress.bar.value() / window.workspace.dashboard.panel.progress.bar.maximum()
@@ -306,3 +308,25 @@ def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> Non
     session.apply(RunStarted(time_s=session.now_s, run_id=2, workload="training", device="cpu", spec={}))
     settle(window)
     assert not window.workspace.dashboard.banner.isVisible()
+
+
+def test_what_is_said_of_the_last_run_is_not_said_of_the_one_that_begins(
+    window: MainWindow, session: FakeSession
+) -> None:
+    words = window.workspace.dashboard.panel.progress.words
+    assert "loss" in words.text()
+    session.start_run(TrainingSpec(), "cpu")
+    settle(window)
+    assert words.text() == "Preparing…"
+
+
+def test_above_the_plots_and_in_the_status_line_the_view_is_as_far_behind(
+    window: MainWindow, session: FakeSession
+) -> None:
+    dashboard = window.workspace.dashboard
+    dashboard.view.pause()
+    for _ in range(3):
+        session.feed(4)
+        settle(window, 12)
+        said = dashboard.view_bar._state.text()
+        assert said == dashboard.view.status() and dashboard.status_line._left.text().startswith(said)

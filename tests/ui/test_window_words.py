@@ -109,3 +109,18 @@ def test_every_control_has_a_name_for_screen_readers(open_window: OpenWindow) ->
         and not (isinstance(widget, QAbstractButton) and widget.text())
     ]
     assert nameless == []
+
+
+def test_no_figure_of_a_range_is_cut(open_window: OpenWindow) -> None:
+    window = open_window(one_card(), size=(1280, 800))
+    window.workspace.dashboard.plots.strip.set_open(True)
+    settle(window)
+    table = window.workspace.dashboard.plots.strip.card._table
+    metrics = table.fontMetrics()
+    cells = [table.item(row, column) for row in range(table.rowCount()) for column in range(1, table.columnCount())]
+    assert len(cells) > 30
+    assert [
+        item.text()
+        for item in cells
+        if item is not None and metrics.horizontalAdvance(item.text()) > table.columnWidth(item.column()) - 10
+    ] == []

@@ -32,13 +32,27 @@ class Word:
 
 
 def words(window: QWidget) -> list[Word]:
-    """Labels, buttons and check boxes that are seen and have text."""
+    """Labels, buttons and check boxes that are seen and have text; what lies under a strip or a page is not seen."""
     found = []
     for widget in [*window.findChildren(QLabel), *window.findChildren(QAbstractButton)]:
         if widget.isVisible() and widget.text() and not widget.visibleRegion().isEmpty():
             place = widget.visibleRegion().boundingRect()
-            found.append(Word(widget.text(), QRect(widget.mapTo(window, place.topLeft()), place.size()), widget))
+            word = Word(widget.text(), QRect(widget.mapTo(window, place.topLeft()), place.size()), widget)
+            if not _lies_under(word, window):
+                found.append(word)
     return found
+
+
+def _lies_under(word: Word, window: QWidget) -> bool:
+    """Whether a frame with a ground of its own lies over a part of the word."""
+    place = word.place
+    for point in (place.center(), place.topLeft(), place.topRight(), place.bottomLeft(), place.bottomRight()):
+        over = window.childAt(point)
+        while over is not None and over is not window and not over.isAncestorOf(word.widget):
+            if over is not word.widget and over.property("role") in ("banner", "panel"):
+                return True
+            over = over.parentWidget()
+    return False
 
 
 def complaints(window: MainWindow) -> list[str]:

@@ -20,6 +20,7 @@ from gpudash.units import (
     format_clock,
     format_count,
     format_duration,
+    format_left,
     format_number,
     format_pair,
     format_percent,
@@ -157,6 +158,14 @@ def test_a_percentage_is_whole_and_full_only_when_full(ratio: float | None, word
 )
 def test_a_duration_in_words(seconds: float | None, words: str) -> None:
     assert format_duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "400 ms"), (1.2, "1 s"), (23.6, "24 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")],
+)
+def test_time_that_is_left_is_told_in_whole_seconds(seconds: float, words: str) -> None:
+    assert format_left(seconds) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(41, "0:41"), (725, "12:05"), (3723, "1:02:03"), (-5, "0:00")])

@@ -100,14 +100,21 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
     need = f"{told.need} under the cap" if told.need and memory_cap is not None else told.need
-    lines = [need, peak, told.release]
+    lines = [*told.model_lines, need, peak, told.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
     if estimate.minimum_capacity_bytes is not None:
         what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
         lines.append(f"{what}: {told.scale.words(estimate.minimum_capacity_bytes)}")
-    lines += [told.largest_batch, told.largest_batch_remark, *told.rank_lines, told.assumed, *told.assumption_lines]
+    lines += [
+        told.largest_batch,
+        told.largest_batch_remark,
+        told.largest_sequence,
+        *told.rank_lines,
+        told.assumed,
+        *told.assumption_lines,
+    ]
     return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
 
 

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import RequestError, print_notice
 from gpudash.devices.names import SimulatedCard, Simulation, parse_card, parse_simulated, size_of
-from gpudash.units import format_bytes, parse_size
+from gpudash.units import format_bytes, parse_share, parse_size
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -63,6 +63,19 @@ Simulated = Annotated[
     ),
 ]
 """GPUs to simulate, each as a size or by name; a flag that may be repeated."""
+
+
+def parse_tolerance(text: str) -> float:
+    """The share that a flag ``--tolerance`` names, from ``10%`` or ``0.1``.
+
+    Raises:
+        RequestError: when it is none.
+    """
+    try:
+        return parse_share(text)
+    except ValueError as error:
+        what, _, way = str(error).partition("; ")
+        raise RequestError(f"--tolerance {what}.", f"{way[:1].upper()}{way[1:]}.") from None
 
 
 @Parameter(name="*")

@@ -90,7 +90,7 @@ def _cells(store: Store, key: Key) -> list[str]:
         name,
         memory,
         _words(_number(store, key, "gpu_utilisation"), format_percent),
-        *(_words(_number(store, key, metric.name), metric.brief) for metric in SENSORS),
+        *(_words(_number(store, key, metric.name), metric.told_apart) for metric in SENSORS),
         _words(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
         _words(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
     ]

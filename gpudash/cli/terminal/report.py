@@ -14,6 +14,8 @@ from rich.text import Text
 from gpudash.cli.terminal.output import one_line, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.watching.levels import HOST
+from gpudash.memory.watching.watch import run_left
 from gpudash.session import Session
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
@@ -23,7 +25,6 @@ from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import item_of
 from gpudash.units import (
     format_bytes,
-    format_clock,
     format_duration,
     format_percent,
     format_rate,
@@ -47,18 +48,19 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
         task = progress.add_task("starting", total=None, words="")
         while not session.wait_run(0.1):
             heed()
+            memories = {device.name: device.uuid or HOST for device in session.devices()}
             with session.store.lock:
                 run = session.store.run
                 if run is None:
                     continue
                 warnings = run.warnings[shown:]
                 shown += len(warnings)
-                left = run.seconds_left
+                left = run_left(run, session.forecast(memories.get(run.device, HOST)))
                 words = (
                     f"{step_word(run.workload)} {run.step} of {_about(run.workload)}{run.steps}" if run.steps else ""
                 )
-                if left is not None:
-                    words += f" · {format_clock(left)} left"
+                if left:
+                    words += f" · {left}"
                 loss = run.metrics.get("loss")
                 if loss is not None:
                     words += f" · loss {loss.last:.3f}"
@@ -215,7 +217,7 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     for name, metric in summary["metrics"].items():
         if metric["last"] is not None:
             write = writers.get(name, _plain_number)
-            lines.append(f"{name}: {write(metric['first'])} → {write(metric['last'])}")
+            lines.append(f"{_METRIC_WORDS.get(name, name)}: {write(metric['first'])} → {write(metric['last'])}")
     lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
     memory = summary["memory"]
     peak = memory["peak_allocated_bytes"]
@@ -226,6 +228,9 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
         of_capacity = "" if capacity is None else f" of {format_bytes(capacity)}"
         lines.append(f"peak memory: {format_bytes(memory['peak_used_bytes'])}{of_capacity}")
     return lines
+
+
+_METRIC_WORDS = {"val_loss": "validation loss"}
 
 
 def _plain_number(value: float | str) -> str:

@@ -67,12 +67,19 @@ def with_nested(
     kept = start.get(FIELDS, {}) if chosen == default else {}
     if words and not words[0].startswith("-"):
         raise RequestError(f"{words[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed.")
-    found = _parsed(spec_of(chosen), words) if words else {}
+    found = parsed_fields(spec_of(chosen), words)
     fields = {**kept, **found}
     return {**given, FIELDS: fields} if fields else dict(given)
 
 
-def _parsed(chosen: type[Spec], words: Sequence[str]) -> dict[str, Any]:
+def parsed_fields(chosen: type[Spec], words: Sequence[str]) -> dict[str, Any]:
+    """The fields of ``chosen`` that flags and their values name.
+
+    Raises:
+        ValueError, CycloptsError: when there is no such field, or its value is not allowed.
+    """
+    if not words:
+        return {}
     app = App(name=f"run {chosen.name}", help_flags=[], version_flags=[])
 
     def take(*, spec: Any = None) -> dict[str, Any]:
@@ -117,11 +124,18 @@ class WorkloadOptions(SimulateOptions):
         return self.device or own_device or ("sim:0" if self.simulate else None)
 
 
+ESSENTIALS, THE_REST = "Essentials", "How and where it runs"
+"""Headings of the fields that everybody sees first, and of the flags that are no fields of the workload."""
+
+
 class SpecHelp(DefaultFormatter):
-    """Shows the size fields of a workload's spec as sizes; a spec knows nothing of the command line."""
+    """Shows the fields of a workload's spec by their groups, the essential ones first, as the window's form does; sizes
+    as sizes. A spec knows nothing of the command line.
+    """
 
     def __init__(self, spec_type: type[Spec]) -> None:
         super().__init__()
+        self._spec_type = spec_type
         self._defaults = {
             flag(name): found.default
             for name, found in spec_type.model_fields.items()
@@ -129,7 +143,19 @@ class SpecHelp(DefaultFormatter):
         }
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        super().__call__(console, options, panel.copy(entries=[self._in_sizes(entry) for entry in panel.entries]))
+        if panel.format != "parameter":
+            super().__call__(console, options, panel)
+            return
+        left = [self._in_sizes(entry) for entry in panel.entries]
+        for group, names in self._spec_type.tiers().items():
+            flags = {flag(name) for name in names}
+            found = [entry for entry in left if not flags.isdisjoint(entry.positive_names)]
+            left = [entry for entry in left if entry not in found]
+            title = ESSENTIALS if group is None else group.capitalize()
+            if found:
+                super().__call__(console, options, panel.copy(title=title, entries=found))
+        if left:
+            super().__call__(console, options, panel.copy(title=THE_REST, entries=left))
 
     def _in_sizes(self, entry: "HelpEntry") -> "HelpEntry":
         name = next((name for name in entry.positive_names if name in self._defaults), None)

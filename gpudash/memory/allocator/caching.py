@@ -404,11 +404,6 @@ class CachingAllocator:
         return self._heap.statistics.all.waiting_size
 
     @property
-    def idle_bytes(self) -> int:
-        """Bytes reserved and not in use."""
-        return self.reserved_bytes - self.allocated_bytes - self.pending_bytes
-
-    @property
     def largest_free_block(self) -> int:
         """Bytes of the largest free block of any pool and stream."""
         lists = (home.entries for pool in self._heap.pools() for home in pool.lists.values())

@@ -99,7 +99,8 @@ def evidence_words(evidence: Evidence) -> str:
             parts.append(f"recording began at {format_duration(evidence.began_s)}")
     if evidence.live_bytes:
         share = evidence.without_stack_bytes / evidence.live_bytes
-        parts.append(f"{format_percent(share)} of live bytes {'has' if share == 0 else 'have'} no stack")
+        without = f"{format_percent(share)} of live bytes have no stack"
+        parts.append(without if share else "all live bytes have a stack")
     return f"{', '.join(parts)}."
 
 

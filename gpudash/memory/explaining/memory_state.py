@@ -69,6 +69,11 @@ def is_installed(frame: Frame) -> bool:
     return _INSTALLED.search(frame.file) is not None
 
 
+def is_own(frame: Frame) -> bool:
+    """Whether a frame lies in the code that is run, and neither in a library it uses nor in what runs it."""
+    return not is_library(frame) and not is_installed(frame)
+
+
 def site_of(stack: Sequence[Frame]) -> Frame | None:
     """The innermost line of the program's own code; where there is none, of a library it uses, and else of all."""
     program = [frame for frame in stack if not is_library(frame)]

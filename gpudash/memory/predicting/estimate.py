@@ -20,6 +20,7 @@ from gpudash.memory.predicting.fit import (
     peaks,
     run_on,
 )
+from gpudash.memory.predicting.model_facts import ModelFacts
 from gpudash.telemetry.explanation import RunChange
 
 CARDS_BYTES = tuple(gib * 2**30 for gib in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 180, 288))
@@ -105,6 +106,8 @@ class Alternative(RunChange):
         peak_reserved_bytes: predicted, per GPU, as of `Estimate`; ``None`` when it could not be predicted.
         ranks: devices that the run is spread over instead, with one rank on each; ``None`` for as many as before.
         needed_bytes, free_bytes: of the changed run, where that would take place; as of `Estimate`.
+        host_bytes: what the changed run keeps in the host's memory; ``None`` for nothing.
+        bus_seconds: the least time that copying it takes in a step; ``None`` for none.
     """
 
     card_bytes: int | None = None
@@ -113,6 +116,8 @@ class Alternative(RunChange):
     ranks: int | None = None
     needed_bytes: int | None = None
     free_bytes: int | None = None
+    host_bytes: int | None = None
+    bus_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,8 @@ class Estimate:
     retries: int = 0
     assumptions: tuple[str, ...] = ()
     product: str = ""
+    model: ModelFacts | None = None
+    largest_sequence: int | None = None
 
     @property
     def has_room(self) -> bool:

@@ -11,7 +11,7 @@ from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
 from gpudash.memory.predicting.rank_estimates import unequal
 from gpudash.telemetry.explanation import RunChange
-from gpudash.units import SizeScale, format_bytes
+from gpudash.units import MIB, SizeScale, format_bytes
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
 
@@ -103,7 +103,8 @@ class Prediction:
         need, free = self.estimate.needed_bytes, self.estimate.free_bytes
         if need is None:
             return ""
-        margin = f" ± {format_bytes(self.estimate.margin_bytes)}" if self.estimate.margin_bytes else ""
+        counts = self.estimate.margin_bytes >= MIB or self.verdict == "uncertain"  # less decides nothing
+        margin = f" ± {format_bytes(self.estimate.margin_bytes)}" if counts else ""
         there = "" if free is None else f" of {self.scale.words(free)} free"
         return f"needs {self.scale.words(need)}{margin}{there}"
 
@@ -185,8 +186,24 @@ class Prediction:
 
     @property
     def assumption_lines(self) -> list[str]:
-        """What the prediction of a user's code takes for granted, each in a line."""
-        return [f"taken for granted at {assumption}" for assumption in self.estimate.assumptions]
+        """What the prediction of a user's code or model takes for granted, each in a line."""
+        model = self.estimate.model
+        of_model = () if model is None else model.assumptions
+        return [
+            *(f"taken for granted at {assumption}" for assumption in self.estimate.assumptions),
+            *(f"taken for granted: {assumption}" for assumption in of_model),
+        ]
+
+    @property
+    def model_lines(self) -> list[str]:
+        """What is known of a model, each in a line; none for other runs."""
+        return [] if self.estimate.model is None else self.estimate.model.lines()
+
+    @property
+    def largest_sequence(self) -> str:
+        """The longest sequence that fits; "" when it is not known."""
+        size = self.estimate.largest_sequence
+        return "" if not size else f"longest sequence that fits: {size} tokens"
 
     @cached_property
     def segments(self) -> list[tuple[str, int]]:
@@ -239,6 +256,9 @@ def price(alternative: RunChange) -> str:
         words.append(f"{told}, from {alternative.slowdown_from}" if alternative.slowdown_from else told)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
         words.append(f"takes {alternative.ranks} GPUs, time not predicted; same global batch")
+    if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
+        held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
+        words.append(f"takes {held} of the host's memory and {seconds:.2g} s or more of each step on the bus")
     if alternative.releases_cache:
         words.append("only after releasing its cache")
     if alternative.changes_training:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from gpudash.memory.watching.forecaster import Forecaster
 from gpudash.memory.watching.growth import SOON_S, Forecast, is_due
 from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
+from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
-from gpudash.units import format_bytes, format_duration, format_number, format_pair, format_percent, memory_unit
+from gpudash.telemetry.runs import RunView
+from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
 
 ACTIONS = ("stop", "free_cache", "save_recording")
 """What every warning offers."""
@@ -235,7 +237,7 @@ class MemoryWatch:
 
     def _filling(self, name: str, ahead: Forecast, level: Level) -> str:
         low, high = round(ahead.seconds_low), round(ahead.seconds_high)
-        seconds = time_left(ahead)
+        seconds = format_left(ahead.seconds)
         if ahead.seconds >= 1 and high > low:
             seconds += f" ({low}–{high} s)"
         speed, unit = ahead.bytes_per_second, memory_unit(level.capacity)
@@ -287,21 +289,33 @@ def _grows(cause: str | None) -> str:
     return "" if cause is None else f"It is {cause} that grows."
 
 
-def time_left(ahead: Forecast) -> str:
-    """How long it takes, the same wherever it is told: "24 s"."""
-    return format_duration(ahead.seconds) if not 1 <= ahead.seconds < 59.5 else f"{round(ahead.seconds)} s"
-
-
 def ends_in(ahead: Forecast) -> str:
     """What comes, and when: "full in 24 s", "guard in 24 s"."""
-    return f"{'full' if ahead.limit == 'capacity' else 'guard'} in {time_left(ahead)}"
+    return f"{'full' if ahead.limit == 'capacity' else 'guard'} in {format_left(ahead.seconds)}"
+
+
+def run_left(run: RunView, ahead: Forecast | None) -> str:
+    """How long a run has yet: "40 s left"; "" where nobody knows.
+
+    Where its memory is full before, that: "full in 24 s". A run that fills its memory ends when that is full, and at no
+    other time.
+
+    Args:
+        run: that is on.
+        ahead: of the memory of its device.
+    """
+    left = run.seconds_left
+    if left is None:
+        return ""
+    filling = run.workload == PressureSpec.name and run.spec.get("until") == "oom"
+    return ends_in(ahead) if ahead is not None and (filling or ahead.seconds < left) else f"{format_left(left)} left"
 
 
 def _left(ahead: Forecast | None) -> str:
     """How long a sentence's memory has: ", full in about 24 s"; "" where that is not foretold."""
     if ahead is None:
         return ""
-    return f", {'full' if ahead.limit == 'capacity' else 'at the guard'} in about {time_left(ahead)}"
+    return f", {'full' if ahead.limit == 'capacity' else 'at the guard'} in about {format_left(ahead.seconds)}"
 
 
 def _pair(level: Level) -> str:

@@ -20,6 +20,7 @@ from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S,
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.specs.model import ModelSpec
 from gpudash.telemetry.store import Store
 from gpudash.units import MIB, format_bytes
 
@@ -72,6 +73,7 @@ class Estimates:
         alternatives: bool = True,
         time_limit_s: float = TIME_LIMIT_S,
         memory_cap: MemoryCap | None = None,
+        python: str = sys.executable,
     ) -> int:
         """Ask whether ``spec`` fits ``device``, in place of what is being predicted; the question's number.
 
@@ -81,12 +83,18 @@ class Estimates:
             alternatives: whether changes that would fit are looked for.
             time_limit_s: seconds after which predicting is given up.
             memory_cap: the most that torch may reserve on a GPU.
+            python: the Python that has the libraries of a model that is asked for by its config; this one unless given.
 
         Raises:
-            ValueError: as `target`, and when ``device`` cannot bear the cap.
+            ValueError: as `target`, when ``device`` cannot bear the cap, and when a model is not there.
             RuntimeError: when the session is closed.
         """
         spec = spec.predicted
+        if isinstance(spec, ModelSpec):
+            if spec.missing:
+                raise ValueError(spec.missing)
+            model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives}
+            return self._ask(model, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
         names = spec.device_names if isinstance(spec, TrainingSpec) else ()
         message = {
             "workload": spec.name,
@@ -127,6 +135,10 @@ class Estimates:
     def wait(self, timeout_s: float) -> Answer | None:
         """Wait for the whole answer of the newest question; what is known when that has come or the time is over."""
         return self._estimator.wait(timeout_s)
+
+    def worked_s(self) -> float:
+        """Processor time that the newest question has had, in seconds."""
+        return self._estimator.worked_s()
 
     def close(self) -> bool:
         """End the process that predicts; false when its thread could not be joined."""

@@ -23,6 +23,9 @@ OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.own_code
 TIME_LIMIT_S = 60.0
 """Longest that one prediction may take unless another limit is given."""
 
+TOOK_TOO_LONG = "time_limit"
+"""Kind of the problem that a prediction took too long."""
+
 PATIENCE_S = 1.0
 """How long a newer request waits for the process to leave the older one before it is started anew."""
 
@@ -36,7 +39,7 @@ class Problem:
     """Why a prediction was not made.
 
     Attributes:
-        kind: "time_limit", "crashed", "unavailable", or what the process calls it.
+        kind: `TOOK_TOO_LONG`, "crashed", "unavailable", or what the process calls it.
         message: one sentence saying what was wrong.
         remedy: what to do about it; may be empty.
     """
@@ -82,6 +85,7 @@ class _Child:
     request: _Request | None = None
     until: float = 0.0
     heed_until: float | None = None
+    worked_before_s: float = 0.0
 
 
 class Estimator:
@@ -144,6 +148,13 @@ class Estimator:
         with self._changed:
             self._changed.wait_for(lambda: self._answer is not None and self._answer.final, timeout_s)
             return self._answer
+
+    def worked_s(self) -> float:
+        """Processor time that the newest request has had, in seconds: on a busy machine much less than has passed."""
+        child = self._child
+        if child is None or child.request is None or child.request.id != self._asked:
+            return 0.0
+        return max(0.0, child.process.processor_s - child.worked_before_s)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """End the process and the thread.
@@ -210,6 +221,7 @@ class Estimator:
             self._wanted = None
         now = time.monotonic()
         child.heed_until = now + PATIENCE_S if child.request is not None else None
+        child.worked_before_s = child.process.processor_s
         child.request, child.until = request, now + request.limit_s
         child.process.send(request.message)
 
@@ -296,12 +308,12 @@ class Estimator:
             request = self._take_wanted()
             if request is not None:
                 told = f"PyTorch did not load within {self._start_limit_s:.0f} s."
-                self._fail(request, Problem("time_limit", told, "Try: python -c 'import torch'"))
+                self._fail(request, Problem(TOOK_TOO_LONG, told, "Try: python -c 'import torch'"))
             return
         assert request is not None
         if time.monotonic() >= child.until:
             told = f"Predicting took longer than {request.limit_s:g} s and was stopped."
-            self._fail(request, Problem("time_limit", told, "Ask for a smaller run, or allow more time."))
+            self._fail(request, Problem(TOOK_TOO_LONG, told, "Ask for a smaller run, or allow more time."))
         else:
             with self._changed:
                 self._wanted = self._wanted or request

@@ -13,20 +13,20 @@ from gpudash.memory.explaining.remedies import NONE_FOUND, with_dry_run
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.live.machine import Machine
 from gpudash.session.predicting.estimates import Estimates
-from gpudash.session.predicting.estimator import Answer, Estimator
+from gpudash.session.predicting.estimator import TOOK_TOO_LONG, Answer, Estimator
 from gpudash.specs import Spec, workloads
 from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.explanation import Explanation, PartKind, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, format_duration
 
-TIME_LIMIT_S = 20.0
-"""Longest that remedies are looked for."""
+WORK_LIMIT_S = 20.0
+"""Processor time for which remedies are looked for: a machine that is busy otherwise takes longer for as many."""
 
-GRACE_S = 5.0
-"""What the process that predicts has for its start beside that."""
+TIME_LIMIT_S = 90.0
+"""Longest that remedies are looked for, however busy the machine is."""
 
 AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category", "idle", "pending", "private")
 """What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
@@ -180,22 +180,25 @@ class _Search:
             self._estimates.ask(self._spec, self._device, time_limit_s=TIME_LIMIT_S)
         except (ValueError, RuntimeError) as error:
             return replace(told, remedies_note=f"{error}")
+        began = time.monotonic()
         answer = self._answer()
         estimate = None if answer is None else answer.estimate
-        if answer is None or not answer.final:
-            note = f"Looking for remedies was stopped after {TIME_LIMIT_S:.0f} s."
+        problem = None if answer is None else answer.problem
+        if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
+            note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."
         else:
-            note = "" if answer.problem is None else answer.problem.message
+            note = "" if problem is None else problem.message
         if estimate is None:
             return replace(told, remedies_note=note)
         return with_dry_run(told, estimate, raises_cap=not fills_memory(self._spec), note=note)
 
     def _answer(self) -> Answer | None:
-        """The whole answer, or what there is of it when the time is over; waited for in parts: `end` is to be heard."""
-        until = time.monotonic() + TIME_LIMIT_S + GRACE_S
+        """The whole answer, or what there is of it when there was work enough; waited for in parts: `end` is heard."""
         answer = None
-        while not self._ended and time.monotonic() < until and not (answer is not None and answer.final):
+        while not (self._ended or self._estimates.worked_s() > WORK_LIMIT_S):
             answer = self._estimates.wait(0.1)
+            if answer is not None and answer.final:
+                break
         return answer
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
+from gpudash.telemetry.comparing.curves import STEPPED
 from gpudash.telemetry.comparing.noise import crowding
 from gpudash.telemetry.recording.facts import run_words, standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -31,7 +32,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 CHECK_EVENTS = 1000
 """Events between two looks at whether somebody still waits."""
 
-_COLUMNS = ("number", "time_s", "seconds", "loss", "accuracy", "throughput")
+_COLUMNS = ("number", "time_s", "seconds", *STEPPED)
 
 _MACHINE = {"host": "computer", "host_product": "processor", "system": "system", "gpudash_version": "gpudash"}
 """Facts of a recording that tell one machine from another, and what they are called."""
@@ -46,6 +47,7 @@ class _Gathered:
     """What the events of one run tell beyond its figures."""
 
     steps: dict[str, array.array[float]] = field(default_factory=lambda: {name: array.array("d") for name in _COLUMNS})
+    told: dict[str, array.array[int]] = field(default_factory=lambda: {name: array.array("b") for name in STEPPED})
     stages: dict[str, array.array[float]] = field(default_factory=lambda: defaultdict(lambda: array.array("d")))
     torch: str | None = None
 
@@ -56,9 +58,11 @@ class _Gathered:
         elif event.run_id != run_id:
             return
         elif isinstance(event, StepFinished):
-            told = (event.step, event.time_s, event.seconds, event.loss, event.accuracy, event.throughput)
-            for name, value in zip(_COLUMNS, told, strict=True):
+            metrics = {name: getattr(event, name) for name in STEPPED}
+            for name, value in zip(_COLUMNS, (event.step, event.time_s, event.seconds, *metrics.values()), strict=True):
                 self.steps[name].append(math.nan if value is None else float(value))
+            for name, value in metrics.items():
+                self.told[name].append(value is not None)
         elif isinstance(event, StageFinished) and event.count > 0:
             self.stages[event.name].append(event.seconds / event.count)
 
@@ -119,7 +123,8 @@ def load_run(
             taken = _crowding(replay.store, view, end, int(cores)) if _NUMBER.fullmatch(cores) and int(cores) else 0.0
     finally:
         replay.close()
-    steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()})
+    told = {name: np.array(mask, dtype=bool) for name, mask in gathered.told.items()}
+    steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()}, told=told)
     stages = {name: np.array(column) for name, column in gathered.stages.items()}
     file = path.name if number is None else f"{path.name}#{number}"
     name = title or given_name(view.workload, view.device, view.spec) if named else file

@@ -79,7 +79,7 @@ def _words(name: str, value: object, size: bool) -> str:
         return field if value else f"no {field}"
     if size and isinstance(value, int):
         return f"{field} {format_bytes(value)}"
-    told = str(value)
+    told = f"{value:g}" if isinstance(value, float) else str(value)
     return f"{field} {told if len(told) <= LONGEST_VALUE else told[: LONGEST_VALUE - 1] + '…'}"
 
 

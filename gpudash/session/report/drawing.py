@@ -35,6 +35,7 @@ COLOURS = {
     "capacity": "red",
     "loss": "orange",
     "accuracy": "green",
+    "val_loss": "sky",
     "throughput": "sky",
     "h2d": "green",
     "d2h": "purple",

@@ -143,6 +143,9 @@ LINE_BYTES = 128
 JOIN_S = 0.05
 """Between two looks at whether everything has been read."""
 
+HURRIED_S = 0.5
+"""Longest that the rest of the output is waited for when the dashboard is being closed."""
+
 LAST_LINES = 200
 """Recorded at the end in any case: why a program ended is written there."""
 
@@ -176,7 +179,7 @@ class OutputReader:
         self._lock = threading.Lock()
         self._fresh: deque[OutputLine] = deque()
         self._lost = 0
-        self._pieces = 0
+        self._pieces = self._held_up = 0
         self._allowed = float(MOST_AT_ONCE)
         self._taken_s = clock()
         self._thread = threading.Thread(target=self._read, name="gpudash-output", daemon=True)
@@ -205,21 +208,31 @@ class OutputReader:
             self._fresh.clear()
         return list(self._records(told, lost, now_s))
 
-    def end(self, quiet_s: float, at_most_s: Callable[[], float]) -> bool:
+    def end(self, quiet_s: float, at_most_s: float, hurried: Callable[[], bool]) -> bool:
         """Wait until everything has been read; whether it was.
+
+        Time during which somebody lets the output wait, as a pager does, does not count: what is given up is lost.
 
         Args:
             quiet_s: time without anything new after which the rest is given up: something holds the output open.
-            at_most_s: time after which it is given up though more comes; asked again and again.
+            at_most_s: time after which it is given up though more comes.
+            hurried: whether nobody has the time to wait, `HURRIED_S` at most; asked again and again.
         """
         began_s = heard_s = time.monotonic()
-        seen = self._pieces
+        seen, held_up = self._pieces, self._held_up
+        hurry_s: float | None = None
         while self._thread.is_alive():
             self._thread.join(JOIN_S)
             now_s = time.monotonic()
             if self._pieces != seen:
                 seen, heard_s = self._pieces, now_s
-            if now_s - heard_s > quiet_s or now_s - began_s > at_most_s():
+            if self._held_up != held_up:
+                held_up, began_s = self._held_up, now_s
+            if hurry_s is None and hurried():
+                hurry_s = now_s
+            if now_s - heard_s > quiet_s or now_s - began_s > at_most_s:
+                break
+            if hurry_s is not None and now_s - hurry_s > HURRIED_S:
                 break
         whole = not self._thread.is_alive()
         with suppress(OSError):
@@ -247,6 +260,7 @@ class OutputReader:
             if len(packet) < HEADER.size:
                 break
             self._pieces += 1
+            self._held_up += len(packet) == HEADER.size
             stream, left_out = HEADER.unpack_from(packet)
             cutter = self._cutters[stream]
             if left_out:

@@ -5,7 +5,7 @@ dashboard is killed, and only whoever reads it can hold it up, never the dashboa
 
 Arguments: descriptors of the program's output and error pipes, and of a socket to the dashboard. Its own output and
 error are where the program's go. Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
-out before it) and what was printed.
+out before it) and what was printed; nothing was while whoever reads there, such as a pager, lets the stream wait.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ CHUNK = 65_536
 WAITING_BYTES = 1_048_576
 """Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
 
+HELD_UP_S = 0.25
+"""How often the dashboard hears that somebody reads on later, as a pager does."""
+
 LAST_WORDS_S = 60.0
 """How long the dashboard has, after the program's end, to read what waits; of one that is gone it is known at once."""
 
@@ -38,20 +41,27 @@ class Copies:
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._bytes = {1: 0, 2: 0}
         self._left_out = {1: 0, 2: 0}
+        self._written = 0
         self._ended = self._gone = False
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._thread.start()
 
     def put(self, stream: int, data: bytes) -> None:
-        """Send a copy when the dashboard reads; never waits for it."""
+        """Send a copy when the dashboard reads; never waits for it. It is about to be written, until `written`."""
         with self._wake:
             if self._gone:
                 return
+            self._written = stream
             self._waiting.append((stream, data))
             self._bytes[stream] += len(data)
             if self._bytes[stream] > WAITING_BYTES:
                 self._drop_oldest(stream)
             self._wake.notify()
+
+    def written(self) -> None:
+        """What was put last has been read where the program's output goes."""
+        with self._wake:
+            self._written = 0
 
     def close(self) -> None:
         """No more comes; what waits has time to be read."""
@@ -71,10 +81,14 @@ class Copies:
         while True:
             with self._wake:
                 while not self._waiting and not self._ended:
-                    self._wake.wait()
-                if not self._waiting:
+                    if not self._wake.wait(HELD_UP_S if self._written else None) and self._written:
+                        break
+                if self._waiting:
+                    stream, data = self._waiting.popleft()
+                elif self._ended:
                     return
-                stream, data = self._waiting.popleft()
+                else:
+                    stream, data = self._written, b""
                 self._bytes[stream] -= len(data)
                 left_out, self._left_out[stream] = self._left_out[stream], 0
             try:
@@ -101,7 +115,9 @@ def relay(sources: dict[int, int], copies: Copies) -> None:
             data = os.read(source, CHUNK)
             if data:
                 copies.put(sources[source], data)
-            if not (data and _written(sources[source], data)):
+            whole = bool(data) and _written(sources[source], data)
+            copies.written()
+            if not whole:
                 poll.unregister(source)
                 os.close(source)  # where the reader went away the program learns that from its own pipe
                 del sources[source]

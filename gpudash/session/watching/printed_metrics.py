@@ -40,7 +40,7 @@ PATTERN_S = 1.0
 
 LONGEST_PATTERN = 1000
 
-GROUPS = ("step", "epoch", "loss", "accuracy")
+GROUPS = ("step", "epoch", "loss", "val_loss", "accuracy")
 """Names of groups that a pattern of one's own may have."""
 
 Kind = Literal["loss", "accuracy", "step", "epoch"]
@@ -97,9 +97,10 @@ class Printed(NamedTuple):
         step: number of the step; ``None`` where it is not told.
         total: how many of them make an epoch or the run; ``None`` where it is not told.
         epoch: as it is told.
-        loss: NaN and infinities as they are.
+        loss: of a training; NaN and infinities as they are.
         accuracy: a ratio.
-        fields: what loss and accuracy are called, such as "train loss".
+        fields: what losses and accuracy are called, such as "train loss".
+        val_loss: of a validation, as ``loss``.
     """
 
     time_s: float
@@ -109,12 +110,14 @@ class Printed(NamedTuple):
     loss: float | None = None
     accuracy: float | None = None
     fields: tuple[str, ...] = ()
+    val_loss: float | None = None
 
 
 class PrintedMetrics:
     """Reads both streams of one program. `feed` and `end` belong to the thread that reads them, `take` to any.
 
-    Training and validation are not mixed: a validation's figures are told as long as there are none of a training.
+    Training and validation are not mixed: a validation's loss has a place of its own, and its accuracy is told as long
+    as there is none of a training.
 
     Args:
         pattern: of one's own, which `check_pattern` has passed; "" for none.
@@ -191,17 +194,22 @@ class PrintedMetrics:
                 )
 
     def _keep(self, fields: _Fields, time_s: float) -> None:
-        loss, accuracy = self._chosen(fields.loss), self._chosen(fields.accuracy)
-        if loss is None and accuracy is None:
+        loss = next((metric for metric in fields.loss if not metric.of_validation), None)
+        val_loss = next((metric for metric in fields.loss if metric.of_validation), None)
+        accuracy = self._chosen(fields.accuracy)
+        told = [metric for metric in (loss, val_loss, accuracy) if metric is not None]
+        if not told:
             return
+        counts = loss is not None or val_loss is None  # the batches of a validation are no steps
         found = Printed(
             time_s,
-            fields.step,
-            fields.total,
+            fields.step if counts else None,
+            fields.total if counts else None,
             fields.epoch,
             None if loss is None else loss.value,
             None if accuracy is None else self._ratio(accuracy),
-            tuple(metric.name for metric in (loss, accuracy) if metric is not None),
+            tuple(metric.name for metric in told),
+            None if val_loss is None else val_loss.value,
         )
         with self._lock:
             self._found.append(found)
@@ -346,7 +354,7 @@ def check_pattern(text: str) -> None:
         groups = re.compile(text).groupindex
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"The pattern for losses is no regular expression: {error}.") from None
-    if not {"loss", "accuracy"} & set(groups):
+    if not {"loss", "val_loss", "accuracy"} & set(groups):
         raise ValueError("The pattern for losses has no group named loss or accuracy, such as (?P<loss>[-+.e0-9]+).")
 
 
@@ -356,6 +364,8 @@ def _grouped(groups: Mapping[str, str]) -> _Fields:
     loss, accuracy = (
         [_Metric(kind, kind, float(numbers[kind]))] if kind in numbers else [] for kind in ("loss", "accuracy")
     )
+    if "val_loss" in numbers:
+        loss.append(_Metric("loss", "val_loss", float(numbers["val_loss"]), of_validation=True))
     epoch = float(numbers["epoch"]) if "epoch" in numbers else math.nan
     return _Fields(_count(groups.get("step", "")), None, epoch if math.isfinite(epoch) else None, loss, accuracy)
 

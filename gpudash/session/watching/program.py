@@ -252,13 +252,14 @@ class Stopping:
     """The wish that a program ends. Any thread may wish; `tick` belongs to the one that attends to the program.
 
     Attributes:
-        asked: whether the user wished it.
+        asks: how often the user wished it.
         refused: whether it is ended because it could not run as it was asked for.
         hurried: whether the dashboard is being closed.
     """
 
     def __init__(self, program: Program) -> None:
-        self.asked = self.refused = self.hurried = False
+        self.asks = 0
+        self.refused = self.hurried = False
         self._program = program
         self._lock = threading.Lock()
         self._sent = 0
@@ -268,7 +269,7 @@ class Stopping:
     def ask(self) -> None:
         """The user wishes it; wished again, the next firmer signal goes at once."""
         with self._lock:
-            self.asked = True
+            self.asks += 1
             self._send()
 
     def refuse(self) -> None:
@@ -282,7 +283,8 @@ class Stopping:
     def hurry(self, timeout_s: float) -> None:
         """The dashboard is being closed: it is to have ended within ``timeout_s``."""
         with self._lock:
-            self.asked = self.hurried = True
+            self.asks += 1
+            self.hurried = True
             self._patience = [part * timeout_s for part in HURRY] + [timeout_s]
             if self._sent:
                 self._next_s = min(self._next_s, time.monotonic() + self._patience[0])

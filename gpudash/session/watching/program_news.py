@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
+from gpudash.agent.wire import number_in
 from gpudash.session.watching.ending import Raised
 from gpudash.session.watching.printed_metrics import Printed
 from gpudash.telemetry.records import Event, Note, StepFinished, Topic
@@ -187,10 +188,10 @@ class ProgramNews:
         if self._step_began_s is None and began_us is not None:
             self._step_began_s = self._session_time(began_us)
         rows = self._passed_on(message.get("steps"))
-        if source not in (COUNTED, LOGGED) or any(row[2] is not None or row[3] is not None for row, _ in rows):
+        if source not in (COUNTED, LOGGED) or any(_tells_a_metric(row) for row, _ in rows):
             self._metrics_are_told()
         for row, made in rows:
-            step, time_us, loss, accuracy, *_ = row
+            step, time_us, loss, accuracy, *more = row
             time_s = max(self.stepped_s, self._session_time(time_us))
             self._tell_printed(time_s)
             self._newest_step = step
@@ -201,9 +202,10 @@ class ProgramNews:
                     step=step,
                     steps=0,
                     seconds=None if self._step_began_s is None else max(0.0, time_s - self._step_began_s),
-                    loss=_number(loss),
-                    accuracy=_number(accuracy),
+                    loss=number_in(loss),
+                    accuracy=number_in(accuracy),
                     throughput=self._rate(time_s, made),
+                    val_loss=number_in(more[1]) if len(more) > 1 else None,
                 )
             )
             self.stepped_s = self._step_began_s = time_s
@@ -242,6 +244,7 @@ class ProgramNews:
                     loss=found.loss,
                     accuracy=found.accuracy,
                     throughput=rate,
+                    val_loss=found.val_loss,
                 )
             )
             self.stepped_s = time_s
@@ -393,8 +396,9 @@ def _command_words(argv: list[str]) -> str:
     return text if len(text) <= 120 else f"{text[:120]}…"
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _tells_a_metric(row: list[Any]) -> bool:
+    """Whether a step that came tells a loss, of a training or a validation, or an accuracy."""
+    return any(value is not None for value in (*row[2:4], *row[5:6]))
 
 
 def _traceback(found: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpudash.agent.server import Peer
+from gpudash.agent.wire import number_in
 from gpudash.telemetry.ranks import Finding, RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import Note, Record, Topic
 
@@ -148,10 +149,10 @@ class WatchedRanks:
     def _steps(self, ranks: Ranks, number: int, message: Message) -> None:
         rows = message.get("steps")
         for row in rows if isinstance(rows, list) else ():
-            if not isinstance(row, list) or len(row) < 7 or not isinstance(row[0], int) or _number(row[2]) is None:
+            if not isinstance(row, list) or len(row) < 7 or not isinstance(row[0], int) or number_in(row[2]) is None:
                 continue
             time_s = self._time_of({"time_us": row[1]})
-            compute_s, blocked_s, loss, accuracy = (_number(value) for value in row[3:7])
+            compute_s, blocked_s, loss, accuracy = (number_in(value) for value in row[3:7])
             joined = ranks.take_step(
                 RankStep(number, row[0], time_s, float(row[2]), compute_s, blocked_s, loss, accuracy)
             )
@@ -209,10 +210,6 @@ def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
         first = number - local_rank
         return tuple(range(first, min(first + count, world_size)))
     return tuple(range(world_size))
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _size(value: Any) -> int | None:

@@ -60,9 +60,6 @@ QUIET_S = 10.0
 LAST_OUTPUT_S = 60.0
 """Longest that what the program has printed is read after its end."""
 
-HURRIED_S = 0.5
-"""The same when the dashboard is being closed."""
-
 FORGET_S = 0.5
 """After the end of a process before its memory is told to be free: often it is the end of the program."""
 
@@ -166,8 +163,10 @@ class Watching:
     def _watch(self) -> None:
         try:
             code = self._attend()
+            asks = self._stopping.asks
             self._attend_the_rest()
-            ending = self._ending(code)
+            late = code == 0 and not asks  # whoever wishes it now does not want to wait for its output
+            ending = self._ending(code, stopped=self._stopping.asks > 0 and not late)
         except Exception as error:  # whatever it is, the run must end for whoever waits
             ending = self._broken(error)
         finally:
@@ -254,7 +253,8 @@ class Watching:
 
     def _end_output(self, quiet_s: float, at_most_s: float) -> None:
         """Read what has been printed to its end; what runs on may hold it open."""
-        self._reader.end(quiet_s, lambda: min(HURRIED_S, at_most_s) if self._stopping.hurried else at_most_s)
+        asks = self._stopping.asks
+        self._reader.end(quiet_s, at_most_s, lambda: self._stopping.hurried or self._stopping.asks > asks)
         self._program.end_relay()
         self._metrics.end()
 
@@ -275,7 +275,7 @@ class Watching:
             self._news.note(Topic.PROCESSES, f"{what}: {_named(free)}.")
         return bool(free)
 
-    def _ending(self, code: int) -> RunEnded:
+    def _ending(self, code: int, *, stopped: bool) -> RunEnded:
         now_s, news = self._wiring.clock(), self._news
         self._tell_silence(ended=True)
         if news.lost:
@@ -299,7 +299,7 @@ class Watching:
             seconds=now_s - self._began_s,
             steps=news.steps,
             device=device,
-            stopped=self._stopping.asked,
+            stopped=stopped,
             raised=news.raised,
             out_of_memory=self._reports.newest,
             stepped_s=news.stepped_s,

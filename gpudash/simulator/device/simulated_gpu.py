@@ -56,6 +56,7 @@ class SimulatedGpu:
         architecture: the same.
         tagger: called at every allocation; what it returns is kept with the block as its owner.
         busy_s: seconds spent in operations.
+        before_reset: called before the peaks begin anew.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class SimulatedGpu:
         self.others = dict(others or {})
         self.tagger: Tagger | None = None
         self.busy_s = 0.0
+        self.before_reset: list[Callable[[], None]] = []
         self._context_bytes = context
         self._memory = DeviceMemory(capacity, sum(self.others.values()))
         self._allocator = CachingAllocator(self._memory, settings, index)
@@ -156,6 +158,17 @@ class SimulatedGpu:
             self._allocator.set_fraction(fraction)
             self._fraction = fraction
 
+    def resize(self, capacity: int) -> None:
+        """Have another capacity from now on, with all that is held; less than that leaves nothing free.
+
+        Raises:
+            ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
+        """
+        DeviceMemory(capacity)  # refuses what none can have
+        with self._lock:
+            self.capacity = self._memory.capacity = capacity
+            self._allocator.set_fraction(self._fraction)
+
     def statistics(self) -> dict[str, int]:
         """torch's ``memory_stats``."""
         with self._lock:
@@ -164,6 +177,8 @@ class SimulatedGpu:
 
     def reset_peaks(self) -> None:
         """Begin every peak anew at the present level."""
+        for told in self.before_reset:
+            told()
         with self._lock:
             self._settle()
             self._allocator.reset_peak()

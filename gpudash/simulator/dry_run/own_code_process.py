@@ -5,7 +5,9 @@ line from its standard input and answers with one on its standard output:
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
 * asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
-  or ``{"error": {"kind", "message", "remedy"}}``.
+  or ``{"error": {"kind", "message", "remedy"}}``;
+* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.request` has it:
+  the same, with ``model``, what is known of it.
 
 It ends with its standard input, also in the midst of a request.
 """
@@ -92,6 +94,11 @@ def _answer(asked, dry):
     known = asked["architecture"]
     architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])
     try:
+        if "model" in asked:
+            from gpudash.simulator.models.steps import follow_model
+
+            found, facts = follow_model(asked["model"], dry, architecture)
+            return {"trace": found.trace.to_json(), "assumptions": found.assumptions, "model": facts}
         found = follow(load(asked["callable"]), dry, steps=asked["steps"], architecture=architecture)
     except CannotPredictError as error:
         return {"error": {"kind": error.kind, "message": str(error), "remedy": error.remedy}}

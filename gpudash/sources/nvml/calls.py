@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
@@ -13,12 +14,14 @@ from gpudash.telemetry.records import Value
 
 T = TypeVar("T")
 
-_field = object.__getattribute__
-"""Reads a number of a structure. pynvml's own way runs two functions for each, which decode text."""
+_MEMORY_V2 = ctypes.c_ulonglong * 5
+"""nvmlMemory_v2_t: version, total, reserved, free and used."""
+
+_FIELD = struct.Struct("=IIqqIIQ")
+"""nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, the field's own answer, the value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """A GPU's memory in bytes.
 
     Attributes:
@@ -46,14 +49,10 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
                 raise
             return read_memory(handle, 1)
     if version == 2:
-        info = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
-        memory = Memory(
-            2,
-            total=int(_field(info, "total")),
-            used=int(_field(info, "used")),
-            free=int(_field(info, "free")),
-            reserved=int(_field(info, "reserved")),
-        )
+        words = _MEMORY_V2(pynvml.nvmlMemory_v2)
+        _call("nvmlDeviceGetMemoryInfo_v2", handle, words)
+        _version, total, reserved, free, used = words
+        memory = Memory(2, total, used, free, reserved)
     else:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)
         memory = Memory(1, int(info.total), int(info.used), int(info.free), None)
@@ -109,23 +108,18 @@ def pcie_throughput(handle: Any) -> dict[str, Value]:
     return {"pcie_rx_bytes_per_second": received * 1e3, "pcie_tx_bytes_per_second": sent * 1e3}
 
 
-@dataclass(frozen=True, slots=True)
-class ByteCounter:
+class ByteCounter(NamedTuple):
     """A byte counter, and how many bits its type says it has."""
 
     value: int
     bits: int
 
 
-_COUNTER_FIELDS = ((pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0), (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0))
-"""Each with its scope: pynvml raises and catches an error for a field that comes without."""
-
-_COUNTER_TYPES = {
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: ("uiVal", 32),
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: ("ulVal", 64),
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: ("ullVal", 64),
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: ("sllVal", 64),
-}
+_COUNTERS = b"".join(
+    _FIELD.pack(field, 0, 0, 0, 0, 0, 0)
+    for field in (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
+)
+_Counters = ctypes.c_char * len(_COUNTERS)
 
 
 def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
@@ -133,16 +127,31 @@ def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
 
     The call succeeds when any field did, so each field's own answer is looked at.
     """
-    received, sent = pynvml.nvmlDeviceGetFieldValues(handle, list(_COUNTER_FIELDS))
-    return _counter(received), _counter(sent)
+    values = _Counters.from_buffer_copy(_COUNTERS)
+    _call("nvmlDeviceGetFieldValues", handle, 2, values)
+    received, sent = (_counter(*field) for field in _FIELD.iter_unpack(values.raw))
+    return received, sent
 
 
-def _counter(field: Any) -> ByteCounter:
-    answer = _field(field, "nvmlReturn")
+def _counter(
+    _field: int, _scope: int, _timestamp: int, _latency: int, kind: int, answer: int, value: int
+) -> ByteCounter:
     if answer != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(answer)
-    name, bits = _COUNTER_TYPES.get(_field(field, "valueType"), ("ullVal", 64))
-    return ByteCounter(int(getattr(_field(field, "value"), name)), bits)
+    if kind == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+        return ByteCounter(value % (1 << 32), 32)
+    return ByteCounter(value, 64)
+
+
+def _call(function: str, *arguments: Any) -> None:
+    """A call of NVML's for every reading: pynvml fills and reads its structures by a Python function for each field."""
+    try:
+        call = getattr(pynvml.nvmlLib, function)
+    except AttributeError:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
+    answer = call(*arguments)
+    if answer != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(answer)
 
 
 def fullest_link(handle: Any) -> tuple[int | None, int | None]:

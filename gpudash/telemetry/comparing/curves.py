@@ -31,6 +31,7 @@ class StepColumns:
         loss: nats, or whatever a watched program counts.
         accuracy: ratio, 0 to 1.
         throughput: items a second.
+        told: metric → which steps told it, as NaN too, shape (steps,); without a mask those that told a number.
     """
 
     number: Floats = field(default_factory=lambda: _NONE)
@@ -39,6 +40,7 @@ class StepColumns:
     loss: Floats = field(default_factory=lambda: _NONE)
     accuracy: Floats = field(default_factory=lambda: _NONE)
     throughput: Floats = field(default_factory=lambda: _NONE)
+    told: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def metric(self, name: str) -> Floats:
         """The column ``name``: loss, accuracy or throughput."""
@@ -213,7 +215,9 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
 def _told(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
     """Which steps tell a quantity: those of a program that is watched mostly do not, which is no gap in a line."""
     values = run.steps.metric(quantity)
-    return ~np.isnan(values) if run.view.workload == WATCH else np.full(len(values), True)
+    if run.view.workload != WATCH:
+        return np.full(len(values), True)
+    return run.steps.told.get(quantity, ~np.isnan(values))
 
 
 def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats) -> Curve:

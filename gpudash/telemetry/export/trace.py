@@ -205,7 +205,7 @@ class _Trace:
 def _step(run: _Run, event: StepFinished) -> Iterator[Entry]:
     facts = {"step": event.step, "seconds": event.seconds, "throughput": event.throughput}
     yield from run.slice("steps", f"step {event.step}", event.time_s, event.seconds or 0.0, facts)
-    for name, value in (("loss", event.loss), ("accuracy", event.accuracy)):
+    for name, value in (("loss", event.loss), ("val_loss", event.val_loss), ("accuracy", event.accuracy)):
         if value is None:
             continue
         if math.isfinite(value):

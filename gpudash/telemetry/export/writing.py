@@ -27,8 +27,6 @@ Heed = Callable[[int], None]
 """Told how many rows have been written, every few thousand and at the end; what it raises ends the writing, and nothing
 is left."""
 
-SUFFIXES: dict[DataFormat, str] = {"csv": ".csv", "json": ".json", "parquet": ".parquet", "trace": ".trace.json"}
-
 HEED_ROWS = 2000
 
 T = TypeVar("T")

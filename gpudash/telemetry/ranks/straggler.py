@@ -57,14 +57,12 @@ class Straggler:
     Attributes:
         rank: its number.
         slower: by how much longer it computes a step than the others, 0.2 for 20 %.
-        at_least: lower bound of that.
         steps: from how many.
         text: all of it in a sentence.
     """
 
     rank: int
     slower: float
-    at_least: float
     steps: int
     text: str
 
@@ -110,9 +108,7 @@ class Paces:
         awaited_s = statistics.median(waits.values()) if waits else None
         if own is not None and awaited_s is not None and own >= awaited_s:
             return None
-        return Straggler(
-            slowest, slower, bound, steps, _sentence(slowest, slower, bound, steps, awaited_s, self.others)
-        )
+        return Straggler(slowest, slower, steps, _sentence(slowest, slower, bound, steps, awaited_s, self.others))
 
     @property
     def others(self) -> int:

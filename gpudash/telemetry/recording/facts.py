@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import newest_digest
 from gpudash.telemetry.recording.reading import LONGEST_S, Recording, RecordingError, open_recording
-from gpudash.telemetry.recording.recorder import being_written
+from gpudash.telemetry.recording.recorder import being_written, recorder_of
 from gpudash.telemetry.records import (
     LARGEST,
     REMOVED,
@@ -53,6 +53,9 @@ _TOLD = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMe
 
 BUSY_S = 1.0
 """Longest that is waited for somebody else who has the file open."""
+
+TRIED_AGAIN_S = 0.001
+"""How often it is looked whether they let go of it."""
 
 _OTHERS_CODE = (
     "SELECT 1 FROM sqlite_master WHERE lower(tbl_name) = 'meta' AND lower(name) <> 'meta' AND sql IS NOT NULL"
@@ -319,30 +322,54 @@ def run_words(meta: Mapping[str, str], number: int) -> RunWords:
 def annotate(path: Path, key: str, value: str) -> None:
     """Set a key of the table ``meta``, "" removes it. The file's date stays: it says when the session was.
 
+    Of a recording that this process writes its recorder does it; of one that another gpudash writes, it is done between
+    two of its commits.
+
     Raises:
-        RecordingError: one sentence, when the file is gone, no recording, damaged, being written or not writable.
+        RecordingError: one sentence, when the file is gone, no recording, damaged or not writable, or when whoever
+            writes it lets nobody else write.
     """
+    recorder = recorder_of(path)
+    if recorder is not None and recorder.annotate(key, value):
+        return
     with open_recording(path) as recording:
         damaged = bool(recording.notices)
     if damaged:
         raise RecordingError(f"{path.name} is damaged and is left as it is.")
-    if being_written(path):
-        raise RecordingError(f"{path.name} is being recorded; it can be changed when its session has ended.")
     if not os.access(path, os.W_OK):
         raise RecordingError(f"{path.name} is read-only; make it writable to change it.")
-    status = path.stat()
+    status, written = path.stat(), being_written(path)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
+            if written:  # whoever writes the file moves its log
+                connection.execute("PRAGMA wal_autocheckpoint = 0")
             if connection.execute(_OTHERS_CODE).fetchone() is not None:
                 raise RecordingError(f"{path.name} holds triggers or indexes of its own and is left as it is.")
-            if value:
-                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            else:
-                connection.execute("DELETE FROM meta WHERE key = ?", (key,))
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            _begin(connection)
+            schema.annotate(connection, key, value)
+            connection.execute("COMMIT")
+        if not written:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     except (sqlite3.Error, OSError) as error:
+        if written:
+            raise RecordingError(f"{path.name} is being recorded by another gpudash; try again ({error}).") from None
         raise RecordingError(f"{path.name} cannot be changed ({error}).") from None
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Begin to write, within `BUSY_S`: whoever records writes nearly all the time, and SQLite's own waiting grows to
+    100 ms, longer than the moment between two of its commits."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    latest = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > latest:
+                raise
+            time.sleep(TRIED_AGAIN_S)
 
 
 def standing_marks(markers: Iterable[Marker]) -> list[Marker]:

@@ -8,8 +8,10 @@ import json
 import os
 import platform
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,13 +36,27 @@ CACHE_KIB = 512
 WAL_BYTES = 4 * 1024**2
 """Size the write-ahead log is cut back to; SQLite moves it into the file every 1000 pages (4 MiB)."""
 
-_writing: set[tuple[int, int]] = set()
-"""Device and inode of the files this process writes. They must not be opened and closed beside SQLite: closing any
-descriptor of a file drops all of the process's POSIX locks on it (sqlite.org/howtocorrupt.html, section 2.2)."""
+_writing: dict[tuple[int, int], Recorder] = {}
+"""The recorder of each file that this process writes, by device and inode. These files must not be opened and closed
+beside SQLite: closing any descriptor of a file drops all of the process's POSIX locks on it
+(sqlite.org/howtocorrupt.html, section 2.2)."""
 
 
 class RecordingError(Exception):
     """A recording cannot be written or read. Its text is one sentence for the user."""
+
+
+ANSWER_S = 1.0
+"""Longest that whoever wants a fact noted waits for the recorder, which looks four times a second."""
+
+
+def recorder_of(path: Path) -> Recorder | None:
+    """What writes ``path`` in this process."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _writing.get((status.st_dev, status.st_ino))
 
 
 def being_written(path: Path) -> bool:
@@ -61,6 +77,16 @@ def being_written(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+@dataclass(slots=True)
+class _Wish:
+    """A fact that is to be noted by the thread that writes; once it is `done`, whether it was `noted`."""
+
+    key: str
+    value: str
+    noted: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 class Recorder:
@@ -94,7 +120,9 @@ class Recorder:
         self._newest_s = 0.0
         self._inserts = {table: schema.insert(table) for table in schema.TABLES}
         self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
-        self._lock: tuple[int, tuple[int, int]] | None = _claim(path, exclusive=exclusive)
+        self._wishes: list[_Wish] = []
+        self._wishing = threading.Lock()
+        self._lock: tuple[int, tuple[int, int]] | None = _claim(self, path, exclusive=exclusive)
         try:
             self._create(meta)
         except (sqlite3.Error, OSError) as error:
@@ -132,6 +160,8 @@ class Recorder:
 
     def tick(self) -> None:
         """Commit when the last commit is long enough ago. To be called at least four times a second."""
+        if self._wishes:
+            self._grant()
         if self._pending and time.monotonic() - self._committed >= COMMIT_S:
             self.commit()
 
@@ -149,6 +179,33 @@ class Recorder:
             RecordingError: when ``target`` is the recording itself or cannot be written.
         """
         copy_recording(self.path, target)
+
+    def annotate(self, key: str, value: str) -> bool:
+        """Have a named fact noted that the user wants kept, "" removes it; false when nothing is written any more.
+
+        For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
+        """
+        wish = _Wish(key, value)
+        with self._wishing:
+            if self._connection is None:
+                return False
+            self._wishes.append(wish)
+        return not wish.done.wait(ANSWER_S) or wish.noted
+
+    def _grant(self) -> None:
+        """Note what is wanted, and commit it."""
+        with self._wishing:
+            wishes, self._wishes = self._wishes, []
+        try:
+            for wish in wishes:
+                if self._connection is not None:
+                    schema.annotate(self._connection, wish.key, wish.value)
+            self._commit()
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+        for wish in wishes:
+            wish.noted = self._connection is not None
+            wish.done.set()
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Note named facts of the session, also such as were given at first."""
@@ -170,6 +227,7 @@ class Recorder:
         connection = self._connection
         if connection is None:
             return
+        self._grant()
         try:
             self._commit()
             with connection:
@@ -249,7 +307,11 @@ class Recorder:
 
     def _release(self) -> None:
         """Let go of the file; what is uncommitted is rolled back."""
-        connection, self._connection = self._connection, None
+        with self._wishing:  # what is wanted from now on is for whoever opens the file
+            connection, self._connection = self._connection, None
+            wishes, self._wishes = self._wishes, []
+        for wish in wishes:
+            wish.done.set()
         self._pending = 0
         if connection is not None:
             # A full disk refuses the last checkpoint as well; then the log stays beside the file, and is read from it.
@@ -258,7 +320,7 @@ class Recorder:
         lock, self._lock = self._lock, None
         if lock is not None:
             descriptor, identity = lock
-            _writing.discard(identity)
+            _writing.pop(identity, None)
             os.close(descriptor)
 
 
@@ -282,7 +344,7 @@ def copy_recording(path: Path, target: Path) -> None:
         raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
 
 
-def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
+def _claim(recorder: Recorder, path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
     """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -309,7 +371,7 @@ def _claim(path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for `being_written` elsewhere at most: the file is new
     status = os.fstat(descriptor)
     identity = (status.st_dev, status.st_ino)
-    _writing.add(identity)
+    _writing[identity] = recorder
     return descriptor, identity
 
 

@@ -63,6 +63,14 @@ def insert(table: Table) -> str:
     return f"INSERT INTO {table} VALUES ({', '.join('?' * len(COLUMNS[table]))})"
 
 
+def annotate(connection: sqlite3.Connection, key: str, value: str) -> None:
+    """Set a key of ``meta``; "" removes it."""
+    if value:
+        write(connection, "INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    else:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
 def write(connection: sqlite3.Connection, statement: str, row: Sequence[Any]) -> None:
     """Write a row; what a text holds that is no UTF-8, as a process's name can, is written as an escape."""
     try:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -349,15 +350,49 @@ LEAVING_S = 2.0
 TABLES_PX = 860
 """Widest that the tables get; the rest is for the plots."""
 
-PLOTS_SHARE = 0.57
-"""Width of the plots as a share of the tables' while there is not room for both; at 1280 px every column is seen."""
+PLOTS_SHARE = 0.46
+"""Width of the plots as a share of the tables' while there is not room for both; at 1280 px every column is seen, and
+the whole name of every figure."""
 
 
-def comparison_title(paths: Sequence[Path]) -> str:
-    """What a tab that compares ``paths`` is called."""
-    names = [path.name.replace(".gpudash", "") for path in paths]
+def comparison_title(names: Sequence[str]) -> str:
+    """What a comparison of runs of these names is called."""
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return f"{names[0]} vs {names[1]}{more}"
+
+
+def short_title(names: Sequence[str], longest: int) -> str:
+    """The same in ``longest`` characters, in whole words as far as that goes: "training width 512 vs 1024 +2".
+
+    What both names begin and end with is said once, as much of it as there is room for; of what has no room in whole
+    words at all, only that. What stands in brackets at the end is said where nothing else tells the two apart.
+    """
+    alone = [name.rpartition(" (")[0] if name.endswith(")") else name for name in names[:2]]
+    a, b = (name.split() for name in (alone if alone[0] != alone[1] else names[:2]))
+    begin = _common(a, b)
+    end = _common(a[begin:][::-1], b[begin:][::-1])
+    before, after = a[:begin], a[len(a) - end :]
+    apart = [" ".join(words[begin : len(words) - end]) or "default" for words in (a, b)]
+    others = f" +{len(names) - 2}" if len(names) > 2 else ""
+    ends = [before[0], "…", before[-1]] if len(before) > 2 else before
+    for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):
+        words = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
+        if len(words) <= longest:
+            return words
+    if before:  # only the names of their files tell them apart, which say less
+        both = f" ×2{others}"
+        return f"{_cut(' '.join(before), longest - len(both))}{both}"
+    room = (longest - len(f" vs {others}")) // 2
+    return f"{_cut(apart[0], room)} vs {_cut(apart[1], room)}{others}"
+
+
+def _cut(words: str, room: int) -> str:
+    return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many words both begin with."""
+    return sum(1 for _word in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 class CompareDocument(Document):
@@ -378,7 +413,8 @@ class CompareDocument(Document):
         if not 2 <= len(paths) <= MOST_RUNS:
             raise ValueError(f"A comparison is of 2 to {MOST_RUNS} recordings; {len(paths)} were chosen.")
         super().__init__(parent)
-        self.title = comparison_title(paths)
+        self._names = [path.name.replace(".gpudash", "") for path in paths]
+        self.title = comparison_title(self._names)
         self.comparison: Comparison | None = None
         self.runs: list[ComparedRun] = []
         self._palette = palette
@@ -386,6 +422,9 @@ class CompareDocument(Document):
         self.words.setText("Reading…")
         self._loading: LoadingRuns | None = LoadingRuns(paths, load)
         self._loading.start()
+
+    def title_within(self, longest: int) -> str:
+        return short_title(self._names, longest)
 
     def _build(self, palette: Palette) -> None:
         self.words = PlainLabel()
@@ -491,6 +530,12 @@ class CompareDocument(Document):
         self.controls.set_runs(self.runs)
         self._laying_changed()
         self._layers.setCurrentWidget(self._page)
+        self._names = [run.label for run in self.runs]
+        self.title = comparison_title(self._names)
+        self.title_tip = "\n".join(
+            f"{letter}: {run.label}\n    {run.recording}" for letter, run in zip(LETTERS, self.runs, strict=False)
+        )
+        self.retitled.emit()
 
     def swap(self) -> None:
         """A becomes B and B becomes A; what was moved is moved the other way."""

@@ -21,6 +21,7 @@ from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
+from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 _LINE = QSize(46, 14)
@@ -59,6 +60,7 @@ class LetterLegend(QWidget):
         super().__init__(parent)
         self._palette = palette
         self._rows: Sequence[LegendRow] = ()
+        self._cells: list[QWidget] = []
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(10)
@@ -68,11 +70,7 @@ class LetterLegend(QWidget):
     def show_rows(self, rows: Sequence[LegendRow]) -> None:
         """Tell these apart, the first as A."""
         self._rows = list(rows)
-        while (item := self._grid.takeAt(0)) is not None:
-            widget = item.widget()
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
+        discard(self._cells, self._grid)
         for place, row in enumerate(self._rows):
             letter, name, more = PlainLabel(LETTERS[place]), PlainLabel(row.name), PlainLabel(row.more)
             letter.setProperty("role", "figure-small")
@@ -80,6 +78,7 @@ class LetterLegend(QWidget):
             more.setProperty("role", "muted")
             for column, widget in enumerate((letter, LinePiece(place, self._palette), name, more)):
                 self._grid.addWidget(widget, place, column)
+                self._cells.append(widget)
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""

@@ -56,7 +56,7 @@ class Banner(QFrame):
         self._text.setWordWrap(True)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         row = QHBoxLayout(self)
-        row.setContentsMargins(14, 6, 10, 6)
+        row.setContentsMargins(14, 2, 10, 2)
         row.setSpacing(6)
         row.addWidget(self._text, 1)
         self._buttons: dict[str, QPushButton] = {}
@@ -74,7 +74,6 @@ class Banner(QFrame):
         self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._close.clicked.connect(self._dismiss)
         row.addWidget(self._close)
-        self.setMinimumHeight(44)
         self.hide()
 
     @property
@@ -161,8 +160,9 @@ class Banner(QFrame):
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
         if self.property("level") != ground:
             self.setProperty("level", ground)
-            self.style().unpolish(self)
-            self.style().polish(self)
+            for part in (self, *self._buttons.values(), self._close):
+                part.style().unpolish(part)
+                part.style().polish(part)
 
     def _say(self, event: Attention, text: str) -> None:
         self._text.setText(text)

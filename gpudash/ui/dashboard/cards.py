@@ -129,7 +129,15 @@ class Card(QFrame):
         self._bar = MemoryBar(palette)
         self._outer = QVBoxLayout(self)
         self._top = QHBoxLayout()
+        self._top.setSpacing(8)
+        self._top.addWidget(self._name, 1)
+        self._top.addWidget(self._badge)
+        self._top.addWidget(self._facts)
         self._figures = QHBoxLayout()
+        self._figures.setSpacing(6)
+        self._outer.addLayout(self._top)
+        self._outer.addLayout(self._figures)
+        self._outer.addWidget(self._bar)
         self._compact: bool | None = None
         self._full_name = ""
         self._all_facts: Sequence[str] = ()
@@ -140,31 +148,20 @@ class Card(QFrame):
         if compact == self._compact:
             return
         self._compact = compact
-        for layout in (self._top, self._figures, self._outer):
-            while layout.count():
-                layout.takeAt(0)
-        self._top, self._figures = QHBoxLayout(), QHBoxLayout()
         self._outer.setContentsMargins(*((10, 4, 10, 4) if compact else (14, 9, 14, 11)))
         self._outer.setSpacing(2 if compact else 4)
-        self._top.setSpacing(8)
-        self._figures.setSpacing(6)
         self._used.setProperty("role", "figure-small" if compact else "figure")
         self._used.style().unpolish(self._used)
         self._used.style().polish(self._used)
-        self._top.addWidget(self._name, 1)
-        self._top.addWidget(self._badge)
+        for row in (self._top, self._figures):
+            for figure in (self._used, self._total):
+                row.removeWidget(figure)
         if compact:
-            self._top.addWidget(self._used)
-            self._top.addWidget(self._total)
-            self._top.addWidget(self._facts)
-            self._outer.addLayout(self._top)
+            self._top.insertWidget(2, self._used)
+            self._top.insertWidget(3, self._total)
         else:
-            self._top.addWidget(self._facts)
             self._figures.addWidget(self._used, alignment=Qt.AlignmentFlag.AlignBottom)
             self._figures.addWidget(self._total, 1, alignment=Qt.AlignmentFlag.AlignBottom)
-            self._outer.addLayout(self._top)
-            self._outer.addLayout(self._figures)
-        self._outer.addWidget(self._bar)
 
     def show_content(self, content: CardContent, palette: Palette, selected: bool) -> None:
         """Show new figures."""
@@ -340,7 +337,9 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     state = store.latest("gpu", "used_bytes", key).state
     bands = _gpu_bands(store, key, used, "context" if gpu.simulated else "CUDA context")
     shown = (GPU_METRICS["gpu_utilisation"], *SENSORS)
-    facts = [metric.brief(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None]
+    facts = [
+        metric.told_apart(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None
+    ]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")

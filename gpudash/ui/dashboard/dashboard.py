@@ -30,10 +30,11 @@ from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
-from gpudash.telemetry.records import Event, RunFinished, RunStarted, Table
+from gpudash.telemetry.records import Event, RemediesFound, RunEnded, RunStarted, Table
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
+from gpudash.ui.dashboard.footer import Footer
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.result_page import ResultPage
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs
@@ -58,7 +59,7 @@ MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
 
-FORWARD_SHARE, BESIDE_PX, TABLES_PX = 0.6, 140, 380
+FORWARD_SHARE, BESIDE_PX, TABLES_PX = 0.6, 140, 250
 """Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
 that tables get which are given a share.
 """
@@ -74,8 +75,10 @@ class Dashboard(PlotsPage):
         tabs: the tables; new ones where they are not given. They are what takes longest to make.
 
     Attributes:
+        footer: the status line, and the strips over it.
         fit: predicts what the panel holds; ``None`` over a recording.
         result: what the last run came to, over the plots; Esc takes it away.
+        ending: how the last run ended; ``None`` before.
         results_in_front: whether it comes there by itself as a run ends.
         forecasts: memory ("host" or a GPU's UUID) → its forecast, as cards, strip and plots show it.
 
@@ -107,6 +110,7 @@ class Dashboard(PlotsPage):
         self._balanced: object = None
         self._tables_height = 0
         self.results_in_front = True
+        self.ending: RunEnded | None = None
         self._opened_s = session.store.newest_s
         self._forward: str | None = None
         self._tables_share: float | None = None
@@ -120,6 +124,7 @@ class Dashboard(PlotsPage):
         palette, settings = self.palette_, self.session.settings
         self.cards = DeviceCards(palette)
         self.banner = Banner()
+        self.footer = Footer(self.status_line)
         self.banner.commanding = self.live
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
@@ -147,9 +152,9 @@ class Dashboard(PlotsPage):
         whole = QWidget()
         whole.setLayout(self.rows)
         self.rows.addWidget(self.cards)
-        self.rows.addWidget(self.banner)
         self.rows.addLayout(middle, 1)
-        self.rows.addWidget(self.status_line)
+        self.rows.addWidget(self.footer)
+        self.footer.hold(self.banner)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
@@ -158,6 +163,8 @@ class Dashboard(PlotsPage):
 
     def _connect(self) -> None:
         self.result.closed.connect(self.plots.dismiss)
+        self.result.applied.connect(self.explanation.apply)
+        self.result.action.connect(self.action)
         self.cards.chosen.connect(self.select_device)
         self.panel.device_chosen.connect(self._device_chosen)
         self.panel.start_requested.connect(self.start_requested)
@@ -243,9 +250,12 @@ class Dashboard(PlotsPage):
 
     def _take_program(self, event: Event) -> None:
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
-        if isinstance(event, RunFinished) and self.results_in_front:
-            if event.time_s > self._opened_s if self.live else is_comparison(event.result):
+        if isinstance(event, RunEnded):
+            self.ending = event
+            if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
                 self.show_result(asked=False)
+        elif isinstance(event, RemediesFound) and not self.result.isHidden():
+            self._fill_result()
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
@@ -259,15 +269,22 @@ class Dashboard(PlotsPage):
         Args:
             asked: by the user; else only a result that says more than the plots comes in front of them.
         """
+        with self.session.store.lock:
+            run = self.session.store.run
+        if run is None or run.running or not (asked or is_put_forward(run)):
+            return
+        self._fill_result()
+        if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
+            self.result.setFocus()
+
+    def _fill_result(self) -> None:
         store = self.session.store
         with store.lock:
             run = store.run
-            if run is None or run.running or not (asked or is_put_forward(run)):
-                return
-            self.result.show_run(run, list(store.runs), given_name(run.workload, run.device, run.spec))
+            assert run is not None
+            name = given_name(run.workload, run.device, run.spec)
+            self.result.show_run(run, list(store.runs), name, commanding=self.live)
         self.plots.cover(covered=True)
-        if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
-            self.result.setFocus()
 
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""
@@ -341,6 +358,7 @@ class Dashboard(PlotsPage):
     def put_forward(self, plot: str | None, *, tables_share: float | None = None) -> None:
         """Give one plot most of the plots' height, and the tables a part of the whole; ``None`` as usual."""
         self._forward = plot
+        self.plots.put_forward(plot is not None)
         if tables_share != self._tables_share:
             self._tables_share = tables_share
             self.rebalance()
@@ -386,6 +404,8 @@ class Dashboard(PlotsPage):
         self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
         self.result.verdict.again_button.setEnabled(not session.running)
+        self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
+        self.result.ending.remedies.setEnabled(not session.running)
         words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))

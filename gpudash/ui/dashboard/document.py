@@ -20,21 +20,32 @@ class Document(QWidget):
     Signals:
         closed: it wants to be closed.
         said: a passing message for the status line.
+        retitled: `title` is another, and `title_tip` perhaps.
 
     Attributes:
         title: the whole title of its tab.
+        title_tip: what the tab's tooltip says instead of the title, or "".
         dashboard: over the session it shows, with its tables and forms; ``None`` for other documents.
     """
 
     closed = Signal()
     said = Signal(str)
+    retitled = Signal()
     title: str = ""
+    title_tip: str = ""
     dashboard: Dashboard | None = None
 
     @property
     def plots_page(self) -> PlotsPage | None:
         """What the commands on plots act on while it is in front; ``None`` without plots of a session."""
         return self.dashboard
+
+    def title_within(self, longest: int) -> str:
+        """The title in so many characters; "" where it may be cut in its middle."""
+        return ""
+
+    def show_run(self, number: int) -> None:
+        """Bring a run of what is shown into view, counted from 1; a document that is not of runs stays as it is."""
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""

@@ -34,11 +34,9 @@ class PlotsPage(QWidget):
         rows: from top to bottom; whoever shows the page may insert rows of its own.
 
     Signals:
-        mark_requested: session time at which a mark is wanted.
         refreshed: figures and words have been brought up to date.
     """
 
-    mark_requested = Signal(float)
     refreshed = Signal()
 
     def __init__(self, session: DashboardSource, palette: Palette, parent: QWidget | None = None) -> None:
@@ -59,7 +57,6 @@ class PlotsPage(QWidget):
         self._shown_topic: str | None = None
         self._to_capacity = False
         self._frame = 0
-        self.plots.mark_requested.connect(self.mark_requested)
         self.plots.told.connect(self.status_line.tell)
         self.plots.failed.connect(self.status_line.tell)
 

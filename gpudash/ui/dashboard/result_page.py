@@ -8,22 +8,27 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
 
 from gpudash.specs import workloads
 from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
 from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.ui.dashboard.banner import ACTION_WORDS
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
+from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.axes import Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
-from gpudash.ui.widgets.labels import title_label, worded_button, worded_label
+from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label
 from gpudash.ui.widgets.tables import Column, Table
 
-ENDINGS = {"finished": "finished", "cancelled": "stopped"}
-"""Status of a run whose result is shown → the word for it."""
+ENDINGS = {"cancelled": "stopped"}
+"""Status of a run whose result is shown → the word for it, where it is another."""
 
 LEAST_CHART_PX = 150
+
+BOTTOM_PX, BELOW_HEAD_PX = 6, 10
+"""Logical pixels below everything, and both there and between the title and what the run came to."""
 
 
 class ResultPage(QFrame):
@@ -31,14 +36,19 @@ class ResultPage(QFrame):
 
     Signals:
         closed: back to the plots.
+        applied: the `Remedy` to run again with.
+        action: what a button of a failed run asks for, a key of `ACTION_WORDS`.
 
     Attributes:
         verdict: of a comparison.
+        ending: why the run ended badly.
         chart: of a transfer or of products.
         rows: what the figures leave out.
     """
 
     closed = Signal()
+    applied = Signal(object)
+    action = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -48,14 +58,18 @@ class ResultPage(QFrame):
         self._title = worded_label("figure-small", wraps=False)
         self._asked = worded_label("muted", wraps=True)
         self.verdict = VerdictPage()
+        self.ending = BadEnding()
+        self.ending.remedies.applied.connect(self.applied)
+        self.ending.action.connect(self.action)
         self.chart = RateChart()
         self.rows = Table("Result", (Column("what"), Column("outcome", wide=True)), "The run told nothing more.")
         self._figures = QHBoxLayout()
         self._shown: list[tuple[str, str]] = []
+        self._tiles: list[QWidget] = []
         self._build()
 
     def _build(self) -> None:
-        head = QHBoxLayout()
+        head = self._head = QHBoxLayout()
         head.setContentsMargins(14, 8, 8, 0)
         head.setSpacing(12)
         head.addWidget(self._title)
@@ -65,10 +79,12 @@ class ResultPage(QFrame):
         head.addWidget(close)
         self._figures.setContentsMargins(14, 4, 14, 4)
         self._figures.setSpacing(34)
+        self._figures.addStretch(1)
         self._general = general = QWidget()
         column = QVBoxLayout(general)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
+        column.addWidget(self.ending)
         column.addLayout(self._figures)
         column.addWidget(self.chart, 3)
         beside = QHBoxLayout()
@@ -79,41 +95,51 @@ class ResultPage(QFrame):
         self._bodies.addWidget(general)
         self._bodies.addWidget(self.verdict)
         whole = QVBoxLayout(self)
-        whole.setContentsMargins(0, 0, 0, 6)
-        whole.setSpacing(4)
+        whole.setContentsMargins(0, 0, 0, BOTTOM_PX)
+        whole.setSpacing(BELOW_HEAD_PX - BOTTOM_PX)
         whole.addLayout(head)
         whole.addWidget(self._bodies, 1)
 
-    def show_run(self, run: RunView, runs: Sequence[RunView], asked: str) -> None:
+    def show_run(self, run: RunView, runs: Sequence[RunView], asked: str, *, commanding: bool = False) -> None:
         """Show what ``run`` came to; called under the store's lock.
 
         Args:
             run: that has ended.
             runs: of the session, with it.
             asked: what was asked for, in words.
+            commanding: whether a remedy can be applied here.
         """
         kind = workloads().get(run.workload)
         what = kind.title if kind is not None else "My script" if run.workload == WATCH else run.workload
         self._title.setText(f"{what}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
         self._asked.setText(asked)
+        self.setAccessibleDescription(f"{self._title.text()}: {asked}")
         comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
             return
+        self.ending.show_run(run, commanding=commanding)
         self._show_figures(run_figures(run))
         self.chart.show_chart(size_chart(run, runs))
         rows = outcome_rows(run.result)
         self.rows.show_rows(rows)
-        self.rows.setVisible(bool(rows) or self.chart.isHidden())
+        self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
 
     def height_within(self, room: int) -> int:
         """Logical pixels it takes of ``room``: all of it for a verdict or a chart, else what the figures need."""
         if self._bodies.currentWidget() is self.verdict or not self.chart.isHidden():
             return room
-        self._general.updateGeometry()  # else both still have the height of a chart that was just hidden
-        self._bodies.updateGeometry()
-        rows = self.rows.height_of_all if not self.rows.isHidden() else 0
-        return min(room, self.minimumSizeHint().height() - self.rows.minimumSizeHint().height() + rows)
+        inside = self._general.layout()
+        assert inside is not None
+        for part in (self.ending.layout(), inside):
+            if part is not None:
+                part.invalidate()  # else it still has the height of a chart that was just hidden
+        border = self.height() - self.contentsRect().height()
+        needed = border + self._head.sizeHint().height() + BELOW_HEAD_PX
+        needed += inside.totalMinimumHeightForWidth(self.contentsRect().width())
+        if not self.rows.isHidden():
+            needed += self.rows.height_of_all - self.rows.minimumSizeHint().height()
+        return min(room, needed)
 
     @property
     def figures(self) -> list[tuple[str, str]]:
@@ -122,11 +148,7 @@ class ResultPage(QFrame):
 
     def _show_figures(self, figures: Sequence[Sequence[str]]) -> None:
         self._shown = [(name, value) for name, value in figures]
-        while (item := self._figures.takeAt(0)) is not None:
-            tile = item.widget()
-            if tile is not None:
-                tile.hide()
-                tile.deleteLater()
+        discard(self._tiles, self._figures)
         for name, value in figures:
             tile = QWidget()
             column = QVBoxLayout(tile)
@@ -136,8 +158,76 @@ class ResultPage(QFrame):
             words = worded_label("figure", wraps=False)
             words.setText(value)
             column.addWidget(words)
-            self._figures.addWidget(tile)
-        self._figures.addStretch(1)
+            self._figures.insertWidget(len(self._tiles), tile)
+            self._tiles.append(tile)
+
+
+class BadEnding(QWidget):
+    """Why a run failed or ran out of memory, what would have fitted, and where more is told.
+
+    Signals:
+        action: a key of `ACTION_WORDS`.
+
+    Attributes:
+        remedies: of an out-of-memory.
+    """
+
+    action = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cause = worded_label("figure-small")
+        self._more = worded_label("muted")
+        self.remedies = RemediesView()
+        self._buttons = {name: self._button(name) for name in ("explain", "use_python", "open_report")}
+        actions = QHBoxLayout()
+        actions.setSpacing(8)
+        for button in self._buttons.values():
+            actions.addWidget(button)
+        words = QVBoxLayout()
+        words.setSpacing(3)
+        words.addWidget(self._cause)
+        words.addWidget(self._more)
+        beside = QHBoxLayout()
+        beside.setSpacing(12)
+        beside.addLayout(words, 1)
+        beside.addLayout(actions)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(14, 2, 8, 2)
+        column.setSpacing(4)
+        column.addLayout(beside)
+        column.addWidget(self.remedies)
+
+    def _button(self, name: str) -> QPushButton:
+        button = worded_button(*ACTION_WORDS[name], lambda: self.action.emit(name))
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        return button
+
+    @property
+    def words(self) -> str:
+        """The cause, and what belongs to it."""
+        return f"{self._cause.text()} {self._more.text()}".strip()
+
+    def show_run(self, run: RunView, *, commanding: bool) -> None:
+        """Say why ``run`` ended badly; nothing of one that did not."""
+        error = run.error
+        self.setVisible(error is not None)
+        if error is None:
+            return
+        found = error.explanation
+        self._cause.setText(error.message if found is None else found.headline)
+        self._more.setText(error.remedy if found is None else found.request_words)
+        self._more.setVisible(bool(self._more.text()))
+        offered = {
+            "explain": found is not None,
+            "use_python": commanding and isinstance(run.result.get("python_with_torch"), str),
+            "open_report": isinstance(run.result.get("report"), str),
+        }
+        for name, button in self._buttons.items():
+            button.setVisible(offered[name])
+        remedies, note = ((), "") if found is None else (found.remedies, found.remedies_note)
+        looking = commanding and found is not None and not remedies and not note
+        self.remedies.show_remedies(remedies, note, commanding=commanding, looking=looking)
 
 
 HEADROOM = 1.06

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
@@ -36,7 +36,12 @@ class StatusLine(QWidget):
 
     Args:
         clock: monotonic seconds.
+
+    Signals:
+        telling_changed: a passing message has come or gone.
     """
+
+    telling_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(parent)
@@ -70,6 +75,12 @@ class StatusLine(QWidget):
         if text:
             self._forget.start()
         self._fit()
+        self.telling_changed.emit()
+
+    @property
+    def telling(self) -> bool:
+        """Whether a passing message is told."""
+        return bool(self._told)
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
         """Show the session's figures.
@@ -80,7 +91,9 @@ class StatusLine(QWidget):
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
         """
-        versions = (view,) if status is None else _session_words(status, view, late=self._late(status))
+        missing = 0.0 if status is None else self._missing_share(status)
+        late = missing > LATE_SHARE
+        versions = (view,) if status is None else _session_words(status, view, late=late)
         machine = " · ".join(
             part
             for part in (
@@ -94,18 +107,18 @@ class StatusLine(QWidget):
             self._versions, self._machine = versions, machine
             self._fit()
         place = str(status.recording) if status is not None and status.recording is not None else ""
-        missed = "" if status is None else f"{status.missed} readings were missed since the start"
-        self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed)))))
+        self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed_words(missing) * late)))))
         self._right.setToolTip(plain_tip(machine))
 
-    def _late(self, status: Status) -> bool:
-        """Whether so many readings were missed of late that curves have holes to be seen."""
+    def _missing_share(self, status: Status) -> float:
+        """The share of the readings of late that were missed; 0 before it can be told."""
         now = self._clock()
         self._missed.append((now, status.missed))
         while now - self._missed[0][0] > WATCHED_S:
             self._missed.popleft()
         since, before = self._missed[0]
-        return now - since > WATCHED_S / 2 and status.missed - before > LATE_SHARE * status.rate_hz * (now - since)
+        due = status.rate_hz * (now - since)
+        return (status.missed - before) / due if now - since > WATCHED_S / 2 and due > 0 else 0.0
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -122,6 +135,16 @@ class StatusLine(QWidget):
         for label, text in ((self._left, left), (self._right, right)):
             if label.text() != text:
                 label.setText(text)
+
+
+_SHARES = ((0.9, "Nearly every"), (0.42, "About every second"), (0.29, "About every third"))
+"""Shares of missing readings, and from which on each is said."""
+
+
+def missed_words(share: float) -> str:
+    """What it means that a ``share`` of the readings of late, 0 to 1, was missed."""
+    each = next((words for least, words in _SHARES if share >= least), "About every fourth")
+    return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
 
 
 def _session_words(status: Status, view: str, *, late: bool) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ TITLES: Mapping[str, str] = {
     "isolate": "Runs in a process of their own",
     "reports_bytes": "Room for out-of-memory reports",
     "reports_keep": "Number of out-of-memory reports",
-    "theme": "Look",
+    "theme": "Theme",
     "smoothing": "Smoothing",
     "window_s": "Seconds shown",
     "frames_hz": "Redraws a second",

@@ -3,7 +3,7 @@ in empty tables how to fill them.
 
 Three hints after the first run, each tied to something to do and gone for good once it has been done.
 
-The strip at the top while no GPU can be used: which cause it is, what works now, and what to do next.
+The strip over the status line while no GPU can be used: which cause it is, what works now, and what to do next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.recordings import open_library
+from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
@@ -59,8 +60,8 @@ class FirstMinute(QObject):
         self.hints.setParent(dashboard)
         if session is None:
             return
-        dashboard.rows.insertWidget(0, self.strip)
-        dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.hints)
+        for strip in (self.strip, self.hints):
+            dashboard.footer.hold(strip)
         self.strip.demo_requested.connect(self._open_demo_recording)
         self.strip.prediction_requested.connect(self._predict)
         self.strip.check_requested.connect(session.machine.check_gpus)
@@ -279,6 +280,7 @@ class NoGpuStrip(QFrame):
         self.close_button.setProperty("role", "chip")
         self.close_button.setAccessibleName("Dismiss")
         self._folded = QWidget()
+        self._answers: list[QWidget] = []
         self._lay_out()
         self._folded.hide()
         self.hide()
@@ -306,7 +308,7 @@ class NoGpuStrip(QFrame):
         copy = self._button("Copy details", "Copy what a bug report needs of this", self._copy)
         inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
         rows = QVBoxLayout(self)
-        rows.setContentsMargins(14, 6, 10, 6)
+        rows.setContentsMargins(14, 2, 10, 2)
         rows.setSpacing(4)
         rows.addLayout(row)
         rows.addWidget(self._folded)
@@ -342,12 +344,7 @@ class NoGpuStrip(QFrame):
         self._folded.setVisible(self.details.isChecked())
 
     def _fill(self) -> None:
-        while self._grid.count():
-            item = self._grid.takeAt(0)
-            widget = item.widget() if item is not None else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
+        discard(self._answers, self._grid)
         for row, (name, answer) in enumerate(self._facts()):
             for column, words in enumerate((name, answer)):
                 label = PlainLabel(words)
@@ -355,6 +352,7 @@ class NoGpuStrip(QFrame):
                 label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
                 label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
                 self._grid.addWidget(label, row, column)
+                self._answers.append(label)
 
     def _copy(self) -> None:
         lines = [("problem", self._problem), *self._facts()]

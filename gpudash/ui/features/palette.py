@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudash.specs import workloads
 from gpudash.telemetry.runs import RunView
@@ -16,28 +19,40 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, command_entries
 from gpudash.ui.window.workspace import Workspace
 
-MOST_RUNS = 200
-"""Recorded runs that can be found, the newest; the library has them all."""
+if TYPE_CHECKING:
+    from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
+
+MOST_RUNS = 100
+"""Recorded runs that are listed at once, the newest; more letters find the others."""
+
+MOST_AT_ONCE = 100
+"""Runs and recordings that are taken in between two pictures."""
+
+LONGEST_TAGS = 24
+"""Characters of a run's tags that the palette shows and finds."""
 
 BUSY = "A run is in progress; stop it first."
 
 
 def commands(workspace: Workspace) -> list[Command]:
     """Help > Command Palette."""
+    recorded = RecordedRuns(workspace)
+    workspace.at_close(recorded.close)
     return [
         Command(
             "Help",
             "Command Palette…",
             "Find a command, tab, plot, workload, device or run by a few letters of its name",
-            partial(open_palette, workspace),
+            partial(open_palette, workspace, recorded),
             ("Ctrl+K", "Ctrl+Shift+P"),
             id="help.palette",
         )
     ]
 
 
-def open_palette(workspace: Workspace) -> CommandPalette:
+def open_palette(workspace: Workspace, recorded: RecordedRuns) -> CommandPalette:
     """Show the palette over the window."""
+    recorded.look()
     entries = [
         *command_entries(workspace.commands),
         *_recent(workspace),
@@ -45,9 +60,8 @@ def open_palette(workspace: Workspace) -> CommandPalette:
         *_plots(workspace),
         *(_of_the_form(workspace) if workspace.live else ()),
         *_runs(workspace),
-        *_recorded_runs(workspace),
     ]
-    palette = CommandPalette(entries, workspace.colours, workspace.window())
+    palette = CommandPalette(entries, workspace.colours, workspace.window(), further=recorded)
     palette.open()
     palette.field.setFocus()
     return palette
@@ -147,24 +161,85 @@ def _show_run(workspace: Workspace, run: RunView) -> None:
     dashboard.view.show(run.began_s, max(end, run.began_s + 1.0))
 
 
-def _recorded_runs(workspace: Workspace) -> list[PaletteEntry]:
-    """The runs of the recordings that the library has read, the newest first."""
-    from gpudash.session.recordings.library import load_cache
-    from gpudash.session.recordings.run_names import run_name
-    from gpudash.ui.recordings.library_table import moment_words
+class RecordedRuns:
+    """The runs of the library, found by the words that the library has of them, while a thread still reads it.
 
-    found = [
-        (kept.stamp.changed_ns, run.number, path, run_name(run))
-        for path, kept in load_cache().items()
-        for run in kept.facts.runs
-        if path.is_file()
-    ]
-    return [
-        PaletteEntry(
-            name,
-            f"Recorded {moment_words(changed_ns / 1e9)}",
-            partial(workspace.open, path),
-            tip=f"Open {path}",
+    A name costs some 50 µs, and there may be thousands: they are made a few at a time.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._librarian: Librarian | None = None
+        self._library: Library | None = None
+        self._unnamed: deque[LibraryEntry] = deque()
+        self._named: dict[Path, tuple[LibraryEntry, list[tuple[float, str, PaletteEntry]]]] = {}
+        self._newest: list[tuple[float, str, PaletteEntry]] = []
+
+    def look(self) -> None:
+        """Read the library, from now on until `leave`."""
+        from gpudash.session.recordings.library import Librarian
+
+        if self._librarian is None:
+            self._librarian = Librarian()
+        self._librarian.watch(True)
+        self.take()
+
+    def take(self) -> bool:
+        library = None if self._librarian is None else self._librarian.library
+        changed = False
+        if library is not None and library is not self._library:
+            self._library = library
+            changed = self._forget(library)
+        named = 0
+        while self._unnamed and named < MOST_AT_ONCE:
+            entry = self._unnamed.popleft()
+            runs = list(self._entries(entry))
+            _before, known = self._named.get(entry.path, (entry, []))
+            changed = changed or [run[:2] for run in runs] != [run[:2] for run in known]
+            self._named[entry.path] = entry, runs
+            named += 1 + len(runs)
+        if changed:
+            found = [run for _entry, runs in self._named.values() for run in runs]
+            self._newest = sorted(found, key=lambda run: run[0], reverse=True)
+        return changed
+
+    def _forget(self, library: Library) -> bool:
+        """Keep what is still so, all else has to be named; whether anything is gone."""
+        there = {entry.path: entry for entry in library.entries}
+        count = len(self._named)
+        self._named = {path: kept for path, kept in self._named.items() if path in there}
+        self._unnamed = deque(
+            entry
+            for path, entry in there.items()
+            if entry.facts is not None and (path not in self._named or self._named[path][0].facts != entry.facts)
         )
-        for changed_ns, _number, path, name in sorted(found, reverse=True)[:MOST_RUNS]
-    ]
+        return len(self._named) < count
+
+    def _entries(self, entry: LibraryEntry) -> Iterator[tuple[float, str, PaletteEntry]]:
+        """When each run of a recording began, what is looked for in it, and what the palette lists."""
+        from gpudash.ui.recordings.library_table import LibraryRow, moment_words, name_of, runs_of
+
+        if entry.path == self._workspace.session.recording:
+            return  # its runs are listed as those of this session
+        for run in runs_of(entry):
+            row = LibraryRow(entry, run)
+            tags = run.words.tags
+            told = f" · {tags if len(tags) <= LONGEST_TAGS else f'{tags[: LONGEST_TAGS - 1]}…'}" if tags else ""
+            place = f"Recorded {moment_words(row.began_s)}{told}"
+            act = partial(self._workspace.open, entry.path, run=run.number)
+            found = PaletteEntry(name_of(row), place, act, tip=f"Open {entry.path} at this run")
+            yield row.began_s, f"{found.name} {place}".lower(), found
+
+    def found(self, query: str) -> list[PaletteEntry]:
+        words = query.lower().split()
+        holding = (entry for _began_s, text, entry in self._newest if all(word in text for word in words))
+        return list(islice(holding, MOST_RUNS))
+
+    def leave(self) -> None:
+        """Look at the folder no more until the palette is opened again."""
+        if self._librarian is not None:
+            self._librarian.watch(False)
+
+    def close(self) -> bool:
+        """End what reads; false when it did not end in time."""
+        return self._librarian is None or self._librarian.close()

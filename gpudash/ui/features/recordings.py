@@ -54,7 +54,7 @@ def open_library(workspace: Workspace) -> LibraryDocument:
         workspace.undo,
         workspace.colours,
         settings=lambda: workspace.session.settings,
-        open_recording=workspace.open,
+        open_recording=lambda path, run: workspace.open(path, run=run),
         compare=partial(open_comparison, workspace),
         is_open=workspace.is_open,
         start=workspace.start_run,

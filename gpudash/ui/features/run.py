@@ -140,14 +140,15 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
     elif action == "use_python":
         _use_python(workspace)
     elif action == "open_report":
-        report = report_of(workspace.meant_dashboard.banner.shown)
+        dashboard = workspace.meant_dashboard
+        report = report_of(dashboard.banner.shown) or report_of(dashboard.ending)
         if report is not None:
             workspace.open(report)
 
 
 def _use_python(workspace: Workspace) -> None:
     """Run the script that failed again, with the interpreter that has what it lacked."""
-    python, panel = python_of(workspace.dashboard.banner.shown), workspace.dashboard.panel
+    python, panel = python_of(workspace.dashboard.ending), workspace.dashboard.panel
     run = workspace.session.store.run
     if python is None or run is None or workspace.session.running:
         return

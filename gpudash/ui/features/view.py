@@ -18,8 +18,7 @@ ZOOM = 0.8
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """Let the plots ask for marks, and show the kinds that are wanted; the commands that act on the plots in front."""
-    workspace.dashboard.mark_requested.connect(partial(add_mark, workspace))
+    """Make the marks that the plots name, of the kinds that are wanted; the commands that act on the plots in front."""
     workspace.dashboard.plots.mark_named.connect(partial(_set_mark, workspace))
     workspace.serve_pages(lambda page: page.plots.set_hidden_marks(workspace.hidden_marks))
     return [

@@ -314,7 +314,7 @@ class ComparedMetric:
 METRICS = (
     ComparedMetric("used_bytes", "MEMORY USED", "bytes"),
     ComparedMetric("gpu_utilisation", "UTILISATION", "ratio"),
-    *(ComparedMetric(metric.name, metric.title.upper(), "number", metric.unit) for metric in SENSORS),
+    *(ComparedMetric(metric.name, metric.title.upper(), metric.scale, metric.unit) for metric in SENSORS),
 )
 
 AXES = ((600.0, 1.0, "seconds"), (3 * 3600.0, 60.0, "minutes"), (3 * 86_400.0, 3600.0, "hours"))

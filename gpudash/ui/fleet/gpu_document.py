@@ -227,9 +227,9 @@ def _elsewhere(curve: CurveSpec) -> CurveSpec:
 
 def _further(device: str) -> Iterator[PlotSpec]:
     for metric in SENSORS:
-        title, unit = metric.title, metric.unit
-        curve = CurveSpec(("gpu", metric.name, device), title, "number", metric.colour, unit_name=unit)
-        yield PlotSpec(id=title, title=title.upper(), curves=(curve,), unit="number", unit_name=unit)
+        title, scale, unit = metric.title, metric.scale, metric.unit
+        curve = CurveSpec(("gpu", metric.name, device), title, scale, metric.colour, unit_name=unit)
+        yield PlotSpec(id=title, title=title.upper(), curves=(curve,), unit=scale, unit_name=unit)
 
 
 class PastPlots(PlotsPage):

@@ -131,7 +131,7 @@ def one_line(gpu: FleetGpu) -> str:
         gpu.product,
         format_pair(gpu.used_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
-        *(f"{metric.before} {_sensor(gpu, metric)}".strip() for metric in SENSORS if metric.name in gpu.sensors),
+        *(metric.told_apart(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
         gpu.run,
         gpu.told_by,
     ]
@@ -140,7 +140,7 @@ def one_line(gpu: FleetGpu) -> str:
 
 def _sensor(gpu: FleetGpu, metric: Metric) -> str:
     value = gpu.sensors.get(metric.name)
-    return "" if value is None else f"{value:.0f} {metric.unit}".rstrip()
+    return "" if value is None else metric.brief(value)
 
 
 def summary(gpus: Sequence[FleetGpu]) -> str:

@@ -11,9 +11,10 @@ from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
 from gpudash.devices.names import SIMULATED, Device, kind_of, short_product, simulated_words
-from gpudash.specs import Spec, TrainingSpec, workloads
+from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
 from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.specs.device_list import several
+from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import ChoiceField, Control
 from gpudash.ui.widgets.labels import whole_words
@@ -383,4 +384,6 @@ def form_of(spec: type[Spec]) -> SpecForm:
     """The form of a workload."""
     if issubclass(spec, ComparisonSpec):
         return ComparisonForm(spec)
+    if issubclass(spec, ModelSpec):
+        return ModelForm(spec)
     return ParallelForm(spec) if issubclass(spec, TrainingSpec) else SpecForm(spec)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QGuiApplication, QHelpEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QGuiApplication, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -37,7 +37,7 @@ LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("wa
 """Role and sign of each verdict: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
-"""Logical pixels of the details, the second where there is room; more is scrolled to."""
+"""Most logical pixels of the details, the second where there is room; more is scrolled to."""
 
 LEAST_DETAILS_HEIGHT = 48
 
@@ -59,15 +59,34 @@ SMALLEST = 2.0
 
 
 class _Details(QScrollArea):
-    """Always of the same height, `limit` where there is room: what is in it comes bit by bit."""
+    """As high as what is in it, at most `limit`. It shrinks only when told to: what is in it comes bit by bit, and goes
+    for as long as a prediction is made anew.
+    """
 
     limit = DETAILS_HEIGHT
+    _wanted = 0
+
+    def settle(self, *, shrinks: bool) -> None:
+        """Take the height of the content."""
+        content = self.widget()
+        inside = None if content is None else content.layout()
+        assert inside is not None
+        width = self.viewport().width()
+        height = inside.heightForWidth(width) if inside.hasHeightForWidth() else inside.sizeHint().height()
+        if height > self._wanted or (shrinks and height < self._wanted):
+            self._wanted = height
+            self.updateGeometry()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.oldSize().width() != event.size().width():
+            self.settle(shrinks=False)
 
     def sizeHint(self) -> QSize:
-        return QSize(super().sizeHint().width(), self.limit)
+        return QSize(super().sizeHint().width(), min(self._wanted, self.limit))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(0, LEAST_DETAILS_HEIGHT)
+        return QSize(0, min(self._wanted, LEAST_DETAILS_HEIGHT))
 
 
 class FitPanel(QWidget):
@@ -101,6 +120,7 @@ class FitPanel(QWidget):
         self._ranks.setProperty("role", "legend")
         self._ranks.setWordWrap(True)
         self._ranks.setAccessibleName("The other ranks")
+        self._ranks.hide()  # until some are told of, else what is below would move up with the first prediction
         self._toggle = QToolButton()
         self._toggle.setCheckable(True)
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -261,7 +281,7 @@ class FitPanel(QWidget):
         told = self._prediction
         self.bar.show_prediction(told, self._palette)
         self._toggle.setEnabled(told is not None)
-        self._toggle.setText(f"{_toggle_words(told)}{'' if self._whole else ', looking…'}")
+        self._toggle.setText(f"{_toggle_words(told)}{'' if self._whole else ', looking for more…'}")
         self._share_height()
         self._show_ranks()
         opened = self._toggle.isChecked() and not self._reason
@@ -280,6 +300,8 @@ class FitPanel(QWidget):
 
     def _fill(self, told: Prediction | None) -> None:
         """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
+        self._column.removeWidget(self._legend)
+        self._legend.hide()
         self._legend.deleteLater()
         self._legend = self._make_legend([] if told is None else told.segments)
         self._column.insertWidget(0, self._legend)
@@ -298,6 +320,7 @@ class FitPanel(QWidget):
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
+        self._details.settle(shrinks=told is not None and self._whole)
 
     def _make_legend(self, parts: Sequence[tuple[str, int]]) -> QWidget:
         legend = QWidget()

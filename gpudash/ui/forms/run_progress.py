@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.watching.growth import Forecast
-from gpudash.memory.watching.watch import ends_in
-from gpudash.specs import ComparisonSpec, PressureSpec
+from gpudash.memory.watching.watch import run_left
+from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.units import format_clock, format_count, format_percent, format_throughput
+from gpudash.units import format_count, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word."""
@@ -70,14 +70,16 @@ class RunProgress(QWidget):
             stopping: whether it has been asked to stop.
             ahead: of the memory of its device; where that is full before the run ends, its time is told.
         """
-        self.bar.setVisible(run is None or run.workload != WATCH)
+        begins = running and (run is None or not run.running)  # the last run's figures are not this one's
+        self.bar.setVisible(run is None or begins or run.workload != WATCH)
+        if begins or (running and run is not None and run.workload != WATCH and run.steps == 0):
+            self._set(0, 0)
+            if not stopping:
+                self.say(loading or "Preparing…")
+            return
         if run is None:
             self._set(0, 1)
             self.say(loading or "Ready")
-            return
-        if running and run.workload != WATCH and run.steps == 0 and not stopping:
-            self._set(0, 0)
-            self.say(loading or "Preparing…")
             return
         self._set(run.step, max(run.steps, 1))
         if not stopping:
@@ -103,11 +105,7 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
         about = "about " if compared and running else ""
         parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
     parts += [ranks] if (ranks := ranks_words(run)) else []
-    left = run.seconds_left
-    if left is not None:
-        filling = run.workload == PressureSpec.name and run.spec.get("until") == "oom"  # its end is the full memory
-        sooner = ahead is not None and (filling or ahead.seconds < left)
-        parts.append(ends_in(ahead) if ahead is not None and sooner else f"{format_clock(left)} left")
+    parts += [left] if (left := run_left(run, ahead)) else []
     throughput = partial(format_throughput, item=item_of(run.workload))
     writers: tuple[tuple[str, Callable[[float], str]], ...] = (*_METRICS, ("throughput", throughput))
     figures = [

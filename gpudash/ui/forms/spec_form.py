@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
@@ -253,17 +253,26 @@ class SpecForm(QWidget):
 
 
 class StillScrollArea(QScrollArea):
-    """Scrolls when it is asked to, and at no other time: what is seen stays where it is while the room changes."""
+    """Scrolls when it is asked to, and at no other time: what is seen stays where it is while the room changes.
+
+    It is never higher than its content, so that what follows it begins where it ends.
+    """
 
     def __init__(self, content: QWidget) -> None:
         super().__init__()
+        self._content = content
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setWidget(content)
-        self._content = content
         self.verticalScrollBar().valueChanged.connect(self._hold)
+        content.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._content and event.type() is QEvent.Type.LayoutRequest:
+            self.setMaximumHeight(max(self._content.sizeHint().height(), self._content.minimumHeight()))
+        return super().eventFilter(watched, event)
 
     def show_top(self) -> None:
         """Show the content from its beginning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
@@ -22,14 +22,16 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
-from gpudash.specs import DEFAULT_WORKLOAD, Spec, workloads
+from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, ParallelForm, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
+from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
@@ -103,6 +105,8 @@ class WorkloadPanel(QFrame):
         self._preset_row = QHBoxLayout(self._presets)
         self._preset_row.setContentsMargins(0, 0, 0, 0)
         self._preset_row.setSpacing(4)
+        self._preset_row.addStretch(1)
+        self._preset_buttons: list[QWidget] = []
         outer.addWidget(self._presets)
         outer.addWidget(self._device_row())
         self._stack = QStackedWidget()
@@ -122,6 +126,7 @@ class WorkloadPanel(QFrame):
         self._caution.setProperty("role", "warn")
         self._caution.setWordWrap(True)
         outer.addWidget(self._caution)
+        outer.addStretch(0)
         self.progress = RunProgress()
         outer.addWidget(self.progress)
         self.button = StartButton()
@@ -269,6 +274,12 @@ class WorkloadPanel(QFrame):
             self.workload.setCurrentIndex(self.workload.findData(WATCH))
             self.script.take_file(path)
 
+    def take_model(self, path: Path) -> None:
+        """Choose a model by its config, and fill in its folder."""
+        if not self._running:
+            self.workload.setCurrentIndex(self.workload.findData(ModelSpec.name))
+            cast(ModelForm, self.form).take_folder(path)
+
     @property
     def form(self) -> SpecForm:
         """The form of the chosen workload; there is none for the user's own program."""
@@ -351,20 +362,15 @@ class WorkloadPanel(QFrame):
         self._show_device()
         self._show_form(self._forms[name])
         self._summary.setText(spec.summary)
-        while self._preset_row.count():
-            item = self._preset_row.takeAt(0)
-            widget = item.widget() if item is not None else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
+        discard(self._preset_buttons, self._preset_row)
         for preset, values in spec.presets.items():
             button = QPushButton(preset)
             button.setProperty("role", "chip")
             button.setToolTip(plain_tip(preset_words(preset, values)))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, values=values: self.take_preset(name, values))
-            self._preset_row.addWidget(button)
-        self._preset_row.addStretch(1)
+            self._preset_row.insertWidget(len(self._preset_buttons), button)
+            self._preset_buttons.append(button)
         self._device_changed()
 
     def _show_form(self, form: QWidget) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 from PySide6.QtCore import QEvent, QMargins, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -54,12 +53,16 @@ _BEFORE_ENTRIES = 2
 SWATCH_PX = 18
 """Room for the piece of line before a level's name."""
 
+AROUND_PX, LEAST_NAME_PX = SWATCH_PX + 14, 24
+"""Room that a level takes beside its words, and below which a name says nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class LevelName:
-    """A line across the plot: what it says, its colour as painted, its style."""
+    """A line across the plot: what it says, what of that is its name, its colour as painted, its style."""
 
     text: str
+    name: str
     colour: str
     style: str
 
@@ -185,7 +188,7 @@ class LevelKey(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._count = 0
+        self._words: list[str] = []
         self.levels: Sequence[LevelName] = ()
         self.setProperty("role", "legend")
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
@@ -202,18 +205,36 @@ class LevelKey(QWidget):
         self.setAccessibleName(words.replace("\n", ", "))
         self.update()
 
-    def widths(self) -> list[int]:
-        """Pixels that each level takes."""
-        metrics = QFontMetrics(self._font)
-        return [metrics.horizontalAdvance(level.text) + SWATCH_PX + 14 for level in self.levels]
+    @property
+    def words(self) -> list[str]:
+        """What is written of the first levels; of the others there is only the line."""
+        return list(self._words)
+
+    @property
+    def least_width(self) -> int:
+        """Pixels that the name of the first level takes."""
+        return sum(self._widths([level.name for level in self.levels[:1]]))
 
     def fit(self, room: int) -> int:
-        """Show as many levels as there is room for, the first first; returns the pixels taken."""
-        taken = list(accumulate(self.widths()))
-        self._count = sum(width <= room for width in taken)
-        width = taken[self._count - 1] if self._count else 0
+        """Say as much of the levels as there is room for; returns the pixels taken.
+
+        The first keeps its value longest, and its name where all others have none; a name without room is shortened.
+        """
+        texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
+        ways = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
+        fitting = (words for words in ways if sum(self._widths(words)) <= room)
+        self._words = next(fitting, [])
+        if names and not self._words and room >= LEAST_NAME_PX + AROUND_PX:
+            metrics = QFontMetrics(self._font)
+            self._words = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - AROUND_PX)]
+        width = sum(self._widths(self._words))
         self.setFixedSize(width, scaled(HEIGHT_PX))
+        self.update()
         return width
+
+    def _widths(self, words: Sequence[str]) -> list[int]:
+        metrics = QFontMetrics(self._font)
+        return [metrics.horizontalAdvance(text) + AROUND_PX for text in words]
 
     @property
     def _font(self) -> QFont:
@@ -227,7 +248,7 @@ class LevelKey(QWidget):
         """Paint the levels for which there is room, from the right of ``place``."""
         painter.setFont(self._font)
         right, middle = place.right(), place.center().y() + 1
-        for level, width in list(zip(self.levels, self.widths(), strict=True))[: self._count]:
+        for level, text, width in zip(self.levels, self._words, self._widths(self._words), strict=False):
             left = right - width + 10
             pen = QPen(QColor(level.colour), 2, PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
             if level.style in _DASHED_SWATCHES:
@@ -236,7 +257,7 @@ class LevelKey(QWidget):
             painter.drawLine(left, middle, left + SWATCH_PX - 4, middle)
             painter.setPen(QColor(self._palette.muted))
             words = QRect(left + SWATCH_PX, place.top(), width, place.height())
-            painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, level.text)
+            painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
             right -= width
 
 
@@ -395,12 +416,15 @@ class Legend(QWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """Give up the room for "only" first, then levels, then let the last entries go into a menu; no word is cut."""
+        """Give up the room for "only" first, then values and names of levels, but the first level's name; then let the
+        last entries go into a menu. No curve's name is cut.
+        """
         margins = self._row.contentsMargins()
         chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
         room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
         widths = [entry.least_width for entry in self._entries]
-        room -= self._levels.fit(room - sum(widths))
+        spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
+        room -= self._levels.fit(spare)
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
         shown = len(widths)
         if not roomy and sum(widths) > room:

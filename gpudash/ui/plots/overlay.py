@@ -196,9 +196,12 @@ _MARK_COLOURS = {"user": "accent", "warning": "warn", "source": "critical"}
 
 @dataclass(frozen=True, slots=True)
 class PlotLevel:
-    """A line across the plot at a drawn value; `colour` as painted. The legend says what it is."""
+    """A line across the plot at a drawn value; `colour` as painted. The legend says what it is: its `text`, or just its
+    `name` where that has no room.
+    """
 
     text: str
+    name: str
     value: float
     colour: str
     style: str

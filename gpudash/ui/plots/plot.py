@@ -264,10 +264,11 @@ class TimePlot(QWidget):
     def _draw_overlay(self, geometry: Geometry, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
         area, overlay = geometry.area, self.canvas.overlay
         levels = self._levels()
+        above = ["↑ " * (level.value > geometry.y_high) for level in levels]
         self.legend.set_levels(
             [
-                LevelName(f"{'↑ ' * (level.value > geometry.y_high)}{level.text}", level.colour, level.style)
-                for level in levels
+                LevelName(f"{arrow}{level.text}", f"{arrow}{level.name}", level.colour, level.style)
+                for arrow, level in zip(above, levels, strict=True)
             ]
         )
         content = OverlayContent(
@@ -284,7 +285,13 @@ class TimePlot(QWidget):
 
     def _levels(self) -> list[PlotLevel]:
         return [
-            PlotLevel(self._words(line, value), self._level(value), self._palette.curves[line.colour], line.style)
+            PlotLevel(
+                self._words(line, value),
+                line.name,
+                self._level(value),
+                self._palette.curves[line.colour],
+                line.style,
+            )
             for line, value in zip(self.spec.lines, self._data.levels, strict=False)
             if value is not None and not (self._scale.log and value <= 0)
         ]

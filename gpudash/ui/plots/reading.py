@@ -258,15 +258,6 @@ class Smoother:
         return np.array(result, dtype=np.float64)
 
 
-def smooth(values: Floats, weight: float) -> Floats:
-    """``values`` smoothed from the first to the last sample, shape (n,).
-
-    Raises:
-        ValueError: when ``weight`` is not from 0 to below 1.
-    """
-    return Smoother(weight).extend(values)
-
-
 DESCRIBE_S = 1.0
 """Shortest time between two updates of the words for a screen reader."""
 

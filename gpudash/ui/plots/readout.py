@@ -216,6 +216,8 @@ class MarkField(QLineEdit):
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
 ROW_PX = 20
+PER_SECOND = "a second"
+"""End of the name of a curve that says itself what its figures are."""
 
 
 class SelectionStrip(QWidget):
@@ -370,6 +372,8 @@ class StatisticsCard(QFrame):
             for column, name in enumerate(COLUMNS[1:], start=1):
                 value = None if statistics is None else float(getattr(statistics, name))
                 text = NO_VALUE if value is None else format_value(curve.unit, value, curve.unit_name)
+                if curve.name.endswith(PER_SECOND):  # said once, or six columns have no room for the figures
+                    text = text.removesuffix(f" {curve.unit_name}")
                 item = self._table.item(row, column)
                 if item is not None and item.text() != text:
                     item.setText(text)

@@ -67,7 +67,6 @@ class PlotStack(QFrame):
         clock: monotonic seconds; for tests.
 
     Signals:
-        mark_requested: session time at which the user wants a mark.
         mark_named: the name of a mark that was asked for, and its session time.
         hidden_changed: a curve was hidden or shown.
         told: one sentence on something that was copied or saved.
@@ -75,7 +74,6 @@ class PlotStack(QFrame):
         menu_requested: the plot in which the menu is wanted, and the global position.
     """
 
-    mark_requested = Signal(float)
     mark_named = Signal(str, float)
     hidden_changed = Signal()
     told = Signal(str)
@@ -175,6 +173,10 @@ class PlotStack(QFrame):
         if [(spec.id, spec.curves, spec.unit) for spec in shown] != [(s.id, s.curves, s.unit) for s in specs]:
             self._axes = (0.0, 0.0)
         self._touch()
+
+    def put_forward(self, forward: bool) -> None:
+        """Give plots the heights of their specs, whatever was dragged, which waits until that is over."""
+        self._column.put_forward(forward)
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -317,8 +319,8 @@ class PlotStack(QFrame):
     def cover(self, *, covered: bool) -> None:
         """Show what lies over the plots, or take it away."""
         if self._cover is not None:
-            self._place_over()
             self._cover.setVisible(covered)
+            self._place_over()  # once it is shown its words have the fonts by which its height is told
             self._cover.raise_()
 
     def _place_over(self) -> None:
@@ -326,6 +328,7 @@ class PlotStack(QFrame):
         if self._cover is not None:
             place = self._scroll.geometry()
             place.setRight(self.width() - CARD_GAP_PX)
+            self._cover.resize(place.size())  # it needs more height where its words wrap
             place.setTop(place.bottom() - self._cover_height(place.height()) + 1)
             self._cover.setGeometry(place)
 
@@ -361,11 +364,6 @@ class PlotStack(QFrame):
         ahead = [t for t in times if t > at + 1e-9] if direction > 0 else [t for t in times if t < at - 1e-9]
         if ahead:
             self._bring_into_view(ahead[0] if direction > 0 else ahead[-1])
-
-    def request_mark(self) -> None:
-        """M: ask for a mark at the cursor, or now without one."""
-        cursor = self.view.cursor_s
-        self.mark_requested.emit(self.store.newest_s if cursor is None else cursor)
 
     def name_mark(self, time_s: float) -> None:
         """Ask for the name of a mark in the place where it will be; `mark_named` tells it."""
@@ -605,7 +603,8 @@ _HEIGHTS = "plot_heights"
 class PlotColumn(QSplitter):
     """The plots from top to bottom, each as high as its spec asks for until a handle between two is dragged.
 
-    Dragged heights are remembered for the workload, and shared out anew where the window is resized.
+    Dragged heights are remembered for the workload, and shared out anew where the window is resized. While a plot is
+    put forward they wait: heights are those of the specs, and what is dragged meanwhile is forgotten.
     """
 
     def __init__(self) -> None:
@@ -616,6 +615,7 @@ class PlotColumn(QSplitter):
         self._shown: list[TimePlot] = []
         self._topic: str | None = None
         self._dragged: dict[str, float] = {}
+        self._meanwhile: dict[str, float] | None = None
         self.splitterMoved.connect(self._keep_heights)
 
     def turn_to(self, topic: str | None) -> None:
@@ -626,11 +626,23 @@ class PlotColumn(QSplitter):
             self._share()
         self._topic = topic
 
+    def put_forward(self, forward: bool) -> None:
+        """Go by the specs alone, or by what the user dragged again."""
+        if forward != (self._meanwhile is not None):
+            self._meanwhile = {} if forward else None
+            self._share()
+
     def begin_again(self) -> None:
         """Forget what was dragged."""
         self._dragged = {}
+        self._meanwhile = None if self._meanwhile is None else {}
         self._remember()
         self._share()
+
+    @property
+    def _heights(self) -> dict[str, float]:
+        """The dragged heights that count now, in pixels, by plot."""
+        return self._dragged if self._meanwhile is None else self._meanwhile
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
@@ -646,8 +658,9 @@ class PlotColumn(QSplitter):
         self._share()
 
     def _keep_heights(self) -> None:
-        self._dragged |= {plot.spec.id: float(plot.height()) for plot in self._shown}
-        self._remember()
+        self._heights.update({plot.spec.id: float(plot.height()) for plot in self._shown})
+        if self._meanwhile is None:
+            self._remember()
 
     def _remember(self) -> None:
         if self._topic is not None:
@@ -660,7 +673,7 @@ class PlotColumn(QSplitter):
             return
         viewport = self.parentWidget()
         for plot in self._shown:
-            share = 0.0 if self._dragged else plot.spec.least_share
+            share = 0.0 if self._heights else plot.spec.least_share
             plot.setMinimumHeight(round(share * viewport.height()) if viewport is not None else 0)
         weights = self._weights(specs)
         room = self.height() - HANDLE_PX * (len(weights) - 1)
@@ -670,9 +683,10 @@ class PlotColumn(QSplitter):
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
-        known = [self._dragged[spec.id] / spec.stretch for spec in specs if spec.id in self._dragged]
+        heights = self._heights
+        known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
         unit = sum(known) / len(known) if known else 1.0
-        weights = [self._dragged.get(spec.id, unit * spec.stretch) for spec in specs]
+        weights = [heights.get(spec.id, unit * spec.stretch) for spec in specs]
         if not known:
             for place, spec in enumerate(specs):
                 others = sum(weights) - weights[place]

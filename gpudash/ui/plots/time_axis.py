@@ -83,7 +83,7 @@ class TimeAxis(QWidget):
             painter.drawText(label.rect, Qt.AlignmentFlag.AlignCenter, label.text)
 
 
-OVERVIEW_PX = 28
+OVERVIEW_PX = 24
 
 HANDLE_PX = 8.0
 """Least width of the handle that stands for the visible part."""
@@ -105,7 +105,7 @@ class SessionOverview(QWidget):
     """The whole session in one strip, and the visible part of it as a handle.
 
     Dragging the handle moves the view, dragging an end resizes it, a press elsewhere brings the view there, a double
-    click shows everything. It keeps its room from the moment it is first of use, so that nothing above it jumps.
+    click shows everything. It has its room also while it is not drawn, so that nothing above it jumps.
     """
 
     def __init__(self, view: TimeView, palette: Palette, parent: QWidget | None = None) -> None:
@@ -117,12 +117,12 @@ class SessionOverview(QWidget):
         self._grip: _Grip | None = None
         self.setAccessibleName("Overview of the session")
         self.setToolTip("The whole session. Drag the handle to move through it; double click shows everything.")
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        policy.setRetainSizeWhenHidden(True)
+        self.setSizePolicy(policy)
         self.setFixedHeight(scaled(OVERVIEW_PX))
         self.setMouseTracking(True)
-        policy = self.sizePolicy()
         self.hide()
-        self._keeps_room = policy
         self._drawn_handle = QRect()
         self._picture_key: object = None
         self._picture = QPixmap()
@@ -167,9 +167,6 @@ class SessionOverview(QWidget):
         start, end = self._view.range()
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
-        if longer or elsewhere:
-            self._keeps_room.setRetainSizeWhenHidden(True)
-            self.setSizePolicy(self._keeps_room)
         self.setVisible(longer or elsewhere)
         self._follow()
 

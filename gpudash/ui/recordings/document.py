@@ -194,13 +194,13 @@ class ReplayBar(QWidget):
         passed_s, self._last_s = min(now_s - self._last_s, LONGEST_STEP_S), now_s
         start_s, end_s = self._played.extent_s
         if self._wanted is not None:
-            self._go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
+            self.go_to(start_s + (end_s - start_s) * self._wanted / PARTS)
             self._wanted = None
         elif self.playing:
-            self._go_to(self._played.position_s + passed_s * int(self.speed.currentData()))
+            self.go_to(self._played.position_s + passed_s * int(self.speed.currentData()))
         self._show()
 
-    def _go_to(self, time_s: float) -> None:
+    def go_to(self, time_s: float) -> None:
         """Show the moment ``time_s``; a view that does not show it follows."""
         end_s = self._played.extent_s[1]
         if time_s >= end_s:
@@ -310,6 +310,7 @@ class RecordingDocument(Document):
         self._frame = 0
         self._told: list[str] = []
         self._shown_run: int | None = None
+        self._wanted_run: int | None = None
         self.replay: Replay | None = None
         self._read: Replay | None = None
         self._slices: Iterator[None] = iter(())
@@ -377,7 +378,24 @@ class RecordingDocument(Document):
         self._stack.setCurrentWidget(dashboard)
         if focused:
             self.setFocus()
+        if self._wanted_run is not None:
+            self.show_run(self._wanted_run)
         self.ready.emit()
+
+    def show_run(self, number: int) -> None:
+        """Go to the end of a run, counted from 1, with its time in view; as soon as the recording has been read."""
+        if self.replay is None or self.dashboard is None:
+            self._wanted_run = number
+            return
+        with self.replay.store.lock:
+            runs = list(self.replay.store.whole.runs)
+        if not 1 <= number <= len(runs):
+            return
+        run, later = runs[number - 1], runs[number:]
+        end_s = run.ended_s if run.ended_s is not None else later[0].began_s if later else None
+        self.bar.go_to(end_s if later and end_s is not None else self.replay.extent_s[1])
+        self.dashboard.show_run()
+        self._show_words(self.replay, self.dashboard)
 
     def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
         """What the dashboard of a recording has beside that of the live session."""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QShowEvent
+from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -46,6 +46,9 @@ EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can
 READING = "Reading the recordings…"
 NONE_FOUND = "No run holds these words."
 TICK = "Tick the runs to compare with “{name}”, then Compare."
+NARROW_WINDOW_PX = 1500
+"""Below it the pane of details is narrow."""
+
 KINDS = "Recordings (*.gpudash);;All files (*)"
 
 
@@ -56,7 +59,7 @@ class LibraryDocument(Document):
         librarian: watches the folder; it is closed with the document.
         undoing: the window's stack of what can be undone.
         settings: gives the settings in force, for the limits.
-        open_recording: opens a recording.
+        open_recording: opens a recording, with a run of it, counted from 1, in view.
         compare: compares runs, each ``FILE`` or ``FILE#N``.
         is_open: whether a recording is open in the window.
         start: starts a run, which is offered while there is no recording.
@@ -72,7 +75,7 @@ class LibraryDocument(Document):
         palette: Palette,
         *,
         settings: Callable[[], Settings],
-        open_recording: Callable[[Path], object],
+        open_recording: Callable[[Path, int | None], object],
         compare: Callable[[list[Path]], object],
         is_open: Callable[[Path], bool],
         start: Callable[[], object],
@@ -121,7 +124,7 @@ class LibraryDocument(Document):
             "Add Files…", "List recordings that lie elsewhere, and tick them", self._add_files
         )
         self.open_button = worded_button(
-            "Open", "Open the recordings of the selected runs as tabs (Enter)", self.open_selected
+            "Open", "Open the selected runs, each in its recording as a tab (Enter)", self.open_selected
         )
         self.open_button.setProperty("role", "primary")
         self.compare_button = worded_button("Compare", "Lay the ticked runs over one another", self.compare)
@@ -141,7 +144,7 @@ class LibraryDocument(Document):
         row = QHBoxLayout()
         row.setSpacing(8)
         row.addWidget(self._heading)
-        row.addWidget(self.search, 1)
+        row.addWidget(self.search, 4)
         row.addStretch(1)
         own = (
             self.group_button,
@@ -181,7 +184,7 @@ class LibraryDocument(Document):
     def _build_menu(self) -> None:
         """The table's own menu, of a right click or the menu key."""
         for words, tip, run, key in (
-            ("Open", "Open the recordings of the selected runs as tabs", self.open_selected, ""),
+            ("Open", "Open the selected runs, each in its recording as a tab", self.open_selected, ""),
             ("Delete", "Move the sessions of the selected runs to the trash", self.delete_or_nothing, "Del"),
             ("Copy values", "Copy the selected rows, or all of them, as tab-separated text", self.copy_values, ""),
         ):
@@ -197,6 +200,10 @@ class LibraryDocument(Document):
     def in_trash(self) -> bool:
         """Whether the table shows the trash."""
         return self.trash_button.isChecked()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
         self._librarian.watch(True)
@@ -272,14 +279,18 @@ class LibraryDocument(Document):
         self.empty_button.setEnabled(bool(self._librarian.library.trash))
 
     def open_selected(self) -> None:
-        """Open the selected recordings; those in the trash are to be restored first, for they may be gone tomorrow."""
+        """Open the selected recordings, each at the first of its runs that is selected.
+
+        Those in the trash are to be restored first, for they may be gone tomorrow.
+        """
         chosen = self.table.selected_entries()
         if self.in_trash and chosen:
             who = f"“{chosen[0].title}” lies" if len(chosen) == 1 else f"{len(chosen)} recordings lie"
             self.notice.tell(f"{who} in the trash; restore first, then open.", "note")
             return
+        shown = {row.entry.path: row.run.number for row in reversed(self.table.selected()) if row.run is not None}
         for entry in chosen:
-            self._open(entry.path)
+            self._open(entry.path, shown.get(entry.path))
 
     def compare(self) -> None:
         """Compare the ticked runs, the oldest as A; the selected ones where fewer than two are ticked."""

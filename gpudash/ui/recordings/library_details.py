@@ -28,7 +28,7 @@ from gpudash.ui.widgets.labels import title_label, worded_label
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes, format_duration
 
-WIDTH_PX, NOTE_PX = 280, 64
+WIDTH_PX, NARROW_PX, NOTE_PX = 280, 230, 64
 
 NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
 NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
@@ -56,7 +56,7 @@ class Details(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "panel")
-        self.setFixedWidth(WIDTH_PX)
+        self.set_narrow(False)
         self.title, self.tags, self.note = QLineEdit(), QLineEdit(), _NoteEdit()
         self.note.setFixedHeight(NOTE_PX)
         self.note.setTabChangesFocus(True)
@@ -90,6 +90,10 @@ class Details(QFrame):
         self.note.edited.connect(lambda: self._edited("note"))
         self.show_rows(())
 
+    def set_narrow(self, narrow: bool) -> None:
+        """Leave more room to the table."""
+        self.setFixedWidth(NARROW_PX if narrow else WIDTH_PX)
+
     def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
         """Show the selected runs, whose sessions lie in the trash or do not."""
         before, self._shown = self._shown, rows
@@ -103,7 +107,7 @@ class Details(QFrame):
             self._words.setText(_counted(rows) if rows else nothing)
             return
         entry = single.entry
-        changeable = entry.facts is not None and not (entry.written or entry.trashed or entry.facts.damage)
+        changeable = entry.facts is not None and not (entry.trashed or entry.facts.damage)
         same = [row.key for row in before] == [single.key]
         fields: tuple[tuple[RunWord, QLineEdit | QPlainTextEdit], ...]
         fields = (("title", self.title), ("tags", self.tags), ("note", self.note))
@@ -118,8 +122,6 @@ class Details(QFrame):
             elif field.toPlainText() != words:
                 field.setPlainText(words)
         rows_of_it = details_of(single)
-        if entry.written:
-            rows_of_it.append(("Name, tags, note", "They can be given when the session has ended."))
         self._words.setText(
             "".join(
                 f'<p style="margin: 0 0 6px 0">{escape(name)}<br><b>{_breakable(escape(value))}</b></p>'

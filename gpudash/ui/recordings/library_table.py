@@ -139,11 +139,21 @@ def _of_run(read: Callable[[RunFacts], Any]) -> Callable[[LibraryRow], Any]:
 
 @dataclass(frozen=True, slots=True)
 class _RunColumn:
-    """A column: its heading, its words, and what it is sorted by, ``None`` where that is unknown."""
+    """A column.
+
+    Attributes:
+        column: its heading.
+        words: what it says of a row.
+        value: what it is sorted by; ``None`` where that is unknown.
+        least: characters to which it may be cut where there is no room; 0 where it is whole or not there.
+        needed: whether it is there though it says nothing of any run.
+    """
 
     column: Column
     words: Callable[[LibraryRow], str]
     value: Callable[[LibraryRow], Any]
+    least: int = 0
+    needed: bool = False
 
 
 _PEAK_TIP = "Highest use of the run's GPU, or of the process's memory on the CPU, while it was on"
@@ -166,26 +176,30 @@ def _note(row: LibraryRow) -> str:
 
 
 COLUMNS = (
-    _RunColumn(Column("run", wide=True, tip="Tick two or more to compare them"), name_of, _name_key),
-    _RunColumn(Column("began"), lambda row: moment_words(row.began_s), lambda row: row.began_s),
-    _RunColumn(Column("workload"), _kind, _of_run(kind_of_run)),
-    _RunColumn(Column("device"), device_of, device_of),
-    _RunColumn(Column("ended"), ending_of, ending_of),
+    _RunColumn(Column("run", wide=True, tip="Tick two or more to compare them"), name_of, _name_key, needed=True),
+    _RunColumn(Column("began"), lambda row: moment_words(row.began_s), lambda row: row.began_s, needed=True),
+    _RunColumn(Column("workload"), _kind, _of_run(kind_of_run), least=8),
+    _RunColumn(Column("device"), device_of, device_of, least=7),
+    _RunColumn(Column("ended"), ending_of, ending_of, needed=True),
     _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(lambda run: run.peak_bytes)),
     _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
     _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
-    _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.words.tags.lower() or None)),
-    _RunColumn(Column("note"), _note, _of_run(lambda run: run.words.note.lower() or None)),
+    _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.words.tags.lower() or None), least=9),
+    _RunColumn(Column("note"), _note, _of_run(lambda run: run.words.note.lower() or None), least=5),
 )
 
-BEGAN, ENDED = 1, 4
+BEGAN, ENDED, NOTE = 1, 4, 9
 
-_LEAVE_OUT = (9, 2, 8)
-"""Columns that are left out where there is no room, one after another: the note, the workload (which the name tells),
-the tags. The pane at the right says them all the same."""
+_CUT = (NOTE, 2, 8, 3)
+"""Columns that are cut where there is no room, one after another, and then left out: the note, the workload (which the
+name tells), the tags, the device. A tooltip has the words of each, and so has the pane at the right."""
 
-NAME_PX, WIDEST_PX, ROOM_PX = 300, 230, 26
-"""Least width of the names, most of any other column, and what each takes beside its words, in pixels."""
+NAME_CHARACTERS = 32
+"""Least width of the names, which is that of "training width 1024 on sim:0"."""
+
+WIDEST_NAME_PX, WIDEST_PX, ROOM_PX = 420, 230, 24
+"""Pixels: most that the names take before a note is cut, most that any other column takes, and what each takes beside
+its words."""
 
 MEASURED_ROWS = 200
 
@@ -353,20 +367,31 @@ class RunsTable(QTableView):
         self._fit()
 
     def _fit(self) -> None:
-        """Columns as wide as their words; those that matter least are left out where there is no room."""
+        """Columns as wide as their words; where there is no room those that matter least are cut, and then left out."""
         metrics = self.fontMetrics()
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
         rows = [row for row in self.runs.rows if row.run is not None][:MEASURED_ROWS]
         cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.words, rows)) for column in COLUMNS]
-        widths = [min(WIDEST_PX, max(map(metrics.horizontalAdvance, words)) + ROOM_PX) for words in cells]
-        shown = set(range(len(COLUMNS)))
-        for position in (8, 9):  # tags and notes that nobody wrote
-            if not any(COLUMNS[position].words(row) for row in rows):
+        whole = [max(map(metrics.horizontalAdvance, words)) + ROOM_PX for words in cells]
+        names_px = min(WIDEST_NAME_PX, whole[0] + ROOM_PX)
+        widths = [px if position == NOTE else min(WIDEST_PX, px) for position, px in enumerate(whole)]
+        shown = {
+            position
+            for position, column in enumerate(COLUMNS)
+            if column.needed or any(column.words(row) not in ("", UNKNOWN) for row in rows)
+        }
+        least_px = NAME_CHARACTERS * metrics.averageCharWidth() + 2 * ROOM_PX
+
+        def missing(names_px: int) -> int:
+            return names_px + sum(widths[place] for place in shown if place) - self.viewport().width()
+
+        for position in _CUT:
+            least = COLUMNS[position].least * metrics.averageCharWidth() + ROOM_PX
+            over = missing(names_px if position == NOTE else least_px)
+            widths[position] = max(min(widths[position], least), widths[position] - max(0, over))
+        for position in _CUT:
+            if missing(least_px) > 0:
                 shown.discard(position)
-        for position in _LEAVE_OUT:
-            if NAME_PX + sum(widths[place] for place in shown if place) <= self.viewport().width():
-                break
-            shown.discard(position)
         for position, width in enumerate(widths):
             self.setColumnHidden(position, position not in shown)
             if position:

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.explanation_text import evidence_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
@@ -321,10 +322,11 @@ class SnapshotPage(QWidget):
 
     def _title(self, study: Study) -> str:
         what = "OUT OF MEMORY" if study.explanation.requested_bytes is not None else "PEAK"
+        gpu = f"GPU {study.device.index}" + (f" ({SIMULATED})" if study.explanation.simulated else "")
         if not study.has_history:
             what = "STATE AT THE SNAPSHOT"
-            return f"{what} · GPU {study.device.index} · {self._name}"
-        return f"{what} · {study.words(study.home)} · GPU {study.device.index} · {self._name}"
+            return f"{what} · {gpu} · {self._name}"
+        return f"{what} · {study.words(study.home)} · {gpu} · {self._name}"
 
     def _selected(self, selection: Selection) -> None:
         study = self.study

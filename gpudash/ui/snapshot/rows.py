@@ -125,7 +125,6 @@ class ChangeRow:
 
     Attributes:
         stack: number of the stack that allocated most of it in the state that has more, -1 without one.
-        in_first: whether that is the first state.
     """
 
     name: str
@@ -134,7 +133,6 @@ class ChangeRow:
     first_count: int
     second_count: int
     stack: int
-    in_first: bool
 
     @property
     def grown(self) -> int:
@@ -169,7 +167,6 @@ def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow
                 0 if old is None else old.count,
                 0 if new is None else new.count,
                 larger.stack,
-                larger is old,
             )
         )
     return sorted(found, key=lambda change: (-abs(change.grown), -change.second, change.name))

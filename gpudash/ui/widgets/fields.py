@@ -175,6 +175,7 @@ def write_control(control: Control, value: Any, is_bytes: bool) -> None:
             control.setText(
                 _exact_size(value) if is_bytes else f"{value:g}" if isinstance(value, float) else str(value)
             )
+            control.setCursorPosition(0)  # of a value that is longer than its field, the beginning is seen
 
 
 def _exact_size(size: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy
+from PySide6.QtWidgets import QLabel, QLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -34,6 +34,18 @@ def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButto
     button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
     return button
+
+
+def discard(widgets: list[QWidget], layout: QLayout) -> None:
+    """Take ``widgets`` out of ``layout`` for good and empty the list.
+
+    They are known by reference: what a layout gives out of itself is an item whose wrapper outlives it.
+    """
+    for widget in widgets:
+        layout.removeWidget(widget)
+        widget.hide()
+        widget.deleteLater()
+    widgets.clear()
 
 
 def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:

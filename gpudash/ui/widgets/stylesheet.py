@@ -17,7 +17,7 @@ from gpudash.ui.widgets.text_size import text_scale
 
 _SHEET = Template(
     """
-QMainWindow, QDialog { background: $window; }
+QMainWindow, QDialog, QWidget[role="footer"] { background: $window; }
 QWidget { color: $text; }
 QToolTip { background: $panel; color: $text; border: 1px solid $border; padding: 4px 6px; }
 
@@ -58,6 +58,7 @@ QPushButton:hover { background: $button_hover; border-color: $muted; }
 QPushButton:pressed { background: $border; }
 QPushButton:focus { border: 2px solid $accent; padding: 4px 11px; }
 QPushButton:disabled { color: $muted; background: $panel; border-color: $border; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QPushButton[role="primary"] { background: $accent; color: $on_accent; border-color: $accent; font-weight: bold; }
 QPushButton[role="primary"]:hover { border-color: $text; }
 QPushButton[role="primary"]:focus { border: 2px solid $text; }
@@ -138,6 +139,7 @@ QTableView, QTreeView, QListView, QTableWidget {
     selection-background-color: $button_hover; selection-color: $text; }
 QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; }
 QTableView::item, QTreeView::item { padding: 1px 6px; }
+QListView::item { padding: 3px 6px; }
 QHeaderView { background: $panel; }
 QHeaderView::section { background: $panel; color: $muted; border: 0px; border-bottom: 1px solid $border;
     padding: 3px 6px 3px 9px; }

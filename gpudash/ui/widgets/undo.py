@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QAction, QUndoCommand, QUndoStack
+from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from gpudash.telemetry.recording.recorder import RecordingError
 
@@ -124,14 +123,3 @@ class _Step(QUndoCommand):
         if not self._done and not self._undoing.carry_out(self.forth):
             self.setObsolete(True)
         self._done = True
-
-
-def follow_action(undoing: Undoing, action: QAction, thing: str) -> None:
-    """Make every change of a checkable ``action`` that shows ``thing`` undoable."""
-    action.toggled.connect(
-        lambda shown: undoing.push(
-            f"{'Show' if shown else 'Hide'} of {thing}",
-            partial(action.setChecked, not shown),
-            partial(action.setChecked, shown),
-        )
-    )

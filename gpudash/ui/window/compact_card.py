@@ -10,7 +10,6 @@ from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
-from gpudash.memory.watching.watch import time_left
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -18,7 +17,7 @@ from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.workspace import Workspace
-from gpudash.units import format_pair
+from gpudash.units import format_left, format_pair
 
 WIDTH_PX, LINE_PX = 260, 34
 """Of the card and of its curve, at the usual text size."""
@@ -178,6 +177,7 @@ class CompactCards(QObject):
         self._cards: dict[str, CompactCard] = {}
         self._forecasts: object = None
         workspace.refreshed.connect(self.refresh)
+        workspace.colours_changed.connect(self._fill_all)
         workspace.closing.connect(self.close)
 
     @property
@@ -205,13 +205,16 @@ class CompactCards(QObject):
         forecasts = self._workspace.dashboard.forecasts
         if forecasts is not self._forecasts:  # with the cards of the window, so that both tell the same time
             self._forecasts = forecasts
-            for card in self.cards:
-                self._fill(card)
+            self._fill_all()
 
     def close(self) -> None:
         """Close every card."""
         for card in self.cards:
             card.close()
+
+    def _fill_all(self) -> None:
+        for card in self.cards:
+            self._fill(card)
 
     def _fill(self, card: CompactCard) -> None:
         dashboard = self._workspace.dashboard
@@ -227,7 +230,7 @@ class CompactCards(QObject):
             card.close()  # a GPU that was simulated and is so no more
             return
         ahead = dashboard.forecasts.get(card.key)
-        words = "" if ahead is None else f"Fills in about {time_left(ahead)} if it goes on growing."
+        words = "" if ahead is None else f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
         card.line.show_points(points, span, content.total or 1.0, palette)
         card.show_content(content, words, palette)
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.ui.colours import Palette
 
-WORDS = "Drop a snapshot, an out-of-memory report or a recording"
+WORDS = "Drop a snapshot, an out-of-memory report, a recording or a model"
 TRUST = "No data leaves this computer."
 
 BOX = (560, 104)

@@ -29,6 +29,9 @@ from gpudash.ui.widgets.text_size import scaled
 ORDER = (
     "window",
     "fit",
+    "models",
+    "serving",
+    "budgets",
     "out-of-memory",
     "watch",
     "snapshots",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QBrush, QColor, QKeyEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -58,6 +59,27 @@ class PaletteEntry:
     tip: str = ""
     why_not: str = ""
 
+    def is_as(self, other: PaletteEntry) -> bool:
+        """Whether another, made at another time, is of the same."""
+        return (self.name, self.place, self.tip) == (other.name, other.place, other.tip)
+
+
+class Further(Protocol):
+    """What is found beside, and is still being read while the palette is open."""
+
+    def take(self) -> bool:
+        """Take in a little of what has been read since; whether other things are found now. Often called."""
+
+    def found(self, query: str) -> Sequence[PaletteEntry]:
+        """What holds every word of ``query``, as much of it as a list is read for."""
+
+    def leave(self) -> None:
+        """The palette is closed."""
+
+
+LOOK_MS = 50
+"""Between two looks at what has been read."""
+
 
 def command_entries(commands: Sequence[Command]) -> list[PaletteEntry]:
     """What the palette lists of ``commands``, as they stand now."""
@@ -84,13 +106,22 @@ class CommandPalette(QDialog):
         entries: what can be done, in the order it is listed before anything is typed.
         palette: colours in force.
         parent: the window it lies over.
+        further: what is found beside.
     """
 
-    def __init__(self, entries: Sequence[PaletteEntry], palette: Palette, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        entries: Sequence[PaletteEntry],
+        palette: Palette,
+        parent: QWidget | None = None,
+        *,
+        further: Further | None = None,
+    ) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
         self.setWindowTitle("Command Palette")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._entries = entries
+        self._fixed = self._entries = entries
+        self._further = further
         self._palette = palette
         self.field = QLineEdit()
         self.field.setPlaceholderText("Type a few letters of a command, tab, plot, workload, device or run…")
@@ -105,6 +136,12 @@ class CommandPalette(QDialog):
         self._show("")
         self.list.setFixedHeight(ROWS * self.list.sizeHintForRow(0) + 2 * self.list.frameWidth())
         self._place()
+        if further is not None:
+            looks = QTimer(self, interval=LOOK_MS)
+            looks.timeout.connect(self._look)
+            looks.start()
+            self.finished.connect(looks.stop)
+            self.finished.connect(further.leave)
 
     def _build(self) -> None:
         self.list.setAccessibleName("Commands found")
@@ -163,8 +200,21 @@ class CommandPalette(QDialog):
         number: int = item.data(0, Qt.ItemDataRole.UserRole)
         return self._entries[number]
 
+    def _look(self) -> None:
+        """List what has been read meanwhile; what was chosen stays so, since Enter may be on its way."""
+        assert self._further is not None
+        if not self._further.take():
+            return
+        before = self.chosen
+        self._show(self.field.text())
+        same = [row for row, entry in enumerate(self.shown) if before is not None and entry.is_as(before)]
+        if same:
+            self._choose(same[0])
+
     def _show(self, query: str) -> None:
         self.list.clear()
+        if self._further is not None:
+            self._entries = [*self._fixed, *self._further.found(query)]
         muted = QBrush(QColor(self._palette.muted))
         for number in rank(query, [(entry.name, entry.place) for entry in self._entries]):
             entry = self._entries[number]

@@ -38,6 +38,7 @@ DASHBOARD = "Dashboard"
 LONGEST_TITLE = 32
 """Characters of a title that a tab shows; the whole path is its tooltip."""
 
+MODEL_CONFIG = "config.json"
 SCRIPT_SUFFIX = ".py"
 
 ISOLATION: dict[str, bool | None] = {"automatic": None, "always": True, "never": False}
@@ -212,12 +213,13 @@ class Workspace(QWidget):
         """Bring the tab at the right to the front, after the last one the dashboard."""
         self.bar.setCurrentIndex((self.bar.currentIndex() + 1) % self.bar.count())
 
-    def open(self, path: Path, *, remember: bool = True) -> bool:
+    def open(self, path: Path, *, remember: bool = True, run: int | None = None) -> bool:
         """Open a file, or the folder of an out-of-memory report; what cannot be opened is told in one sentence.
 
         Args:
             path: of the file or folder.
             remember: whether it is listed among those opened last.
+            run: the run of a recording to bring into view, counted from 1; left out, what comes first or was in view.
         """
         try:
             found = find_file(path)
@@ -227,22 +229,25 @@ class Workspace(QWidget):
         self.notice.dismiss()
         if remember:
             add_recent(found.path)
-        if self.show_path(found.path):
-            return True
-        try:
-            document = self.openers[found.kind](found)
-        except (OSError, ValueError, RuntimeError) as error:
-            self.notice.tell(f"{found.title} cannot be opened: {error}")
-        else:
-            self.add(document, found.path, found.title)
+        if not self.show_path(found.path):
+            try:
+                self.add(self.openers[found.kind](found), found.path, found.title)
+            except (OSError, ValueError, RuntimeError) as error:
+                self.notice.tell(f"{found.title} cannot be opened: {error}")
+                return True
+        if run is not None:
+            self._open[found.path].show_run(run)
         return True
 
     def open_dropped(self, paths: Iterable[Path]) -> None:
-        """Open what was dropped; a Python file becomes the script to run."""
+        """Open what was dropped; a Python file becomes the script to run, a model's folder the model to predict."""
         for path in paths:
             if path.suffix == SCRIPT_SUFFIX and path.is_file() and self.live:
                 self.show_dashboard()
                 self.dashboard.panel.take_script(path)
+            elif self.live and _is_model(path):
+                self.show_dashboard()
+                self.dashboard.panel.take_model(path)
             else:
                 self.open(path)
 
@@ -257,13 +262,26 @@ class Workspace(QWidget):
         self._open[key], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
         document.said.connect(self.tell)
+        document.retitled.connect(lambda: self._retitle(document))
         leave_drops(document)
         self._stack.addWidget(document)
-        row = self.bar.addTab(without_mnemonics(_shortened(title)))
+        row = self.bar.addTab(_tab_words(document, title))
         self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
         self.bar.setCurrentIndex(row)
+
+    def _retitle(self, document: Document) -> None:
+        """What a document is turned out to be called: a comparison knows its runs' names when they have been read."""
+        self._titles[document] = title = document.title
+        row = self._stack.indexOf(document)
+        self.bar.setTabText(row, _tab_words(document, title))
+        self.bar.setTabToolTip(row, plain_tip(document.title_tip or title))
+        button = self.bar.tabButton(row, QTabBar.ButtonPosition.RightSide)
+        if button is not None:
+            button.setAccessibleName(f"Close {title}")
+        if document is self.front:
+            self.front_changed.emit()
 
     def serve_dashboards(self, serve: Callable[[Dashboard], object]) -> None:
         """Call ``serve`` with every dashboard there is, and with each that comes, as soon as it can be looked at."""
@@ -436,6 +454,14 @@ class _Tabs(QTabBar):
         return self.tabSizeHint(index) if index == 0 else super().minimumTabSizeHint(index)
 
 
-def _shortened(title: str) -> str:
+def _tab_words(document: Document, title: str) -> str:
     half = LONGEST_TITLE // 2
-    return title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"
+    words = title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"
+    return without_mnemonics(document.title_within(LONGEST_TITLE) or words)
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a model of Hugging Face's form is there: its config, or a folder that holds one."""
+    if path.name == MODEL_CONFIG:
+        return path.is_file()
+    return any((path / name / MODEL_CONFIG).is_file() for name in ("", "unet", "transformer"))

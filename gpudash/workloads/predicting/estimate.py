@@ -31,17 +31,15 @@ from gpudash.memory.predicting.estimate import (
 )
 from gpudash.memory.predicting.rank_estimates import STRATEGIES, deciding, of_ranks, ranks_on
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
+from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import GIB, MIB, format_bytes
 from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of
-from gpudash.workloads.predicting.parallel_memory import NoRanksError
+from gpudash.workloads.predicting.largest import Sized, largest
 from gpudash.workloads.running.context import MemoryLevel
-
-MOST_TRIES = 20
-"""Dry runs spent on finding the largest batch."""
 
 CAPS = (0.8, 0.6, 0.4, 0.2)
 """Shares of the free memory at which a run that would fill it may end instead."""
@@ -88,16 +86,6 @@ def estimate(question: Question, dry: DryRun, *, alternatives: bool = True) -> I
     began = time.perf_counter()
     for found in _Estimation(question, dry).results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
-
-
-@dataclass(frozen=True)
-class _Sized:
-    """The run with a batch of ``size``: the room it needs in bytes, the margin included, and whether it has as much."""
-
-    size: int
-    need: int
-    fits: bool
-    releases: bool
 
 
 class _Estimation:
@@ -187,55 +175,26 @@ class _Estimation:
             self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, architecture=architecture))
         return self._traces[key]
 
-    def _largest(self) -> _Sized | None:
-        """The largest batch of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
-
-        Memory grows nearly linearly with the batch: a line through two batches tells which to try next. What it tells
-        is off by what segments are rounded to, so that the edge is looked for beside it.
-        """
+    def _largest(self) -> Sized | None:
+        """The largest batch of the otherwise same run that fits; ``None`` without one."""
         name = size_field(self._spec)
         if name is None:
             return None
         batch = self._batch(name)
         bounds = type(self._spec).model_fields[name].metadata
         limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
-        now = self._sized(name, batch)
-        low, high = (batch, limit + 1) if now.fits else (0, batch)
-        other = max(1, batch // 2) if batch > 1 else 2
-        base, last, leap = self._sized(name, other), now, 1
-        known = {batch: now}
-        for _ in range(MOST_TRIES):
-            if high - low <= 1:
-                break
-            size = self._on_line(base, last)
-            size, leap = (max(size, low + leap) if last.size == low else min(size, high - leap)), 2 * leap
-            if not low < size < high:
-                size = limit if high > limit else (low + high) // 2
-            last = known[size] = self._sized(name, size)
-            if last.fits:
-                low = size
-            else:
-                high = size
-        if high - low > 1:
-            return None
-        return known.get(low, _Sized(0, 0, fits=False, releases=False))
+        return largest(functools.partial(self._sized, name), batch, limit, self._target.room_bytes or 0)
 
-    def _sized(self, name: str, size: int) -> _Sized:
+    def _sized(self, name: str, size: int) -> Sized:
         whole = {"global_batch": 0} if self._ranks else {}
         trace = self._trace(self._spec.model_copy(update={name: size, **whole}))
         found = passage(trace, self._target)
         need = needed_room(trace, self._target, found)
-        return _Sized(size, need, fits=found.fits is True, releases=bool(found.released))
+        return Sized(size, need, fits=found.fits is True, releases=bool(found.released))
 
     def _batch(self, name: str) -> int:
         """Of each forward pass, on each rank."""
         return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
-
-    def _on_line(self, base: _Sized, last: _Sized) -> int:
-        """The batch that needs all there is, if two batches and their needs lie on a line."""
-        slope = (last.need - base.need) / ((last.size - base.size) or 1)
-        room = self._target.room_bytes or 0
-        return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size
 
     def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)

@@ -14,7 +14,6 @@ bytes and take them again, which is how FSDP2 frees and gathers parameters.
 from __future__ import annotations
 
 import itertools
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,18 +22,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpudash.memory.allocator.trace import GRADIENTS, WEIGHTS
+from gpudash.memory.allocator.trace import GRADIENTS
 from gpudash.simulator.device.storage import DEVICE
 from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
 from gpudash.simulator.operations.operations import Engine
 from gpudash.specs import TrainingSpec
-
-BACKEND = "gpudash_dry"
-"""Name of the process group's backend: torch's fake one, which knows no device that Python registers."""
-
-
-class NoRanksError(Exception):
-    """This torch has no ranks that could be followed; one sentence."""
 
 
 @contextmanager
@@ -49,27 +42,9 @@ def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn
     Raises:
         NoRanksError: when this torch has no ranks, or none that can do without their peers.
     """
-    import torch.distributed as distributed
-
-    if not distributed.is_available():
-        raise NoRanksError("This PyTorch was built without torch.distributed, so it has no ranks.")
-    try:
-        from torch.testing._internal.distributed import fake_pg
-
-        store, _ = fake_pg.FakeStore(), fake_pg._create_fake_pg  # noqa: SLF001 - torch's own maker
-    except (ImportError, AttributeError):
-        raise NoRanksError(f"PyTorch {torch.__version__} has no ranks that can be followed without peers.") from None
-    if BACKEND not in distributed.Backend.backend_list:
-        distributed.Backend.register_backend(BACKEND, _group, extended_api=True, devices=["cpu", DEVICE])
-    hook = sys.excepthook  # torch puts "[rank0]" before every line from here on
-    distributed.init_process_group(BACKEND, store=store, rank=0, world_size=spec.world_size)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
-            yield lambda model: _spread(model, spec, dry)
-    finally:
-        distributed.destroy_process_group()
-        sys.excepthook = hook
+    with first_rank_of(spec.world_size), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+        yield lambda model: _spread(model, spec, dry)
 
 
 def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
@@ -92,12 +67,6 @@ def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
     if spec.micro_batches > 1:
         spread.register_forward_pre_hook(begins, prepend=True)
     return spread
-
-
-def _group(common: Any, options: Any) -> Any:
-    from torch.testing._internal.distributed import fake_pg
-
-    return fake_pg._create_fake_pg(common, options)  # type: ignore[no-untyped-call]  # noqa: SLF001 - torch's own maker
 
 
 VERIFY = "_verify_param_shape_across_processes"
@@ -141,60 +110,3 @@ def _reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(buffer)
     return done
-
-
-_emulated = False
-
-
-def emulate_storages(engine: Engine) -> None:
-    """Let FSDP2 free and take the bytes of parameters on the simulated device; once in a process."""
-    global _emulated
-    if _emulated:
-        return
-    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
-
-    storages = engine.storages
-
-    def take(original: Callable[[torch.Tensor], None], tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type != DEVICE:
-            original(tensor)
-        elif storages.take_again(storage, engine.card(storage.device.index)):
-            _label(engine, tensor)
-
-    def free(original: Callable[[torch.Tensor], None], tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage.device.type == DEVICE:
-            storages.let_go(storage)
-        else:
-            original(tensor)
-
-    def gathered(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        for tensor in self.all_gather_outputs:
-            if tensor.device.type == DEVICE:
-                _label(engine, tensor)
-
-    make = _fsdp_param.FSDPParam.init_all_gather_outputs
-    replaced = [
-        (module, name, _in_place_of(getattr(module, name), instead))
-        for module, name, instead in (
-            (_fsdp_param, "alloc_storage", take),
-            (_fsdp_param_group, "alloc_storage", take),
-            (_fsdp_param, "free_storage", free),
-        )
-    ]
-    for module, name, function in replaced:  # all of them, or none where this torch lacks one
-        setattr(module, name, function)
-    _emulated = True
-    _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]
-
-
-def _in_place_of(original: Any, instead: Callable[[Any, torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-    return lambda tensor: instead(original, tensor)
-
-
-def _label(engine: Engine, tensor: torch.Tensor) -> None:
-    block = engine.storages.block(tensor.untyped_storage())
-    if block is not None:
-        block.card.label(block.address, WEIGHTS)

@@ -573,6 +573,8 @@ def of_losses(
     words = (
         f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, and "
         f"{precision} lets {allowed:.0e} pass."
+        if largest
+        else f"Losses agree: they are equal over the first {len(pairs)} steps."
     )
     return Agreement(largest <= allowed, words, largest, allowed, loss, accuracy)
 

@@ -261,11 +261,6 @@ class Measured:
         kinds = kind_of(self.first.device), kind_of(self.second.device)
         return self.first if kinds[1] == "cpu" and kinds[0] != "cpu" else self.second
 
-    @property
-    def gain(self) -> Ratio:
-        """How many times as fast the challenger is."""
-        return self.of_challenger(self.ratio)
-
     def of_challenger(self, ratio: Ratio) -> Ratio:
         """A ratio of the first to the second side as one of the other side to the challenger."""
         if self.challenger is self.second:

@@ -307,7 +307,7 @@ class Pitfall:
 
 def show(name: str, context: Context) -> dict[str, Any]:
     """Make the mistake called ``name`` on the run's device and tell it as a note of topic "pitfall"."""
-    with context.stage(f"pitfall: {name}", device=str(context.device)) as stage:
+    with context.stage(f"pitfall: {name.replace('_', ' ')}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
     words = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."

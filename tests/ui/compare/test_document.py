@@ -18,7 +18,7 @@ from gpudash.session.recordings.comparison_loader import CancelledError
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
-from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour
+from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour, short_title
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))
@@ -55,10 +55,32 @@ def _ready(document: CompareDocument) -> bool:
     return document.comparison is not None
 
 
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (("training on cpu", "transfer on sim:0"), "training on cpu vs transfer on sim:0"),
+        (("training width 512 on sim:0", "training width 1024 on sim:0"), "training width 512 vs 1024 on sim:0"),
+        (("training width 512 on sim:0", "training width 1024 on sim:0", "c"), "training width 512 vs 1024 +1"),
+        (("training on sim:0", "training width 8 on sim:0"), "training default vs width 8 on sim:0"),
+        (("my long run of training on cuda:0 (a)", "my long run of training on cuda:0 (b)"), "my … cuda:0 (a) vs (b)"),
+        (("training width 8 on cpu (day-1)", "training width 9 on cpu (day-2)"), "training width 8 vs 9 on cpu"),
+        (
+            ("training width 9 on cpu (2025-03-01-training)", "training width 9 on cpu (2025-03-02-training)"),
+            "training width 9 on cpu ×2",
+        ),
+        (("one-very-long-name-that-has-no-words", "another-very-long-name"), "one-very-long-n… vs another-very-lo…"),
+    ],
+)
+def test_a_tab_says_once_what_the_runs_names_have_in_common(names: tuple[str, ...], short: str) -> None:
+    longest = 36
+    assert short_title(names, longest) == short
+    assert len(short) <= longest
+
+
 def test_the_tab_is_named_for_both_and_reads_in_a_thread(open_runs: Open) -> None:
     document = open_runs(A, B)
     assert document.title == "a vs b"
-    assert comparison_title([Path("a.gpudash"), Path("b.gpudash#2"), Path("c.gpudash")]) == "a vs b#2 and 1 more"
+    assert comparison_title(["a", "b#2", "c"]) == "a vs b#2 and 1 more"
     assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
 
 

@@ -45,7 +45,13 @@ def test_recordings_are_compared_in_a_tab_once(open_window: OpenWindow, qtbot: Q
         "training model mlp on cuda:0 (a)",
         "training model mlp on cuda:0 (b)",
     ]
-    assert window.workspace.bar.tabText(1) == "a vs b"
+    bar = window.workspace.bar
+    assert bar.tabText(1) == "training … cuda:0 (a) vs (b)"
+    assert all(run.label in bar.tabToolTip(1) and run.recording in bar.tabToolTip(1) for run in document.runs)
+    assert window.windowTitle().startswith("training model mlp on cuda:0 (a) vs training model mlp on cuda:0 (b)")
+    document.swap()
+    assert bar.tabText(1) == "training … cuda:0 (b) vs (a)"
+    document.swap()
     window.workspace.show_dashboard()
     assert open_comparison(window.workspace, recordings[:2]) is None
     assert window.workspace.front is document

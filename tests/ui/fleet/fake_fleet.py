@@ -7,7 +7,7 @@ import random
 from typing import Literal
 
 from gpudash.session.fleet import FleetGpu, FleetWarning
-from gpudash.units import GIB
+from gpudash.units import GIB, format_percent
 
 NOW_S = 1_700_000_000.0
 """The fake's own time, seconds since the epoch."""
@@ -89,7 +89,7 @@ def warnings_of(gpus: tuple[FleetGpu, ...]) -> tuple[FleetWarning, ...]:
         name = f"{told.host} GPU {told.index}"
         if full >= 0.92:
             level: Literal["warning", "critical"] = "critical" if full >= 0.97 else "warning"
-            found.append(FleetWarning(told.key, level, f"{name} is {full:.0%} full."))
+            found.append(FleetWarning(told.key, level, f"{name} is {format_percent(full)} full."))
         if told.stale:
             found.append(FleetWarning(told.key, "warning", f"{name} has told nothing for 95 s.", "stale"))
     return tuple(sorted(found, key=lambda warning: warning.level != "critical"))

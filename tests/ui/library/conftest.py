@@ -21,10 +21,10 @@ from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.unit.telemetry.recordings import dated, record
 
-opened: list[Path] = []
+opened: list[tuple[Path, int | None]] = []
 compared: list[list[Path]] = []
 started: list[bool] = []
-"""What the library wanted opened, compared and started."""
+"""What the library wanted opened with which run in view, compared, and started."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def library(
         undoing,
         apply_theme(qapp, "dark"),
         settings=Settings,
-        open_recording=opened.append,
+        open_recording=lambda path, run: opened.append((path, run)),
         compare=compared.append,
         is_open=lambda _path: False,
         start=lambda: started.append(True),

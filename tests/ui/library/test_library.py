@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -13,11 +14,13 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.recording.facts import RunWords, read_facts, set_locked, set_run_words
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import RunFinished, RunStarted, StepFinished
+from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
+from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
-from gpudash.ui.recordings.library_table import COLUMNS, NAME_PX, name_of
+from gpudash.ui.recordings.library_table import COLUMNS, name_of
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import GIB, MIB
 from tests.ui.conftest import settle
 from tests.ui.library.conftest import compared, opened, read, started
 from tests.ui.recordings import open_recording
@@ -42,6 +45,11 @@ def select(library: LibraryDocument, *names: str) -> set[Path]:
 def headings(library: LibraryDocument) -> list[str]:
     """The sessions' lines."""
     return [library.table.runs.words(row, 0) for row in library.table.shown() if row.run is None]
+
+
+def listed(library: LibraryDocument, qtbot: QtBot, key: tuple[Path, int]) -> None:
+    """Wait until a run has been read."""
+    qtbot.waitUntil(lambda: (library.refresh(), key in [row.key for row in library.table.shown()])[1])
 
 
 def column(title: str) -> int:
@@ -94,7 +102,7 @@ def test_enter_goes_from_the_search_to_the_table_and_opens(library: LibraryDocum
     QTest.keyClick(library.search, Key.Key_Return)
     assert library.table.hasFocus()
     QTest.keyClick(library.table, Key.Key_Return)
-    assert [path.name for path in opened] == ["2025-03-01-120000-training.gpudash"]
+    assert [(path.name, run) for path, run in opened] == [("2025-03-01-120000-training.gpudash", 1)]
 
 
 def test_a_recording_opens_as_a_tab(in_window: LibraryDocument, window: MainWindow, qtbot: QtBot) -> None:
@@ -106,6 +114,41 @@ def test_a_recording_opens_as_a_tab(in_window: LibraryDocument, window: MainWind
     in_window.delete()
     assert path.exists()
     assert "is open in a tab; close it first" in in_window.notice.text
+
+
+def test_a_run_opens_with_its_time_in_view_and_what_it_came_to_in_the_tables(
+    in_window: LibraryDocument, window: MainWindow, folder: Path, qtbot: QtBot
+) -> None:
+    path = folder / "2025-03-09-120000-three.gpudash"
+    recorder = begin(path, status="")
+    for number, workload in enumerate(("matmul", "transfer", "matmul"), 1):
+        begun = 10.0 * number
+        recorder.add(RunStarted(time_s=begun, run_id=number, workload=workload, device="cpu", spec={}, simulated=False))
+        for second in range(6):
+            recorder.add(Sample(begun + second, "host", None, {"process_bytes": MIB, "total_bytes": GIB}))
+        result = {"run": number}
+        ended: dict[str, Any] = {"time_s": begun + 5, "run_id": number, "seconds": 5.0, "steps": number}
+        recorder.add(RunFinished(status="finished", result=result, **ended))
+    recorder.close()
+    listed(in_window, qtbot, (path, 3))
+
+    def opened_at(number: int) -> tuple[RecordingDocument, tuple[float, float]]:
+        window.workspace.show_path("recordings")
+        in_window.table.select({(path, number)})
+        in_window.open_button.click()
+        document = window.workspace.front
+        assert isinstance(document, RecordingDocument)
+        qtbot.waitUntil(lambda: (window.workspace.refresh(), document.replay is not None)[1])
+        assert document.dashboard is not None
+        return document, document.dashboard.view.range()
+
+    for number in (2, 1, 3):
+        document, (left, right) = opened_at(number)
+        assert left < 10.0 * number < 10.0 * number + 5 < right < left + 10
+        assert document.replay is not None
+        assert document.replay.store.run is not None and document.replay.store.run.result == {"run": number}
+        assert in_window.table.selected()[0].key == (path, number)
+    assert window.workspace.count == 2
 
 
 def test_delete_then_undo_gives_byte_identical_files(
@@ -394,20 +437,56 @@ def test_tags_and_a_note_are_kept_searched_and_taken_back(
 
 @pytest.mark.parametrize("width", [1240, 2520])
 def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path, qtbot: QtBot, width: int) -> None:
-    set_run_words(folder / "2025-03-03-120000-pressure.gpudash", 1, "tags", "a tag")
-    qtbot.waitUntil(lambda: (library.refresh(), "a tag" in library.table.text())[1])
+    path = folder / "2025-03-03-120000-pressure.gpudash"
+    set_run_words(path, 1, "tags", "baseline, wide")
+    set_run_words(path, 1, "note", "before the learning rate was halved, and with the old data")
+    qtbot.waitUntil(lambda: (library.refresh(), "baseline" in library.table.text())[1])
     library.resize(width, 700)
     QApplication.processEvents()
     table, header = library.table, library.table.horizontalHeader()
     shown = [place for place in range(len(COLUMNS)) if not table.isColumnHidden(place)]
+    assert [COLUMNS[place].column.title for place in shown if COLUMNS[place].column.title != "note"] == [
+        *("run", "began", "workload", "device", "ended", "peak", "duration", "tags")
+    ], "no run has a loss"
     assert sum(header.sectionSize(place) for place in shown) <= table.viewport().width()
-    assert header.sectionSize(0) >= NAME_PX
+    metrics = table.fontMetrics()
+    assert header.sectionSize(0) >= metrics.horizontalAdvance("training width 1024 on sim:0")
     for row in table.shown():
         for place in shown[1:] if row.run is not None else ():
-            words = table.runs.words(row, place)
-            assert table.fontMetrics().horizontalAdvance(words) < header.sectionSize(place)
-    assert (column("tags") in shown) == (width > 2000)
-    assert column("note") not in shown  # nobody wrote one
+            words, least = table.runs.words(row, place), COLUMNS[place].least
+            seen = words if not least or width > 2000 else words[:least]
+            if COLUMNS[place].column.title != "note":
+                assert metrics.horizontalAdvance(seen) < header.sectionSize(place)
+            assert words in table.runs.tip(row, place)
+
+
+def test_a_column_that_says_nothing_of_any_run_is_not_there(library: LibraryDocument) -> None:
+    hidden = [COLUMNS[place].column.title for place in range(len(COLUMNS)) if library.table.isColumnHidden(place)]
+    assert hidden == ["loss", "tags", "note"]
+    library.search.setText("transfer")
+    assert library.table.isColumnHidden(column("loss"))
+
+
+def test_a_run_of_a_session_that_is_being_recorded_is_named_tagged_and_noted(
+    library: LibraryDocument, folder: Path, qtbot: QtBot
+) -> None:
+    recorder = begin(folder / "2025-03-09-120000-now.gpudash", status="running")
+    listed(library, qtbot, (recorder.path, 1))
+    library.table.select({(recorder.path, 1)})
+    for field, words in ((library.details.title, "the wide one"), (library.details.tags, "wide")):
+        field.setFocus()
+        field.setText(words)
+        QTest.keyClick(field, Key.Key_Return)
+
+    def told() -> bool:
+        recorder.tick()  # as the session does
+        library.refresh()
+        runs = [row.run for row in library.table.shown() if row.key == (recorder.path, 1)]
+        return [run and run.words for run in runs] == [RunWords("the wide one", "wide")]
+
+    qtbot.waitUntil(told)
+    recorder.close()
+    assert read_facts(recorder.path).runs[0].words == RunWords("the wide one", "wide")
 
 
 def test_a_recording_from_elsewhere_is_listed_and_ticked(

@@ -1,9 +1,14 @@
 """Curves that the legend hides, isolates and brings back."""
 
-from PySide6.QtCore import Qt
+from itertools import pairwise
+
+import pytest
+from PySide6.QtCore import QRect, Qt
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.plots import PlotSpec
+from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.ui.colours import DARK
+from gpudash.ui.plots.legend import Legend, LevelKey, LevelName
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.units import GIB
 from tests.ui.plots.conftest import MEMORY, Feed, refresh
@@ -48,3 +53,49 @@ def test_a_hidden_curve_stays_listed_and_struck_through(drawn: PlotStack) -> Non
     button = legend._entries[0]._button
     assert button.isVisible() and button.font().strikeOut()
     assert button.accessibleName() == "GPU, hidden"
+
+
+CAPACITY = LevelName("capacity 24.0 GiB", "capacity", "#f00", "dash")
+WARNING = LevelName("warning at 85 % 20.4 GiB", "warning at 85 %", "#fa0", "dot")
+CURVES = [CurveSpec(("gpu", name, "a"), name, "bytes", "used") for name in ("other processes", "context", "allocated")]
+
+
+@pytest.fixture
+def legend(qtbot: QtBot) -> Legend:
+    found = Legend("MEMORY cuda:0", CURVES, DARK)
+    qtbot.addWidget(found)
+    found.set_levels([CAPACITY, WARNING])
+    found.show()
+    return found
+
+
+def key_at(legend: Legend, width: int) -> LevelKey:
+    legend.resize(width, legend.height())
+    legend._row.activate()
+    return legend._levels
+
+
+def test_in_a_narrow_legend_levels_lose_their_values_first_and_the_first_keeps_its_name(legend: Legend) -> None:
+    said: list[list[str]] = []
+    for width in range(1400, 260, -2):
+        words = key_at(legend, width).words
+        if not said or words != said[-1]:
+            said.append(words)
+    assert said[:4] == [
+        ["capacity 24.0 GiB", "warning at 85 % 20.4 GiB"],
+        ["capacity 24.0 GiB", "warning at 85 %"],
+        ["capacity", "warning at 85 %"],
+        ["capacity"],
+    ]
+    assert all(words[0].endswith("…") for words in said[4:]), said
+    assert "warning at 85 % 20.4 GiB" in legend._levels.toolTip(), "and the tooltip says all"
+
+
+def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> None:
+    for width in range(1400, 300, -7):
+        key = key_at(legend, width)
+        shown = [*(entry for entry in legend._entries if entry.isVisible()), legend._more, legend._title, key]
+        places = [part.geometry() for part in shown if part.isVisible() and part.width()]
+        assert all(QRect(0, 0, width, 40).contains(place) for place in places), width
+        apart = sorted(places, key=lambda place: place.left())
+        assert all(one.right() < other.left() for one, other in pairwise(apart)), width

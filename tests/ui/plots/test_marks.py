@@ -148,18 +148,12 @@ def test_marks_of_a_run_are_drawn_on_every_plot_and_labelled_on_the_first(drawn:
     assert [m.category for m in drawn.marks] == ["run"]
 
 
-def test_brackets_jump_between_marks_and_m_asks_for_one_at_the_cursor(
-    drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot
-) -> None:
+def test_brackets_jump_between_marks(drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot) -> None:
     for time_s in (2.0, 12.0, 18.0):
         store.apply(Marker(time_s=time_s, label="m"))
     refresh(drawn)
-    asked: list[float] = []
-    drawn.mark_requested.connect(asked.append)
-    drawn.request_mark()
     drawn.jump_mark(-1)
     assert view.cursor_s == 18.0 and view.following
-    drawn.request_mark()
     drawn.jump_mark(-1)
     drawn.jump_mark(-1)
     assert view.cursor_s == 2.0 and not view.following
@@ -169,7 +163,6 @@ def test_brackets_jump_between_marks_and_m_asks_for_one_at_the_cursor(
     assert view.cursor_s == 2.0
     drawn.jump_mark(1)
     assert view.cursor_s == 12.0
-    assert asked == [20.0, 18.0]
 
 
 def test_a_mark_is_named_in_its_place_and_no_key_means_anything_else_meanwhile(

@@ -7,10 +7,15 @@ from hypothesis import strategies as st
 
 from gpudash.telemetry.plots import CurveSpec
 from gpudash.telemetry.series import Series
-from gpudash.ui.plots.reading import SmoothedSeries, Smoother, Smoothing, smooth
+from gpudash.ui.plots.reading import SmoothedSeries, Smoother, Smoothing
 
 weights = st.floats(0, 0.999)
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
+
+
+def smooth(values: np.ndarray, weight: float) -> np.ndarray:
+    """``values`` smoothed from the first to the last sample."""
+    return Smoother(weight).extend(values)
 
 
 def test_zero_is_raw() -> None:

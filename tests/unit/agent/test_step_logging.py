@@ -17,7 +17,7 @@ import logging, logging.config, sys
 log = logging.getLogger("gpudash")
 def train():
     log.info("step", extra={{"step": 7, "loss": 0.5, "accuracy": 0.25, "epoch": 1}})
-    log.info("step", extra={{"step": 8}}, stacklevel=2)
+    log.info("step", extra={{"step": 8, "val_loss": 0.75}}, stacklevel=2)
     log.info("other", extra={{"step": 9}})
     log.info("step")
     log.info("step", extra=None)
@@ -66,7 +66,7 @@ def test_the_line_is_recognised_and_logging_is_as_unwatched(dashboard: Dashboard
     assert done.returncode == 0 and done.stderr == alone.stderr
     assert done.stdout == alone.stdout
     steps = [[step, *told] for message in dashboard.of("steps") for step, _time_us, *told in message["steps"]]
-    assert steps == [[7, 0.5, 0.25, 1.0], [8, None, None, None]]
+    assert steps == [[7, 0.5, 0.25, 1.0, None], [8, None, None, None, 0.75]]
     assert {message["source"] for message in dashboard.of("steps")} == {"logging"}
 
 

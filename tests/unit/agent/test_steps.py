@@ -35,7 +35,7 @@ def test_steps_come_out_in_order_and_once() -> None:
     steps = Steps()
     for number in range(3):
         steps.note("logging", number, number / 2, epoch=1)
-    assert values(steps) == [[0, 0.0, None, 1.0], [1, 0.5, None, 1.0], [2, 1.0, None, 1.0]]
+    assert values(steps) == [[0, 0.0, None, 1.0, None], [1, 0.5, None, 1.0, None], [2, 1.0, None, 1.0, None]]
     assert steps.take() == [] and steps.source == "logging"
 
 
@@ -50,20 +50,20 @@ def test_what_is_no_step_number_is_ignored(step: Any) -> None:
 def test_what_is_no_number_is_left_out_and_the_step_stays(loss: Any) -> None:
     steps = Steps()
     steps.note("logging", 1, loss)
-    assert values(steps) == [[1, None, None, None]]
+    assert values(steps) == [[1, None, None, None, None]]
 
 
 def test_a_number_beyond_all_floats_is_left_out() -> None:
     steps = Steps()
     steps.note("logging", 1, 10**400)
-    assert values(steps) == [[1, None, None, None]]
+    assert values(steps) == [[1, None, None, None, None]]
 
 
 @pytest.mark.parametrize("loss", [2, 2.0, torch.tensor(2.0), torch.tensor([2.0], requires_grad=True), torch.tensor(2)])
 def test_numbers_and_tensors_of_one_element_are_numbers(loss: Any, recwarn: pytest.WarningsRecorder) -> None:
     steps = Steps()
     steps.note("logging", torch.tensor(3), loss)
-    assert values(steps) == [[3, 2.0, None, None]] and not recwarn.list
+    assert values(steps) == [[3, 2.0, None, None, None]] and not recwarn.list
 
 
 def test_a_loss_that_is_no_number_any_more_is_told_as_such() -> None:
@@ -97,9 +97,9 @@ def test_a_step_told_twice_is_one_with_what_is_known_of_it() -> None:
     steps.note("transformers", 2)
     steps.note("transformers", 2, 0.5)
     steps.note("transformers", 2, None, 0.9)
-    assert values(steps) == [[2, 0.5, 0.9, None]]
+    assert values(steps) == [[2, 0.5, 0.9, None, None]]
     steps.note("transformers", 2, 0.4)
-    assert values(steps) == [[2, 0.4, None, None]], "what was taken is told again"
+    assert values(steps) == [[2, 0.4, None, None, None]], "what was taken is told again"
 
 
 def test_of_too_many_steps_the_oldest_are_lost_and_counted() -> None:
@@ -129,7 +129,7 @@ def test_without_a_word_the_optimizers_steps_are_counted() -> None:
     for _ in range(3):
         steps.optimizer_stepped()
     assert steps.label == steps.present == 3
-    assert [step[:1] + step[2:] for step in steps.take()] == [[number, None, None, None] for number in (1, 2, 3)]
+    assert [step[:1] + step[2:] for step in steps.take()] == [[number, None, None, None, None] for number in (1, 2, 3)]
 
 
 def test_the_step_of_a_moment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

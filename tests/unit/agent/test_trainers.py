@@ -51,13 +51,17 @@ def _call_callback_hooks(trainer, hook_name, *args, monitoring_callbacks=None, *
 """,
     "script.py": """
 from {module}.trainer import call
-class Trainer: global_step, current_epoch = 0, 0
+class Trainer: global_step, current_epoch, sanity_checking, callback_metrics = 0, 0, True, {{"val_loss": 9.0}}
 trainer = Trainer()
+call._call_callback_hooks(trainer, "on_validation_end")
+trainer.sanity_checking = False
 for batch in range(6):
     call._call_callback_hooks(trainer, "on_train_batch_start", None, batch)
     trainer.global_step, trainer.current_epoch = batch // 2 + 1, batch // 4
     outputs = {{"loss": batch / 10, "extra": "x"}} if batch != 5 else None
     assert call._call_callback_hooks(trainer, "on_train_batch_end", outputs, None, batch) == "called"
+trainer.callback_metrics = {{"val_loss": 0.7}}
+call._call_callback_hooks(trainer, "on_validation_end")
 call._call_callback_hooks(trainer, "on_train_end")
 print(call._call_callback_hooks.__name__)
 """,
@@ -82,10 +86,10 @@ def test_steps_and_losses_of_transformers_are_heard(dashboard: Dashboard, tmp_pa
     done = dashboard.run(script)
     assert (done.stdout, done.stderr) == (unwatched(script).stdout, "")
     assert steps(dashboard) == {
-        1: (None, None, 0.25),
-        2: (0.2, None, 0.5),
-        3: (None, None, 0.75),
-        4: (0.4, 0.75, 1.0),
+        1: (None, None, 0.25, None),
+        2: (0.2, None, 0.5, None),
+        3: (None, None, 0.75, None),
+        4: (0.4, 0.75, 1.0, 3.0),
     }
     assert {message["source"] for message in dashboard.of("steps")} == {"transformers"}
     first = dashboard.of("steps")[0]
@@ -99,7 +103,11 @@ def test_steps_and_losses_of_lightning_are_heard(dashboard: Dashboard, tmp_path:
     (folder / module.split(".")[0] / "__init__.py").touch()
     done = dashboard.run(script)
     assert (done.stdout, done.stderr) == (unwatched(script).stdout, "")
-    assert steps(dashboard) == {1: (0.1, None, 0.0), 2: (0.3, None, 0.0), 3: (0.4, None, 1.0)}
+    assert steps(dashboard) == {
+        1: (0.1, None, 0.0, None),
+        2: (0.3, None, 0.0, None),
+        3: (0.4, None, 1.0, 0.7),
+    }
     assert {message["source"] for message in dashboard.of("steps")} == {"lightning"}
     first = dashboard.of("steps")[0]
     assert first["began_us"] <= first["steps"][0][1]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.agent import wire
-from gpudash.agent.wire import MOST_BYTES, Decoder, WireError, encode
+from gpudash.agent.wire import MOST_BYTES, Decoder, WireError, encode, number_in
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
@@ -74,3 +74,10 @@ def test_a_message_that_is_too_long_or_cannot_be_written_is_refused() -> None:
 def test_without_the_accelerated_writer_the_standard_one_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "_json", None)
     assert wire._writer()({"type": "a", "b": [1, None]}) == '{"type":"a","b":[1,null]}'
+
+
+@pytest.mark.parametrize(
+    ("field", "number"), [(3, 3.0), (0.5, 0.5), (True, None), ("3", None), (None, None), ([1], None)]
+)
+def test_a_field_holds_a_number_or_nothing(field: object, number: float | None) -> None:
+    assert number_in(field) == number

@@ -253,3 +253,84 @@ def test_a_person_reads_the_ranks_and_what_is_assumed(capsys: pytest.CaptureFixt
     assert "largest batch: 12 per rank, 24 in all" in lines
     assert "rank 1 on cpu: 10.50 GiB of 16.00 GiB free, fits" in lines
     assert "assumed: NCCL about 192 MiB per rank" in lines
+
+
+def test_a_prediction_above_its_limit_is_an_answer_that_fails(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *ON_SIM, "--max", "11GiB"]) == 0
+    assert run(["estimate", *ON_SIM, "--max", "10GiB"]) == 1
+    said = capsys.readouterr()
+    assert said.err.endswith("training needs 10.30 GiB, 0.30 GiB more than the 10.00 GiB that --max allows.\n")
+    assert "does not fit" in said.out
+
+
+def test_a_run_that_takes_all_there_is_is_above_every_limit_and_cannot_be_stored(
+    answers: Answers, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    answers(estimate={**ESTIMATE, "spare_bytes": None})
+    assert run(["estimate", *ON_SIM, "--max", "80GiB"]) == 1
+    assert "takes all the memory there is" in capsys.readouterr().err
+    assert run(["estimate", *ON_SIM, "--write-baseline", str(tmp_path / "memory.json")]) == 2
+    assert "nothing to compare or store" in capsys.readouterr().err
+
+
+def test_a_prediction_is_stored_and_compared_by_category_and_phase(
+    answers: Answers, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "memory.json")
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *ON_SIM, "--write-baseline", file]) == 0
+    assert run(["estimate", *ON_SIM, "--baseline", file]) == 0
+    assert "training takes 10.3 GiB, as the baseline says." in capsys.readouterr().err
+    grown = {"by_category": {"weights": GIB, "activations": 9 * GIB}, "peak_allocated_bytes": 10 * GIB}
+    answers(estimate={**ESTIMATE, **grown, "peak_reserved_bytes": 11 * GIB, "spare_bytes": -round(3.3 * GIB)})
+    assert run(["estimate", *ON_SIM, "--baseline", file]) == 1
+    said = capsys.readouterr()
+    assert "category activations" in said.out and "+1.00 GiB" in said.out
+    assert "1.00 GiB more than the baseline's 10.3 GiB (+9.7 %), beyond the tolerance of 1 %" in said.err
+    assert run(["estimate", *ON_SIM, "--baseline", file, "--tolerance", "10%", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["baseline"]["grown"] is False
+    assert {"kind": "category", "name": "activations", "before_bytes": 8 * GIB, "after_bytes": 9 * GIB} in document[
+        "baseline"
+    ]["changes"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--max", "0"), "--max 0 leaves nothing to run in"),
+        (("--max", "20 apples"), "is not a size"),
+        (("--tolerance", "2%"), "--tolerance is for comparing with a baseline"),
+        (("--baseline", "FILE", "--tolerance", "-1"), "is no share"),
+        (("--baseline", "/nowhere/memory.json"), "There is no baseline"),
+        (("--baseline", "FILE"), "no memory baseline of gpudash"),
+        (("--write-baseline", "FILE"), "no memory baseline of gpudash"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused_before_anything_is_predicted(
+    flags: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "memory.json"
+    file.write_text("{}", encoding="utf-8")
+    assert run(["estimate", *ON_SIM, *(str(file) if word == "FILE" else word for word in flags)]) == 2
+    said = capsys.readouterr()
+    assert why in said.err and said.out == "" and file.read_text(encoding="utf-8") == "{}"
+
+
+def test_a_baseline_without_the_workload_says_what_it_has(
+    answers: Answers, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / "memory.json")
+    answers(estimate={**ESTIMATE, "workload": "pipeline"})
+    assert run(["estimate", *ON_SIM, "--write-baseline", file]) == 0
+    answers(estimate=ESTIMATE)
+    assert run(["estimate", *ON_SIM, "--baseline", file]) == 2
+    assert "has no entry 'training', but pipeline." in capsys.readouterr().err
+
+
+def test_a_server_has_no_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["estimate", "--model", str(tmp_path), "--task", "serve", "--max", "20GiB"]) == 2
+    assert "so that --max does not apply. Leave --max out." in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What ``--help`` says of the flags that take sizes, and what a cap on memory may be."""
+"""What ``--help`` says of flags, under which headings, and what a cap on memory may be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,38 @@ import pytest
 
 from gpudash.cli import run
 from gpudash.cli.terminal.flags import size_text
+from gpudash.cli.terminal.workload_flags import ESSENTIALS, THE_REST
 from gpudash.specs import workloads
+from gpudash.specs.invalid import flag
 from gpudash.units import GIB, parse_size
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
+
+
+@pytest.mark.parametrize("command", ["run", "estimate"])
+@pytest.mark.parametrize("name", ["training", "pressure"])
+def test_flags_stand_under_the_groups_of_the_form_essentials_first_and_the_commands_own_last(
+    command: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, name, "--help"]) == 0
+    under: dict[str, list[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("╭─"):
+            title = line.strip("╭─╮ ")
+            under[title] = []
+        elif (found := re.match(r"│ --([a-z-]+)", line)) is not None:
+            under[title].append(found[1])
+    wanted = {
+        group.capitalize() if group else ESSENTIALS: {flag(field)[2:] for field in fields}
+        for group, fields in workloads()[name].tiers().items()
+    }
+    *groups, rest = under
+    assert groups == list(wanted)
+    assert {group: set(under[group]) for group in groups} == wanted
+    assert rest == THE_REST and {"device", "preset", "simulate"} <= set(under[rest])
 
 
 def helped(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, str]:

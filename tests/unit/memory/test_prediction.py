@@ -90,6 +90,8 @@ def test_without_knowing_what_is_free_the_peak_is_needed() -> None:
     [
         ({}, "needs 4.29 GiB of 6.59 GiB free"),
         ({"margin_bytes": 40 * MIB}, "needs 4.29 GiB ± 40 MiB of 6.59 GiB free"),
+        ({"margin_bytes": 204}, "needs 4.29 GiB of 6.59 GiB free"),
+        ({"fits": None, "margin_bytes": 204}, "needs 4.29 GiB ± 204 B of 6.59 GiB free"),
         ({"free_bytes": None, "spare_bytes": None}, "needs 4.29 GiB"),
         ({"free_bytes": 8 * GIB, "spare_bytes": 2 * MIB}, "needs 8190 MiB of 8192 MiB free"),
         ({"free_bytes": 470 * MIB - 1, "spare_bytes": -1}, "needs 492830720 B of 492830719 B free"),

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.levels import Guard
-from gpudash.memory.watching.watch import MemoryWatch, time_left
+from gpudash.memory.watching.watch import MemoryWatch, run_left
 from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Topic, Warning
-from gpudash.units import GIB, MIB
+from gpudash.telemetry.runs import RunView
+from gpudash.units import GIB, MIB, format_left
 
 GPU = "GPU-1"
 TICK_S = 0.05
@@ -284,7 +286,7 @@ def test_at_every_level_the_warning_names_the_line_and_the_time_left_with_the_ne
         assert "train.py:31" in words
         used = (2 * GIB + tick * 26 * MIB) / GIB
         assert f"{used:.2f} of 16.0 GiB" in words or f"{used:.1f} of 16.0 GiB" in words
-        assert ahead is None or f"in about {time_left(ahead)}" in words
+        assert ahead is None or f"in about {format_left(ahead.seconds)}" in words
     assert raised == {"note", "forecast", "warning", "critical"}
 
 
@@ -374,3 +376,21 @@ def test_a_run_that_turns_out_to_use_a_gpu_is_followed_there_and_begins_anew_whe
     watch.observe_event(turned)
     told(watch, [gpu(120.0 + tick * 0.1, 0) for tick in range(3)])
     assert watch.forecast(GPU) is None
+
+
+@pytest.mark.parametrize(
+    ("until", "seconds", "told"),
+    [
+        ("cap", 12.4, "full in 12 s"),
+        ("cap", 45.0, "20 s left"),
+        ("oom", 45.0, "full in 45 s"),
+        ("oom", None, "20 s left"),
+    ],
+)
+def test_a_run_has_as_long_as_its_memory_where_that_ends_it(until: str, seconds: float | None, told: str) -> None:
+    run = RunView(1, "pressure", "cpu", {"until": until}, False, 0.0)
+    run.step, run.steps, run.pace_s = 10, 50, 0.5
+    ahead = None if seconds is None else Forecast(seconds, seconds, seconds, "capacity", 24 * GIB, 1e8, 0.9)
+    assert run_left(run, ahead) == told
+    run.steps = 0
+    assert run_left(run, ahead) == "", "a number of steps that nobody knows foretells nothing"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
 from gpudash.telemetry.comparing import compare
+from gpudash.telemetry.comparing.curves import Alignment, aligned
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
-from gpudash.telemetry.records import REMOVED, Marker, Note, Sample
+from gpudash.telemetry.records import REMOVED, Marker, Note, Sample, StepFinished
 from gpudash.units import MIB
 from tests.unit.telemetry.comparing.made import MADE, Made
 
@@ -69,6 +72,23 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
     Recorder(tmp_path / "none.gpudash", meta={}).close()
     with pytest.raises(RecordingError, match="holds no run, so there is nothing to compare"):
         load_run(tmp_path / "none.gpudash")
+
+
+def test_a_loss_that_a_program_told_as_nan_is_a_gap_and_a_step_without_one_is_none(tmp_path: Path) -> None:
+    losses = [2.0, None, 1.5, float("nan"), None, 1.0]
+    began, *steps = MADE.but(workload="watch", steps=len(losses), ending="running").events()
+    told = [event for event in steps if isinstance(event, StepFinished)]
+    path = tmp_path / "a.gpudash"
+    recorder = Recorder(path, meta={})
+    for event in (began, *(replace(step, loss=loss) for step, loss in zip(told, losses, strict=True))):
+        recorder.add(event)
+    recorder.close()
+    run = load_run(path)
+    alignments: tuple[Alignment, ...] = ("start", "step")
+    for alignment in alignments:
+        np.testing.assert_equal(aligned(run, "loss", alignment).y, [2.0, 1.5, np.nan, 1.0])
+    assert aligned(run, "loss", "step").x.tolist() == [1, 3, 4, 6]
+    assert not np.isnan(aligned(run, "accuracy", "start").y).any()
 
 
 @pytest.mark.parametrize("content", [b"", b"no recording", b"SQLite format 3\x00" + bytes(100)])

@@ -34,7 +34,6 @@ TOLD = [
     ("step 20 loss 2.32", 20, None, 2.32, None),
     ("epoch 3/10 … loss=0.41", None, 3, 0.41, None),
     ("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch  5.1 | loss  7.63 | ppl  2064.6", 200, 1, 7.63, None),
-    ("| end of epoch   1 | time:  2.30s | valid loss  5.41 | valid ppl   223.4", None, 1, 5.41, None),
     ("iter 10: loss 3.2345, time 33.00ms, mfu -100.00%", 10, None, 3.2345, None),
     ("step 0: train loss 4.2874, val loss 4.2823", 0, None, 4.2874, None),
     ("step 0: val loss 4.2823, train loss 4.2874", 0, None, 4.2874, None),
@@ -44,7 +43,6 @@ TOLD = [
     ("{'loss': '0.5', 'learning_rate': '5e-05', 'epoch': '1.5'}", None, 1.5, 0.5, None),
     ("Epoch 1:  45%|████▌     | 45/100 [00:01<00:01, 40.1it/s, loss=0.512, acc=0.9]", 45, 1, 0.512, 0.9),
     ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000", None, 1, 2.3, None),
-    ("Test set: Average loss: 0.0486, Accuracy: 9841/10000 (98%)", None, None, 0.0486, 0.9841),
     ("Epoch: [0][ 10/5005]\tTime 0.5 ( 1.2)\tLoss 6.9e+00 (6.95e+00)\tAcc@1  12.50 ( 0.10)", 10, 0, 6.9, 0.125),
     (" iteration       10/  500000 | lm loss: 1.05E+01 | loss scale: 1.0 |", 10, None, 10.5, None),
     ("45/100 [====>.....] - ETA: 0s - loss: 0.5 - accuracy: 0.8", 45, None, 0.5, 0.8),
@@ -61,6 +59,25 @@ def test_a_loss_is_found_by_the_name_of_its_field(
 ) -> None:
     (found,) = printed(f"{line}\n")
     assert (found.step, found.epoch, found.loss, found.accuracy) == (step, epoch, loss, accuracy)
+
+
+VALIDATED = [
+    ("| end of epoch   1 | time:  2.30s | valid loss  5.41 | valid ppl   223.4", None, 5.41),
+    ("Test set: Average loss: 0.0486, Accuracy: 9841/10000 (98%)", None, 0.0486),
+    ("step 0: train loss 4.2874, val loss 4.2823", 4.2874, 4.2823),
+    ("step 0: val loss 4.2823, train loss 4.2874", 4.2874, 4.2823),
+    ("{'eval_loss': 0.5, 'eval_runtime': 1.2, 'epoch': 1.0}", None, 0.5),
+    ('{"epoch": 1, "train": {"loss": 0.5}, "val": {"loss": 0.75}}', 0.5, 0.75),
+    ("45/45 [====] - loss: 0.5 - val_loss: nan", 0.5, math.nan),
+]
+
+
+@pytest.mark.parametrize(("line", "loss", "val_loss"), VALIDATED, ids=range(len(VALIDATED)))
+def test_the_loss_of_a_validation_is_told_apart(line: str, loss: float | None, val_loss: float) -> None:
+    (found,) = printed(f"{line}\n")
+    assert found.loss == loss
+    assert found.val_loss == pytest.approx(val_loss, nan_ok=True)
+    assert len(found.fields) >= (1 if loss is None else 2)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +104,36 @@ def test_nan_and_infinities_are_kept_as_they_are() -> None:
     assert (second.loss, third.loss) == (-math.inf, math.inf)
 
 
-def test_figures_of_a_validation_are_left_out_once_there_are_some_of_a_training() -> None:
-    text = "val_loss=3.0\nstep 1 loss 2.0\n[eval] loss 9.0\neval: step 1 loss 9.0\nloss 1.0 val_acc 0.5\n"
-    assert [(found.loss, found.accuracy) for found in printed(text)] == [(3.0, None), (2.0, None), (1.0, 0.5)]
+def test_losses_of_training_and_validation_are_never_mixed() -> None:
+    text = "val_loss=3.0\nstep 1 loss 2.0\n[eval] loss 9.0\neval: step 1 loss 8.0\nloss 1.0 val_acc 0.5\n"
+    assert [(found.loss, found.val_loss, found.accuracy) for found in printed(text)] == [
+        (None, 3.0, None),
+        (2.0, None, None),
+        (None, 9.0, None),
+        (None, 8.0, None),
+        (1.0, None, 0.5),
+    ]
+
+
+def test_batches_of_a_validation_are_no_steps() -> None:
+    found = printed("step 200 loss 2.0\nvalidation: 3/50 batches | loss 2.5\nstep 200: train loss 2.0, val loss 2.25\n")
+    assert [(each.step, each.total, each.val_loss) for each in found] == [
+        (200, None, None),
+        (None, None, 2.5),
+        (200, None, 2.25),
+    ]
+
+
+def test_accuracies_of_a_validation_are_left_out_once_there_are_some_of_a_training() -> None:
+    text = "val_acc 0.5\nacc 0.75\nval_acc 0.5\n"
+    assert [found.accuracy for found in printed(text)] == [0.5, 0.75]
+
+
+def test_a_pattern_of_one_s_own_may_name_the_loss_of_a_validation() -> None:
+    pattern = r"L=(?P<loss>[.0-9]+)( V=(?P<val_loss>[.0-9]+))?"
+    check_pattern(pattern)
+    check_pattern(r"V=(?P<val_loss>[.0-9]+)")
+    assert [(found.loss, found.val_loss) for found in printed("L=2 V=3\nL=1\n", pattern=pattern)] == [(2, 3), (1, None)]
 
 
 def test_accuracies_above_one_are_in_per_cent_and_what_no_accuracy_can_be_is_left_out() -> None:

@@ -301,3 +301,19 @@ def test_facts_of_a_run_are_notes_of_it() -> None:
     around = Surrounded()
     news_of(around).note("program", "A fact.", pid=7)
     assert [(note.run_id, note.details) for note in around.events(Note)] == [(1, {"pid": 7})]
+
+
+def test_the_loss_of_a_validation_is_told_and_printed_beside_that_of_the_training() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    around.now_s = 30.0
+    news.take(peer(), steps([1, us(21.0), 2.5, None, None], [1, us(21.5), None, None, None, 3.5]))
+    assert [(event.step, event.loss, event.val_loss) for event in around.events(StepFinished)] == [
+        (1, 2.5, None),
+        (1, None, 3.5),
+    ]
+    printing = Surrounded()
+    news = news_of(printing)
+    news.printed([Printed(11.0, 5, loss=2.0, fields=("loss", "val loss"), val_loss=2.25)], last=True)
+    assert [(event.loss, event.val_loss) for event in printing.events(StepFinished)] == [(2.0, 2.25)]
+    assert printing.texts(Topic.FROM_OUTPUT) == ["What is plotted is read from the output: loss and val loss."]

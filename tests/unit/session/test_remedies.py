@@ -17,6 +17,7 @@ from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
+from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import Remedies, words
 from gpudash.telemetry.explanation import Explanation, Remedy
@@ -44,6 +45,8 @@ for line in sys.stdin:
     error = {"kind": "raised", "message": "The code raised.", "remedy": ""}
     print(json.dumps({"id": json.loads(line)["id"], "error": error, "final": True}), flush=True)
 """
+WORKS_ON = PREDICTS.replace(', "final": True', ', "final": False') + "    while True: pass"
+"""Tells what it has found, and is never done."""
 HANGS = "import json, threading; print(json.dumps({'ready': True}), flush=True); threading.Event().wait()"
 
 
@@ -191,6 +194,27 @@ def test_why_nothing_could_be_predicted_is_told(look: Look) -> None:
     looking = look(REFUSES)
     looking.fail(out_of_memory())
     assert looking.note().found.remedies_note == "The code raised."
+
+
+def test_a_search_that_has_worked_long_enough_is_stopped_and_what_it_found_is_told(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remedies_module, "WORK_LIMIT_S", 0.2)
+    looking = look(WORKS_ON)
+    looking.fail(out_of_memory())
+    found = looking.note().found
+    assert found.remedies[0].change == "batch 8"
+    assert found.remedies_note.startswith("Looking for remedies was stopped after ")
+
+
+def test_a_search_that_a_busy_machine_leaves_waiting_is_not_given_up_for_it(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remedies_module, "WORK_LIMIT_S", 0.2)
+    looking = look(PREDICTS.replace("    asked =", "    import threading; threading.Event().wait(0.8)\n    asked ="))
+    looking.fail(out_of_memory())
+    found = looking.note().found
+    assert found.remedies[0].change == "batch 8" and found.remedies_note == ""
 
 
 def test_remedies_of_a_replay_are_kept(look: Look) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -138,6 +138,17 @@ def test_a_page_shows_memory_loss_throughput_and_utilisation_with_their_extremes
     drawings = [attrs for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"]
     assert len(drawings) == 4
     assert "Loss (nats) and accuracy: loss at most 4" in str(drawings[1]["aria-label"])
+
+
+def test_the_loss_of_a_validation_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    records = training()
+    told = StepFinished(time_s=2.05, run_id=1, step=10, steps=20, seconds=None, val_loss=7.5)
+    text, found = reported(tmp_path, finished([*records, told, replace(told, time_s=2.95, val_loss=5.25)]))
+    titles = re.findall(r"<figure><h3>([^<]+)", text)
+    assert titles == ["Memory", "Loss (nats) and accuracy", "Throughput", "Utilisation"]
+    drawings = [attrs for tag, attrs in found.elements if tag == "svg" and attrs.get("role") == "img"]
+    assert "training loss at most 4" in str(drawings[1]["aria-label"])
+    assert "validation loss at most 7.5" in str(drawings[1]["aria-label"])
 
 
 def test_a_gap_breaks_the_line_and_a_peak_of_one_sample_is_drawn(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from gpudash.telemetry.recording.facts import RunFacts, RunWords
         ),
         ("training", "cpu", {"devices": "cpu,cpu"}, "training on 2 × cpu"),
         ("pressure", "sim:0", {"cap": 2**30}, "pressure cap 1.00 GiB on sim:0"),
+        ("pressure", "cpu", {"rate": 6.0, "hold": 0.25}, "pressure rate 6, hold 0.25 on cpu"),
         ("watch", "cuda:0", {"command": ["python", "-u", "/a/train.py", "--lr", "0.1"]}, "train.py --lr 0.1 on cuda:0"),
         ("watch", "cpu", {"command": "not a list"}, "program on cpu"),
         ("somebody's own", "", {"width": 3}, "somebody's own"),

@@ -129,3 +129,26 @@ def test_a_snapshot_without_any_gpu_has_torchs_own_settings(sim: Backend) -> Non
         assert torch.sim.memory._snapshot()["allocator_settings"]["max_split_size"] == -1
     finally:
         sim.cards.extend(cards)
+
+
+def test_a_card_in_use_gets_another_size_and_what_it_holds_counts(sim: Backend) -> None:
+    card = sim.cards[0]
+    held = torch.ones(2**20, device="sim:0")
+    card.resize(400 * 2**20)
+    assert torch.sim.mem_get_info(0)[1] == 400 * 2**20
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(2**27, dtype=torch.uint8, device="sim:0")
+    card.resize(2**30)
+    assert torch.empty(2**27, dtype=torch.uint8, device="sim:0").nbytes == 2**27
+    with pytest.raises(ValueError, match="between 1 byte"):
+        card.resize(0)
+    assert held.sum() == 2**20
+
+
+def test_whoever_follows_peaks_is_told_before_they_begin_anew(sim: Backend) -> None:
+    card, seen = sim.cards[0], []
+    card.before_reset.append(lambda: seen.append(torch.sim.max_memory_allocated(0)))
+    torch.empty(2**20, dtype=torch.uint8, device="sim:0")
+    torch.sim.reset_peak_memory_stats(0)
+    assert seen == [2**20]
+    card.before_reset.clear()

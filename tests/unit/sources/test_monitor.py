@@ -295,12 +295,11 @@ def test_a_process_ends_at_once_although_a_driver_call_never_returns(stub_librar
     program = (
         "import queue, time\n"
         "from gpudash.sources.monitor import Monitor\n"
-        "from gpudash.telemetry.records import State\n"
+        "from gpudash.telemetry.records import SourceFailed\n"
         "records = queue.Queue()\n"
         "monitor = Monitor(records.put, time.monotonic)\n"
         "monitor.start()\n"
-        "stale = lambda record: State.STALE in getattr(record, 'states', {}).values()\n"
-        "while not stale(records.get(timeout=20)): pass\n"
+        "while not isinstance(records.get(timeout=20), SourceFailed): pass\n"
         "print(monitor.stop(0.2), len(monitor.gpus), flush=True)\n"
     )
     env = environment(stub_library, tmp_path / "scenario") | {"PYTHONPATH": os.pathsep.join(sys.path)}

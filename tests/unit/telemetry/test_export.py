@@ -64,7 +64,7 @@ RECORDS: Sequence[Record] = (
     Sample(0.4, "allocator", "cuda:0", {"allocated_bytes": 5e-324}),
     RunStarted(time_s=0.5, run_id=1, workload="training", device="cuda:0", spec={"steps": 2, "name": "<b>"}),
     StepFinished(time_s=0.6, run_id=1, step=1, steps=2, seconds=0.1, loss=math.nan, accuracy=0.0, throughput=INF),
-    StepFinished(time_s=0.7, run_id=1, step=2, steps=2, seconds=0.1, loss=-INF),
+    StepFinished(time_s=0.7, run_id=1, step=2, steps=2, seconds=0.1, loss=-INF, val_loss=0.25),
     Marker(time_s=0.8, label="nan"),
     Note(time_s=0.8, run_id=1, topic="t", text="\u2028", details={"values": [1, 2.5, None, "inf"]}),
     Warning(time_s=0.8, level="critical", device="host", text="full", ratio=0.97, actions=("stop",)),
@@ -80,7 +80,9 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
     recorder.add(Sample(1.0, "gpu", "GPU-1", {"used_bytes": None}, {"used_bytes": State.LOST}))
     recorder.add(Sample(1.5, "process", None, {"pid": 7, "name": 'say "hi", ü', "memory_bytes": 3}))
     recorder.add(RunStarted(time_s=2.0, run_id=1, workload="training", device="cpu", spec={"steps": 2}))
-    recorder.add(StepFinished(time_s=3.0, run_id=1, step=1, steps=2, seconds=1, loss=float("nan"), accuracy=0.5))
+    recorder.add(
+        StepFinished(time_s=3.0, run_id=1, step=1, steps=2, seconds=1, loss=float("nan"), accuracy=0.5, val_loss=0.75)
+    )
     recorder.add(
         Transfer(
             time_s=4.0,
@@ -112,6 +114,7 @@ def test_csv_holds_every_reading_with_its_state(recording: Recording, tmp_path: 
         ["1.5", "process", "", "memory_bytes", "3", "ok", "7"],
         ["3.0", "run", "cpu", "loss", "nan", "ok", ""],
         ["3.0", "run", "cpu", "accuracy", "0.5", "ok", ""],
+        ["3.0", "run", "cpu", "val_loss", "0.75", "ok", ""],
         ["4.0", "transfer", "cpu", "h2h_bytes_per_second", "50.0", "ok", ""],
     ]
 
@@ -203,7 +206,7 @@ def test_what_is_heard_on_the_way_can_end_an_export(recording: Recording, tmp_pa
         pass
 
     def heed(rows: int) -> None:
-        assert rows == 8
+        assert rows == 9
         raise EnoughError
 
     with pytest.raises(EnoughError):

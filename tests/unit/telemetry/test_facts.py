@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.facts import RunFacts, read_facts, set_locked, set_title, standing_marks
+from gpudash.telemetry.recording import facts
+from gpudash.telemetry.recording.facts import (
+    RunFacts,
+    RunWords,
+    read_facts,
+    set_locked,
+    set_run_words,
+    set_title,
+    standing_marks,
+)
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.recording.retention import prune
@@ -190,13 +201,59 @@ def test_rows_and_events_stay(tmp_path: Path) -> None:
         assert list(recording.records()) == before
 
 
-def test_one_that_is_being_recorded_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    recorder = begin(tmp_path / "a.gpudash")
-    try:
-        with pytest.raises(RecordingError, match=r"^a\.gpudash is being recorded; it can be changed when"):
-            set_locked(recorder.path, True)
-    finally:
-        recorder.close()
+class Going:
+    """A session that goes on and is recorded, on a thread of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.recorder = begin(path, status="running")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._go_on)
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        second = 11.0
+        while not self._ended.wait(0.01):
+            second += 1
+            self.recorder.add(Sample(second, "host", None, {"process_bytes": MIB, "total_bytes": GIB}))
+            self.recorder.tick()
+        self.recorder.close()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def going(tmp_path: Path) -> Iterator[Going]:
+    session = Going(tmp_path / "a.gpudash")
+    yield session
+    session.end()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["by this process", "by another gpudash"])
+def test_a_run_is_named_tagged_and_noted_while_its_session_is_being_recorded(
+    going: Going, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = going.recorder.path
+    if elsewhere:
+        monkeypatch.setattr(facts, "recorder_of", lambda _path: None)
+    set_run_words(path, 1, "title", " the wide one ")
+    set_run_words(path, 1, "tags", "wide")
+    set_run_words(path, 1, "note", "soon gone")
+    set_run_words(path, 1, "note", "")
+    set_locked(path, True)
+    found = read_facts(path)
+    assert (found.runs[0].words, found.locked) == (RunWords("the wide one", "wide"), True)
+    assert going.recorder.failed is None
+
+
+def test_what_is_said_while_a_recording_is_closed_is_kept(going: Going) -> None:
+    path, words = going.recorder.path, [f"word {number}" for number in range(20)]
+    saying = threading.Thread(target=lambda: [set_run_words(path, 1, "note", word) for word in words])
+    saying.start()
+    going.end()
+    saying.join()
+    assert read_facts(path).runs[0].words.note == words[-1]
 
 
 def test_a_read_only_one_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,14 +24,13 @@ def test_no_name_of_any_exporter_means_two_things() -> None:
 
 
 @pytest.mark.parametrize("metric", SENSORS, ids=lambda metric: metric.name)
-def test_a_sensor_has_a_unit_and_a_colour_in_both_themes(metric: Metric) -> None:
-    assert metric.unit
+def test_a_sensor_has_a_colour_in_both_themes(metric: Metric) -> None:
     for palette in (LIGHT, DARK):
         assert metric.colour in palette.curves
 
 
 def test_sensors_of_one_unit_are_told_apart_on_a_card() -> None:
-    told = [metric.brief(1.0) for metric in SENSORS]
+    told = [metric.told_apart(1.0) for metric in SENSORS]
     assert len(told) == len(set(told))
 
 

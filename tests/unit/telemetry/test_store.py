@@ -264,6 +264,12 @@ def test_warnings_and_runs_are_marked_in_the_plots(store: Store) -> None:
     ]
 
 
+def test_a_program_and_a_stopped_run_are_marked_in_the_words_of_the_window(store: Store) -> None:
+    store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}))
+    store.apply(RunFinished(time_s=1.0, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
+    assert [marker.label for marker in store.markers] == ["program on cpu", "stopped"]
+
+
 @given(SIZES, MAYBE, SIZES, SIZES, st.booleans())
 def test_bands_that_are_known_add_up_to_used(
     used: int, process: int | None, allocated: int, reserved: int, linked: bool

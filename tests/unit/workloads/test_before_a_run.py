@@ -10,7 +10,7 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Note, RunFailed, StageFinished
-from gpudash.workloads import torch_report
+from gpudash.workloads.running.installed import torch_report
 from gpudash.workloads.running.run import resolve
 from gpudash.workloads.running.run_errors import WorkloadError
 from tests.unit.workloads.conftest import Bench, MakeSpec

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.workloads import torch_report
 from gpudash.workloads.running.allocator import AllocatorProbe
-from gpudash.workloads.running.installed import torch_words
+from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import confirm, release
 from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.stages import CudaTiming, Stages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from gpudash.memory.predicting.rank_estimates import of_ranks
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting import estimate as predicting
-from gpudash.workloads.predicting import own_code_process
+from gpudash.workloads.predicting import largest, own_code_process
+from gpudash.workloads.predicting.code_follower import FollowedCode
 from gpudash.workloads.predicting.device_fit import unchanged
 from gpudash.workloads.predicting.own_code_process import OwnCode
 from tests.unit.memory.example_traces import holes
@@ -65,7 +67,7 @@ def test_the_largest_batch_that_fits_is_found() -> None:
 
 
 def test_no_largest_batch_is_named_when_the_tries_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predicting, "MOST_TRIES", 1)
+    monkeypatch.setattr(largest, "MOST_TRIES", 1)
     assert predicted(SMALL, batch=1024).largest_batch_size is None
 
 
@@ -128,8 +130,8 @@ class Following:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def follow(self, code: OwnCode, _architecture: Architecture) -> tuple[Trace, tuple[str, ...]]:
-        return replace(self._trace, followed=code.steps), ("mine.py:3: it is finite",)
+    def follow(self, what: Mapping[str, Any], _architecture: Architecture) -> FollowedCode:
+        return FollowedCode(replace(self._trace, followed=what["steps"]), ("mine.py:3: it is finite",))
 
 
 def test_code_of_one_s_own_is_told_what_would_let_it_fit_as_it_is() -> None:

@@ -14,10 +14,11 @@ import torch
 from torch.testing._internal.distributed import fake_pg
 
 from gpudash.memory.predicting.estimate import Target
+from gpudash.simulator.dry_run import ranks as fsdp_memory
+from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.predicting import estimate
-from gpudash.workloads.predicting import parallel_memory as fsdp_memory
-from gpudash.workloads.predicting.parallel_memory import NoRanksError, one_of
+from gpudash.workloads.predicting.parallel_memory import one_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -404,4 +404,17 @@ def test_the_users_own_functions_come_before_those_of_libraries() -> None:
 
     assert words == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
     assert stack_words([(library, 3)]) == ["modules/module.py:3 <module>"]
+
+
+@pytest.mark.parametrize("place", ["/usr/lib/python3.11/dist-packages/einops/einops.py", "/usr/lib/python3.12/abc.py"])
+def test_a_profile_takes_the_same_lines_for_the_programs_as_an_explanation_does(place: str) -> None:
+    def own() -> None:
+        return None
+
+    elsewhere = compile("def call(): pass", place, "exec")
+
+    assert stack_words([(own.__code__, 7), (elsewhere, 3)]) == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
+
+
+def test_a_stack_of_nothing_has_no_words() -> None:
     assert stack_words([]) == []

@@ -72,15 +72,27 @@ def read_snapshot(
     with _no_collection():
         with Source(path, limits, progress) as source:
             if looks_like_json(source.begin):
-                return _shaped(source, "JSON", lambda: _whole(decoded(source), source, "JSON"), limits, times)
+                return _shaped(source, "JSON", lambda: _whole(decoded(source), _kind(source, "JSON")), limits, times)
             kind = f"pickle protocol {source.begin[1]}" if source.begin[:1] == PROTO < source.begin else "pickle"
             if source.size * ROOM_PER_BYTE < limits.memory_bytes:
                 try:
-                    return _shaped(source, kind, lambda: _whole(unpickled(source), source, kind), limits, times)
+                    return _shaped(source, kind, lambda: _whole(unpickled(source), _kind(source, kind)), limits, times)
                 except MemoryError:
                     pass  # what it took is free again once this exception is gone
         with Source(path, limits, progress) as source:
             return _shaped(source, kind, lambda: _sparingly(source, kind, limits, times), limits, times)
+
+
+def snapshot_of(data: Any) -> Snapshot:
+    """The same of what ``torch.cuda.memory._snapshot`` has given in this process; its events are taken out of it.
+
+    Raises:
+        SnapshotError: it has another shape.
+    """
+    try:
+        return assembled(_whole(data, "this process"), ReadLimits(), None)
+    except ShapeError as error:
+        raise SnapshotError(f"torch gave no memory snapshot: {error}.") from error
 
 
 def looks_like_json(begin: bytes) -> bool:
@@ -165,7 +177,7 @@ def _lists_of_events(top: dict[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]
         yield where, as_list(value, where)
 
 
-def _whole(data: Any, source: Source, kind: str) -> FoundInFile:
+def _whole(data: Any, kind: str) -> FoundInFile:
     """What is in data that are there as a whole; the events are taken out of them."""
     top = _top(data)
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
@@ -177,7 +189,7 @@ def _whole(data: Any, source: Source, kind: str) -> FoundInFile:
             if isinstance(entries, list):
                 entries[begin : begin + CHUNK] = [None] * len(entries[begin : begin + CHUNK])
         traces.append(trace)
-    return FoundInFile(top, traces, stacks, texts, _kind(source, kind))
+    return FoundInFile(top, traces, stacks, texts, kind)
 
 
 def _sparingly(source: Source, kind: str, limits: ReadLimits, times: TimeRange | None) -> FoundInFile:

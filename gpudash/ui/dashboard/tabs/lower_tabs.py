@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 Range = tuple[float, float] | None
 
-LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.18, 260
+LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
 """Logical pixels that what a tab shows has at least, its usual share of the height, and at most until it is dragged."""
 
 

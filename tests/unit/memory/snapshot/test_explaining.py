@@ -156,7 +156,7 @@ def test_without_a_failure_the_peak_is_told() -> None:
     assert not any(part.kind in ("free", "unattributed") for part in found.parts)
     assert found.capacity_bytes == sum(part.bytes for part in found.parts) == 70 * MIB
     # how many events there were before those of the file, nobody knows
-    assert report(found)[-1] == f"Evidence: {len(made.entries)} events, 0 % of live bytes has no stack."
+    assert report(found)[-1] == f"Evidence: {len(made.entries)} events, all live bytes have a stack."
 
 
 def test_below_its_peak_nothing_is_called_free_on_a_card_of_which_the_size_is_not_known() -> None:

@@ -1,0 +1,214 @@
+"""What a prediction may come to: at most so much, or no more than was stored of it before.
+
+Annotations are evaluated, as in `gpudash.cli.terminal.flags`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from gpudash.cli.terminal.flags import CardSize, parse_tolerance
+from gpudash.cli.terminal.output import RequestError, one_line, stdout
+from gpudash.devices.names import shown_name
+from gpudash.units import SizeScale, format_bytes
+
+if TYPE_CHECKING:
+    from gpudash.memory.predicting.estimate import Estimate
+    from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class BudgetOptions:
+    """What makes a prediction fail, for CI."""
+
+    max: CardSize | None = None
+    """Exit with 1 when the run needs more of a device than this (20GiB, or what a GPU has by its name: l4), the
+    context included."""
+
+    baseline: Path | None = None
+    """Exit with 1 when the run needs more than what --write-baseline has stored here, and show what changed."""
+
+    tolerance: Annotated[str | None, Parameter(metavar="SHARE", allow_leading_hyphen=True)] = None
+    """Growth beyond the baseline that is let pass (2% or 0.02); 1% when left out."""
+
+    write_baseline: Annotated[Path | None, Parameter(negative="")] = None
+    """Store what the run needs in this file, beside what it has of other workloads."""
+
+    def refuse_budget(self, why: str) -> None:
+        """Say that what is asked has no budget, where one was given.
+
+        Args:
+            why: the beginning of a sentence.
+
+        Raises:
+            RequestError: when one was.
+        """
+        given = {"--max": self.max, "--baseline": self.baseline, "--write-baseline": self.write_baseline}
+        named = [flag for flag, value in given.items() if value is not None]
+        if named:
+            raise RequestError(f"{why}, so that {named[0]} does not apply.", f"Leave {named[0]} out.")
+
+    def budget(self) -> "Budget":
+        """What was asked for, with the baseline read.
+
+        Raises:
+            RequestError: when that is no budget, or a file cannot be used.
+        """
+        if self.max == 0:
+            raise RequestError("--max 0 leaves nothing to run in.", "Write for example --max 20GiB.")
+        if self.tolerance is not None and self.baseline is None:
+            raise RequestError("--tolerance is for comparing with a baseline.", "Give --baseline FILE as well.")
+        share = None if self.tolerance is None else parse_tolerance(self.tolerance)
+        if self.baseline is None and self.write_baseline is None:
+            return Budget(self.max)
+        from gpudash.telemetry.comparing.baseline import TOLERANCE, BaselineError, read_baselines
+
+        try:
+            stored = None if self.baseline is None else read_baselines(self.baseline)
+            if self.write_baseline is not None and self.write_baseline.exists():
+                read_baselines(self.write_baseline)  # so that nothing else is replaced, and nothing is done in vain
+        except BaselineError as error:
+            raise RequestError(str(error), "--write-baseline FILE writes one.") from None
+        except OSError as error:
+            raise RequestError(f"{self.write_baseline} cannot be written: {error.strerror}.") from None
+        return Budget(self.max, self.baseline, stored, TOLERANCE if share is None else share, self.write_baseline)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a prediction is held against.
+
+    Attributes:
+        most: bytes; ``None`` without a limit.
+        file, stored: a baseline and what it has by workload; ``None`` without one.
+        tolerance: as of `FootprintChange`.
+        target: where the prediction is to be stored.
+    """
+
+    most: int | None = None
+    file: Path | None = None
+    stored: "dict[str, Footprint] | None" = None
+    tolerance: float = 0.0
+    target: Path | None = None
+
+    def judge(self, estimate: "Estimate") -> "Judged":
+        """The verdict on a prediction, which is stored where that was asked for.
+
+        Raises:
+            RequestError: when the baseline knows nothing of the workload, or the prediction cannot be stored.
+        """
+        needed, sentences, change = estimate.needed_bytes, [], None
+        name = estimate.workload if estimate.model is None else f"{estimate.workload} {estimate.model.architecture}"
+        within = None if self.most is None else needed is not None and needed <= self.most
+        if self.most is not None and not within:
+            sentences.append(_beyond(name, needed, self.most))
+        if self.file is None and self.target is None:
+            return Judged(self.most, within, None, tuple(sentences))
+        if needed is None:
+            raise RequestError(
+                f"{name} takes all the memory there is, so that there is nothing to compare or store.",
+                "Give a run that ends by itself.",
+            )
+        now = _footprint(estimate, needed)
+        if self.stored is not None:
+            change = self._change(now, name)
+            sentences.append(change.headline)
+        if self.target is not None:
+            self._store(self.target, name, now)
+            sentences.append(f"Stored in {self.target}: {name}, {format_bytes(needed)}.")
+        return Judged(self.most, within, change, tuple(sentences))
+
+    def _change(self, now: "Footprint", workload: str) -> "FootprintChange":
+        from gpudash.telemetry.comparing.baseline import FootprintChange
+
+        before = (self.stored or {}).get(workload)
+        if before is None:
+            has = ", ".join(self.stored or {}) or "nothing"
+            raise RequestError(
+                f"The baseline {self.file} has no entry {workload!r}, but {has}.", "--write-baseline FILE adds it."
+            )
+        return FootprintChange(workload, before, now, self.tolerance)
+
+    def _store(self, target: Path, workload: str, now: "Footprint") -> None:
+        from gpudash.telemetry.comparing.baseline import BaselineError, write_baselines
+
+        try:
+            write_baselines(target, {workload: now})
+        except BaselineError as error:
+            raise RequestError(str(error), "Name another file.") from None
+
+
+def _beyond(workload: str, needed: int | None, most: int) -> str:
+    """Why a prediction is above its limit."""
+    if needed is None:
+        return f"{workload} takes all the memory there is, and --max allows {format_bytes(most)}."
+    scale = SizeScale.of(needed, most)
+    return (
+        f"{workload} needs {scale.words(needed)}, {scale.apart(needed, most)} more than the {scale.words(most)} "
+        "that --max allows."
+    )
+
+
+def _footprint(estimate: "Estimate", needed: int) -> "Footprint":
+    """What is compared of a prediction: what it needs, and of what is allocated at the peak the categories and phases.
+
+    What the allocator holds beside its tensors, and the context, are parts as well, so that they add up.
+    """
+    from gpudash.telemetry.comparing.baseline import Footprint
+
+    idle = needed - estimate.overhead_bytes - (estimate.peak_allocated_bytes or 0)
+    beside = {"context": estimate.overhead_bytes, "idle inside PyTorch": max(0, idle)}
+    categories = {**estimate.by_category, **{name: size for name, size in beside.items() if size}}
+    phases: dict[str, int] = {}
+    for peak in estimate.phases:
+        name = peak.phase or "between phases"
+        phases[name] = max(phases.get(name, 0), peak.allocated)
+    return Footprint(needed, {"category": categories, "phase": phases}, shown_name(estimate.device, estimate.product))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A prediction held against a `Budget`.
+
+    Attributes:
+        most: bytes that are allowed.
+        within: whether it needs no more.
+        change: beside the baseline.
+        sentences: the verdicts, for a person.
+    """
+
+    most: int | None
+    within: bool | None
+    change: "FootprintChange | None"
+    sentences: tuple[str, ...]
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is more than is allowed."""
+        return self.within is False or (self.change is not None and self.change.grown)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``gpudash estimate --json`` has of it."""
+        change = None if self.change is None else self.change.to_json()
+        return {"max_bytes": self.most, "within_max": self.within, "baseline": change}
+
+    def print_changes(self) -> None:
+        """The table of what changed."""
+        rows = [] if self.change is None else self.change.rows()
+        if not rows:
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("changed", overflow="fold")
+        for title in ("baseline", "now", "difference"):
+            table.add_column(title, justify="right")
+        for name, *sizes in rows:
+            table.add_row(Text(one_line(name)), *sizes)
+        console = stdout()
+        console.print()
+        console.print(table)

@@ -1,0 +1,176 @@
+"""The KV cache of a server: how many blocks there are, and how many tokens and requests they hold.
+
+vLLM's arithmetic (``vllm/v1/core/kv_cache_utils.py`` and ``vllm/v1/kv_cache_interface.py``): memory is blocks of pages,
+one page for each layer of a group. Layers that keep alike (all tokens, a window, a state) are put into groups of equal
+size, which draw on the same blocks; a request takes blocks of each group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from gpudash.memory.serving.served_model import CHUNKED, FULL, SLIDING, STATE, ServedModel
+
+BLOCK_TOKENS = 16
+"""Tokens of a block unless a state wants more (``CacheConfig.DEFAULT_BLOCK_SIZE``)."""
+
+MANY_MORE = 1.5
+"""Kinds of layer whose numbers differ by less are padded to the larger number, by more split by the smaller."""
+
+FP8_KV = ("fp8", "fp8_e4m3", "fp8_e5m2")
+
+INDEXER_BYTES = 132
+"""Of a token in a layer of DeepSeek's sparse attention: 128 numbers in fp8 and their scale."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that keep alike.
+
+    Attributes:
+        kind: FULL, SLIDING, CHUNKED or STATE.
+        count: groups of this kind.
+        block_tokens: tokens of one of its blocks.
+    """
+
+    kind: str
+    count: int
+    block_tokens: int
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """Blocks for requests, on each rank.
+
+    Attributes:
+        groups: by kind of layer.
+        block_bytes: of one block, over the layers of a group.
+        blocks: how many there are.
+        token_bytes: what one more token takes over all layers that keep every token.
+        window: tokens that a sliding layer looks back.
+        chunk: tokens of a chunk of local attention.
+        batched_tokens: computed in one step at most, which are kept beside the window.
+        prefix_caching: a state is then kept at the end of a block too.
+    """
+
+    groups: tuple[Group, ...]
+    block_bytes: int
+    blocks: int
+    token_bytes: int
+    window: int | None
+    chunk: int | None
+    batched_tokens: int
+    prefix_caching: bool
+
+    def blocks_of_a_request(self, length: int) -> int:
+        """Blocks that the server sets aside for a request of ``length`` tokens."""
+        return sum(group.count * self._blocks(group, length) for group in self.groups)
+
+    def _blocks(self, group: Group, length: int) -> int:
+        if group.kind == STATE:
+            return 2 if self.prefix_caching else 1
+        if group.kind == SLIDING and self.window:
+            kept = min(self.window - 1 + self.batched_tokens, length)
+            return math.ceil(kept / group.block_tokens) + 1  # the window may begin inside a block
+        if group.kind == CHUNKED and self.chunk:
+            return math.ceil(min(self.chunk + self.batched_tokens, length) / group.block_tokens)
+        return math.ceil(length / group.block_tokens)
+
+    def concurrency(self, length: int) -> float:
+        """Requests of ``length`` tokens at a time: "Maximum concurrency"."""
+        return self.blocks / max(self.blocks_of_a_request(length), 1)
+
+    def tokens(self, length: int) -> int:
+        """Tokens of requests of ``length``: "GPU KV cache size" of vLLM since 0.20."""
+        return int(self.concurrency(length) * length)
+
+    @property
+    def tokens_in_blocks(self) -> int:
+        """Tokens if every layer kept all of them: "GPU KV cache size" of vLLM up to 0.19."""
+        groups = sum(group.count for group in self.groups)
+        return self.blocks // max(groups, 1) * self.groups[0].block_tokens
+
+    def longest(self, most: int) -> int:
+        """The longest single request, ``most`` at the most; 0 when there is none."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.blocks_of_a_request(middle) <= self.blocks else (low, middle - 1)
+        return low
+
+
+def kv_number_bytes(kv_dtype: str, dtype_bytes: int) -> int:
+    """Bytes of a number in the cache.
+
+    Raises:
+        ValueError: for a dtype that is not known.
+    """
+    if kv_dtype == "auto":
+        return dtype_bytes
+    if kv_dtype in FP8_KV:
+        return 1
+    if kv_dtype in ("float16", "bfloat16"):
+        return 2
+    raise ValueError(f"--kv-dtype {kv_dtype!r} is none of auto, bfloat16, float16, {', '.join(FP8_KV)}.")
+
+
+def kv_cache(
+    model: ServedModel,
+    available_bytes: int,
+    *,
+    ranks: int = 1,
+    kv_dtype: str = "auto",
+    dtype_bytes: int | None = None,
+    batched_tokens: int = 2048,
+    prefix_caching: bool = False,
+) -> KvCache:
+    """The cache that fits into ``available_bytes`` of each rank.
+
+    Args:
+        model: whose tokens are kept.
+        available_bytes: of one rank.
+        ranks: of tensor parallelism; they share the heads of keys and values as far as there are any.
+        kv_dtype: as vLLM's ``--kv-cache-dtype``.
+        dtype_bytes: of the model's numbers, which "auto" means.
+        batched_tokens: vLLM's ``--max-num-batched-tokens``.
+        prefix_caching: vLLM's ``--enable-prefix-caching``, which matters to states alone.
+    """
+    number = dtype_bytes or model.dtype_bytes
+    kept = kv_number_bytes(kv_dtype, number)
+    counts = Counter(model.kinds)
+    of_a_token = {kind: _token_bytes(model, kind, ranks, kept) for kind in counts}
+    blocks_of = dict.fromkeys(counts, BLOCK_TOKENS)
+    if STATE in counts:
+        state = model.state_bytes(ranks, number)
+        widest = max((size for kind, size in of_a_token.items() if kind != STATE), default=0)
+        steps = math.ceil(state / (BLOCK_TOKENS * widest)) if widest else 1
+        blocks_of = dict.fromkeys(counts, BLOCK_TOKENS * steps)
+        page = BLOCK_TOKENS * steps * widest if widest else state
+    else:
+        page = max(of_a_token.values()) * BLOCK_TOKENS
+        blocks_of = {kind: page // size for kind, size in of_a_token.items()}
+    few, many = min(counts.values()), max(counts.values())
+    size = many if many < MANY_MORE * few else few
+    order = sorted(counts, key=(FULL, SLIDING, CHUNKED, STATE).index)
+    return KvCache(
+        groups=tuple(Group(kind, math.ceil(counts[kind] / size), blocks_of[kind]) for kind in order),
+        block_bytes=page * size,
+        blocks=max(0, available_bytes // (page * size)),
+        token_bytes=counts[FULL] * of_a_token.get(FULL, 0),
+        window=model.window,
+        chunk=model.chunk,
+        batched_tokens=batched_tokens,
+        prefix_caching=prefix_caching,
+    )
+
+
+def _token_bytes(model: ServedModel, kind: str, ranks: int, number: int) -> int:
+    """Of one token in a layer of a rank: keys and values of its heads, or the latent, which every rank keeps whole."""
+    if kind == STATE:
+        return 0
+    if model.latent:
+        return (model.latent + model.rotary_head) * number + (INDEXER_BYTES if model.indexed else 0)
+    heads, width = model.kv_shape(kind)
+    return 2 * max(1, heads // ranks) * width * number

@@ -1,0 +1,304 @@
+"""What a server takes of its cards, how many requests it serves at a time, and what would serve as many as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
+from gpudash.memory.serving.kv_cache import KvCache, kv_cache, kv_number_bytes
+from gpudash.memory.serving.profiling import MARGIN_BYTES, activation_bytes, graph_bytes, non_torch_bytes
+from gpudash.memory.serving.served_model import DTYPES, ServedModel
+from gpudash.memory.serving.weights import checkpoint_bytes, weight_bytes
+
+GIB = 2**30
+
+LARGE_BYTES = 70 * GIB
+"""From here on a card is given larger batches, unless it is an A100 (vLLM's ``EngineArgs.get_batch_defaults``)."""
+
+UTILISATIONS = tuple(hundredths / 100 for hundredths in range(5, 100))
+"""Of a card's memory: what ``--gpu-memory-utilization`` is looked for among."""
+
+RANKS = (1, 2, 4, 8)
+"""Cards of one machine that are tried."""
+
+LEAST_CAPABILITY = (8, 0)
+"""Of a card that computes in bfloat16, as most models are stored."""
+
+DISAGREEMENT = 0.05
+"""Where config and safetensors headers are further apart, the headers are right."""
+
+
+@dataclass(frozen=True)
+class ServerCard:
+    """A GPU of which each rank has one.
+
+    Attributes:
+        name: in words.
+        total_bytes: as programs see it.
+        shares_buffers: whether several of them map one another's memory.
+        marlin: whether it computes 4-bit experts by the kernel of cards before Hopper.
+        key: by which it is asked for; "" for one that is not known by name.
+    """
+
+    name: str
+    total_bytes: int
+    shares_buffers: bool = False
+    marlin: bool = False
+    key: str = ""
+
+    @classmethod
+    def known(cls, gpu: KnownGpu) -> ServerCard:
+        return cls(gpu.name, gpu.total_bytes, gpu.capability[0] in (9, 10), gpu.capability < (9, 0), gpu.key)
+
+    @property
+    def takes_large_batches(self) -> bool:
+        return self.total_bytes >= LARGE_BYTES and "a100" not in self.name.lower()
+
+
+@dataclass(frozen=True)
+class ServerFlags:
+    """As vLLM calls them; ``None`` is vLLM's own choice.
+
+    Attributes:
+        gpu_memory_utilization: share of the card that the server may have.
+        max_model_len: the longest request, in tokens.
+        max_num_batched_tokens: tokens computed in one step.
+        max_num_seqs: requests in one step.
+        tensor_parallel: cards that share the model.
+        dtype: of the model's numbers; "auto" as its config says.
+        kv_dtype: of the cache's.
+        quantization: "fp8" to quantise while loading.
+        enforce_eager: no CUDA graphs.
+        prefix_caching: keep what requests begin alike with.
+        graphs_reserved: whether graphs are taken off the KV cache, as since vLLM 0.21.
+    """
+
+    gpu_memory_utilization: float = 0.92
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    tensor_parallel: int = 1
+    dtype: str = "auto"
+    kv_dtype: str = "auto"
+    quantization: str | None = None
+    enforce_eager: bool = False
+    prefix_caching: bool = False
+    graphs_reserved: bool = True
+
+    def check(self, model: ServedModel) -> None:
+        """Refuse what no server would start with.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ValueError(f"--gpu-memory-utilization {self.gpu_memory_utilization} is no share between 0 and 1.")
+        for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "tensor_parallel"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} {value} is less than 1.")
+        if model.heads % self.tensor_parallel:
+            raise ValueError(
+                f"--tensor-parallel {self.tensor_parallel} does not divide the model's {model.heads} attention heads."
+            )
+        if self.dtype != "auto" and self.dtype not in DTYPES:
+            raise ValueError(f"--dtype {self.dtype!r} is none of auto, {', '.join(DTYPES)}.")
+        if self.quantization not in (None, "fp8"):
+            raise ValueError(f"--quantization {self.quantization!r}: while loading a server quantises to fp8 alone.")
+        kv_number_bytes(self.kv_dtype, 2)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server as it would start, in bytes of each card.
+
+    Attributes:
+        flags: with what vLLM chooses filled in.
+        weights_from: "config" or "safetensors".
+        activation_bytes: the peak of the profiling pass.
+        graph_bytes: CUDA graphs; 0 without.
+        non_torch_bytes: of the driver's libraries, and between ranks.
+        kv_bytes: what is left for the KV cache; negative: how much is missing.
+        cache: what that holds.
+    """
+
+    card: ServerCard
+    flags: ServerFlags
+    weights_bytes: int
+    weights_from: str
+    activation_bytes: int
+    graph_bytes: int
+    non_torch_bytes: int
+    kv_bytes: int
+    cache: KvCache
+    max_model_len: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it starts: one request of the longest length has room."""
+        return self.kv_bytes > 0 and self.concurrency >= 1
+
+    @property
+    def certain(self) -> bool:
+        """Whether that holds within the margin too."""
+        need = self.cache.blocks_of_a_request(self.max_model_len) * self.cache.block_bytes
+        return abs(self.kv_bytes - need) > MARGIN_BYTES
+
+    @property
+    def concurrency(self) -> float:
+        return self.cache.concurrency(self.max_model_len)
+
+    def users(self, length: int) -> int:
+        """Requests of ``length`` tokens at a time, by memory and by ``--max-num-seqs``."""
+        return min(int(self.cache.concurrency(length)), self.flags.max_num_seqs or 0)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A change, or a card, and what it would serve.
+
+    Attributes:
+        change: as a flag, or what the card is called.
+        service: with it.
+        length: tokens of each request: as many as asked for, or the most that has room.
+        users: requests of that length at a time.
+        enough: whether they are as many as asked for, of the length asked for.
+    """
+
+    change: str
+    service: Service
+    length: int
+    users: int
+    enough: bool
+
+
+class ModelServer:
+    """A model to be served.
+
+    Args:
+        config: the whole of its ``config.json``.
+        tensors: name, dtype and shape of what its safetensors files have; empty where there are none.
+
+    Raises:
+        ValueError: one sentence, when the config is not one of a language model.
+    """
+
+    def __init__(self, config: Mapping[str, Any], tensors: Iterable[tuple[str, str, tuple[int, ...]]] = ()) -> None:
+        self.model = ServedModel(config)
+        self._tensors = tuple(tensors)
+        self._weights: dict[tuple[int, int, str | None, bool], tuple[int, str]] = {}
+
+    def on(self, card: ServerCard, flags: ServerFlags) -> Service:
+        """How it would start on as many cards as `ServerFlags.tensor_parallel`.
+
+        Raises:
+            ValueError: one sentence, when flags cannot be, or the weights are not known.
+        """
+        model = self.model
+        flags.check(model)
+        length = flags.max_model_len or model.longest
+        if length is None:
+            raise ValueError("config.json does not say how long requests may be; say it with --max-model-len.")
+        requests = flags.max_num_seqs or (1024 if card.takes_large_batches else 256)
+        batched = flags.max_num_batched_tokens or max(requests, 8192 if card.takes_large_batches else 2048)
+        batched = min(batched, requests * length)
+        filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
+        number = model.dtype_bytes if flags.dtype == "auto" else DTYPES[flags.dtype]
+        ranks = flags.tensor_parallel
+        weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin)
+        activation = activation_bytes(model, batched_tokens=batched, requests=requests, ranks=ranks, dtype_bytes=number)
+        graphs = 0 if flags.enforce_eager else graph_bytes(model, requests)
+        non_torch = non_torch_bytes(ranks, shared_buffers=card.shares_buffers)
+        left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - activation - non_torch
+        left -= graphs if flags.graphs_reserved else 0
+        cache = kv_cache(
+            model,
+            max(left, 0),
+            ranks=ranks,
+            kv_dtype=flags.kv_dtype,
+            dtype_bytes=number,
+            batched_tokens=batched,
+            prefix_caching=flags.prefix_caching,
+        )
+        return Service(card, filled, weights, source, activation, graphs, non_torch, left, cache, length)
+
+    def _weights_of(self, ranks: int, number: int, flags: ServerFlags, *, marlin: bool) -> tuple[int, str]:
+        key = (ranks, number, flags.quantization, marlin)
+        if key not in self._weights:
+            self._weights[key] = self._weigh(*key)
+        return self._weights[key]
+
+    def _weigh(self, ranks: int, number: int, quantization: str | None, marlin: bool) -> tuple[int, str]:
+        stored = checkpoint_bytes(self._tensors, self.model, ranks) if self._tensors else None
+        try:
+            computed = weight_bytes(self.model, ranks, number, quantization, marlin=marlin)
+        except ValueError:
+            if stored is None:
+                raise
+            return stored, "safetensors"
+        asked_otherwise = quantization is not None or number != self.model.dtype_bytes
+        if stored is None or asked_otherwise or abs(computed - stored) <= DISAGREEMENT * stored:
+            return computed, "config"
+        return stored, "safetensors"
+
+    def ways(self, service: Service, users: int, length: int) -> list[Way]:
+        """Changes of flags that serve more, and which of them serve ``users`` requests of ``length`` tokens."""
+        flags, changes = service.flags, {}
+        if (most := self.least_utilisation(service.card, flags, users, length)) is not None:
+            changes[f"--gpu-memory-utilization {most:.2f}"] = replace(flags, gpu_memory_utilization=most)
+        if flags.kv_dtype == "auto":
+            changes["--kv-dtype fp8"] = replace(flags, kv_dtype="fp8")
+        if flags.quantization is None and not self.model.whole.get("quantization_config"):
+            changes["--quantization fp8"] = replace(flags, quantization="fp8")
+        for ranks in RANKS:
+            if ranks > flags.tensor_parallel and self.model.heads % ranks == 0:
+                changes[f"--tensor-parallel {ranks}"] = replace(flags, tensor_parallel=ranks)
+        if not service.fits and (longest := service.cache.longest(service.max_model_len)):
+            shorter = min(length, longest)
+            changes[f"--max-model-len {shorter}"] = replace(flags, max_model_len=shorter)
+        if length > service.max_model_len:
+            changes[f"--max-model-len {length}"] = replace(flags, max_model_len=length)
+        if users > (flags.max_num_seqs or users):
+            changes[f"--max-num-seqs {users}"] = replace(flags, max_num_seqs=users)
+        now = self._way("", service.card, flags, users, length).users
+        found = [self._way(change, service.card, changed, users, length) for change, changed in changes.items()]
+        none = service.kv_bytes <= 0  # then what leaves room for a cache at all is a way too
+        return [way for way in found if way.users > now or way.enough or (none and way.service.kv_bytes > 0)]
+
+    def _way(self, change: str, card: ServerCard, flags: ServerFlags, users: int, length: int) -> Way:
+        service = self.on(card, flags)
+        possible = min(length, service.max_model_len)
+        served = service.users(possible) if service.fits else 0
+        return Way(change, service, possible, served, possible == length and served >= users)
+
+    def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
+        """The smallest share of the card with which ``users`` requests of ``length`` tokens are served, if any."""
+        flags = replace(flags, max_num_seqs=flags.max_num_seqs or self._requests(card, users))
+        for share in UTILISATIONS:
+            if self._way("", card, replace(flags, gpu_memory_utilization=share), users, length).enough:
+                return share
+        return None
+
+    @staticmethod
+    def _requests(card: ServerCard, users: int) -> int:
+        return max(users, 1024 if card.takes_large_batches else 256)
+
+    def cards(self, flags: ServerFlags, users: int, length: int) -> list[Way]:
+        """Of every card known by name the fewest that serve ``users`` requests of ``length`` tokens, the least memory
+        first; `Way.service` has their number as `ServerFlags.tensor_parallel`."""
+        found = []
+        for gpu in KNOWN_GPUS:
+            if gpu.capability < LEAST_CAPABILITY:
+                continue
+            card = ServerCard.known(gpu)
+            for ranks in RANKS:
+                if self.model.heads % ranks:
+                    continue
+                asked = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
+                way = self._way(gpu.name, card, asked, users, length)
+                if way.enough:
+                    found.append(way)
+                    break
+        return sorted(found, key=lambda way: way.service.card.total_bytes * way.service.flags.tensor_parallel)

@@ -1,0 +1,357 @@
+"""What a model's ``config.json`` says of its layers, as a server needs it: matrices and kinds of attention.
+
+Names of fields are those of Hugging Face's configs; where families say one thing under several names, all are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Config = Mapping[str, Any]
+
+Split = Literal["columns", "rows", "vocabulary", "whole"]
+"""How ranks of tensor parallelism share a matrix: by its outputs, its inputs, padded rows of tokens, or not at all."""
+
+FULL, SLIDING, CHUNKED, STATE = "full", "sliding", "chunked", "state"
+"""Kinds of layer by what they keep of a request: every token, a window, a chunk, or one state whatever the length."""
+
+_KINDS = {
+    "full_attention": FULL,
+    "attention": FULL,
+    "sliding_attention": SLIDING,
+    "chunked_attention": CHUNKED,
+    "linear_attention": STATE,
+    "mamba": STATE,
+}
+
+DTYPES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
+"""Bytes of a number, by what ``--dtype`` and configs call it."""
+
+MOST = 2**40
+"""Larger numbers are no size of a model."""
+
+PLAIN_MLP = frozenset({"phi", "gpt_neox", "opt", "starcoder2"})
+"""Families whose MLP has two matrices; the others' has a gate, and so three."""
+
+TIED = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "opt", "starcoder2"})
+"""Families whose output shares the embedding unless their config says otherwise."""
+
+KNOWN = frozenset({
+    *PLAIN_MLP, *TIED, "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl",
+    "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "phi3", "granite",
+    "granitemoe", "deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_vl", "gpt_oss", "llama4", "llama4_text", "llava_next",
+    "olmo", "olmo2", "stablelm", "glm4", "glm4_moe", "internlm2", "smollm3", "seed_oss",
+})  # fmt: skip
+"""Families whose matrices follow from their config."""
+
+
+def whole(config: Config, *names: str) -> int | None:
+    """The first of some fields that says anything but 0.
+
+    Raises:
+        ValueError: when it is no whole number of anything.
+    """
+    for name in names:
+        value = config.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+            raise ValueError(f"config.json: {name} is {value!r}, which is no number of anything.")
+        if value:
+            return value
+    return None
+
+
+def part(config: Config, name: str) -> Config:
+    """An object inside a config; empty where there is none.
+
+    Raises:
+        ValueError: when something else is there.
+    """
+    value = config.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"config.json: {name} is {value!r}, which is no object.")
+    return value
+
+
+def share(config: Config, name: str, otherwise: float) -> float:
+    """A positive number of a config.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    value = config.get(name)
+    if value is None:
+        return otherwise
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+        raise ValueError(f"config.json: {name} is {value!r}, which is no number above 0.")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A tensor of weights as the server makes it: one matrix, or `count` alike in one allocation.
+
+    Attributes:
+        name: where it is in the model, as patterns of quantisation name it.
+        inputs, outputs: sides of one matrix.
+        split: how ranks share it.
+        count: how many are in it, such as gate and up projection, times experts.
+        quantisable: whether quantisation reaches it; embeddings and routers stay as they are.
+        copied: outputs of those that belong to keys and values, of which ranks beyond their heads have copies.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    split: Split = "columns"
+    count: int = 1
+    quantisable: bool = True
+    copied: int = 0
+
+
+class ServedModel:
+    """A model by its config.
+
+    Args:
+        config: the whole of ``config.json``.
+
+    Raises:
+        ValueError: one sentence, where a field is missing or cannot be.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.whole: Config = config
+        self.text: Config = part(config, "text_config") or part(config, "llm_config") or config
+        self.family = str(self.text.get("model_type") or config.get("model_type") or "")
+        self.layers = self._number("num_hidden_layers", "n_layer", "num_layers")
+        self.hidden = self._number("hidden_size", "n_embd", "d_model")
+        self.heads = self._number("num_attention_heads", "n_head")
+        self.kv_heads = self._optional("num_key_value_heads", "num_kv_heads") or self.heads
+        self.head_dim = self._optional("head_dim") or self.hidden // self.heads
+        self.vocabulary = self._number("vocab_size")
+        self.latent = self._optional("kv_lora_rank")
+        self.window = self._optional("sliding_window") if self.text.get("use_sliding_window", True) else None
+        self.chunk = self._optional("attention_chunk_size")
+        self.longest = self._optional("max_position_embeddings", "n_positions", "max_seq_len")
+        self.kinds = self._kinds()
+        if not self.kinds:
+            raise ValueError("config.json: none of the layers keeps anything of a request, so there is no KV cache.")
+
+    def _optional(self, *names: str) -> int | None:
+        return whole(self.text, *names)
+
+    def _number(self, *names: str) -> int:
+        value = self._optional(*names)
+        if value is None:
+            raise ValueError(f"config.json does not say {names[0]}, which a language model has.")
+        return value
+
+    def _kinds(self) -> list[str]:
+        """The kind of each layer; layers that keep nothing, such as MLPs of their own, are left out."""
+        types = self.text.get("layer_types") or self.text.get("layers_block_type")
+        if isinstance(types, list):
+            strange = sorted({str(kind) for kind in types} - _KINDS.keys())
+            if strange:
+                raise ValueError(f"config.json: layers of the kind {strange[0]!r} are not known here.")
+            kinds = [_KINDS[kind] for kind in types]
+        elif isinstance(pattern := self.text.get("hybrid_override_pattern"), str):
+            kinds = [{"M": STATE, "*": FULL}[mark] for mark in pattern if mark in "M*"]
+        elif interval := self._optional("full_attention_interval"):
+            kinds = [FULL if (place + 1) % interval == 0 else STATE for place in range(self.layers)]
+        elif self.chunk:
+            kinds = [FULL if (place + 1) % 4 == 0 else CHUNKED for place in range(self.layers)]
+        elif self.family == "gemma2":
+            kinds = [FULL if place % 2 else SLIDING for place in range(self.layers)]
+        elif pattern := self._optional("sliding_window_pattern", "_sliding_window_pattern"):
+            kinds = [FULL if (place + 1) % pattern == 0 else SLIDING for place in range(self.layers)]
+        else:
+            kinds = [SLIDING if self.window else FULL] * self.layers
+        shared = self._optional("num_kv_shared_layers") or 0
+        return kinds[: len(kinds) - shared]
+
+    def kv_shape(self, kind: str) -> tuple[int, int]:
+        """Heads of keys in a layer of a kind, and the width of each."""
+        if kind == FULL and (width := self._optional("global_head_dim")):
+            return self._optional("num_global_key_value_heads") or self.kv_heads, width
+        return self.kv_heads, self.head_dim
+
+    @property
+    def rotary_head(self) -> int:
+        """Of a latent's token: the numbers that carry its position."""
+        return self._number("qk_rope_head_dim")
+
+    @property
+    def indexed(self) -> bool:
+        """Whether a lightning indexer picks the tokens that are looked at, as since DeepSeek V3.2."""
+        return self._optional("index_topk") is not None
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes of a number; a server loads a model of float32 in half precision unless it is told otherwise."""
+        name = self.text.get("dtype") or self.text.get("torch_dtype") or self.whole.get("torch_dtype")
+        return 2 if name is None or DTYPES.get(str(name), 2) == 4 else DTYPES.get(str(name), 2)
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer that has any, 0 for a dense model."""
+        return self._optional("num_local_experts", "num_experts", "n_routed_experts") or 0
+
+    @property
+    def experts_of_a_token(self) -> int:
+        return self._optional("num_experts_per_tok", "num_experts_per_token", "moe_topk") or 1
+
+    @property
+    def expert_width(self) -> int:
+        return self._optional("moe_intermediate_size", "intermediate_size") or 0
+
+    @property
+    def width(self) -> int:
+        """Of a dense layer's MLP."""
+        return self._optional("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim") or 4 * self.hidden
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether a layer's MLP is one of experts."""
+        if not self.experts or layer < (self._optional("first_k_dense_replace") or 0):
+            return False
+        dense = self.text.get("mlp_only_layers")
+        if isinstance(dense, list) and layer in dense:
+            return False
+        step = self._optional("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq") or 1
+        return (layer + 1) % step == 0
+
+    @property
+    def tied(self) -> bool:
+        return bool(self.text.get("tie_word_embeddings", self.whole.get("tie_word_embeddings", self.family in TIED)))
+
+    def rotary_bytes(self, dtype_bytes: int) -> int:
+        """The table of cosines and sines that each rank keeps for as many positions as the model may see."""
+        of_a_head = self.head_dim * share(self.text, "partial_rotary_factor", 1.0)
+        rotary = self._optional("qk_rope_head_dim") or int(of_a_head)
+        scaling, tables = part(self.text, "rope_scaling") or part(self.text, "rope_parameters"), 1.0
+        scaling = part(scaling, "full_attention") or scaling  # of transformers 5, by kind of layer
+        if "linear" in (scaling.get("rope_type"), scaling.get("type")):
+            tables = share(scaling, "factor", 1.0)
+        if self.family.startswith("gemma3"):
+            tables += 1  # layers with a window have their own
+        return round((self.longest or 0) * rotary * dtype_bytes * tables)
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Every matrix of the model.
+
+        Raises:
+            ValueError: when the family's layers are not known here.
+        """
+        if self.family not in KNOWN:
+            raise ValueError(
+                f"How many weights a {self.family or 'model without model_type'} has does not follow from its config "
+                "here; with its safetensors files or their index beside config.json it does."
+            )
+        yield Matrix("model.embed_tokens", self.hidden, self.vocabulary, "vocabulary", quantisable=False)
+        if not self.tied:
+            yield Matrix("lm_head", self.hidden, self.vocabulary, "vocabulary", quantisable=False)
+        kinds = iter(self.kinds)
+        for layer in range(self.layers):
+            at = f"model.layers.{layer}"
+            yield from self._attention(next(kinds, FULL), at)
+            yield from self._mlp(layer, at)
+        yield from self._tower()
+
+    def _attention(self, kind: str, at: str) -> Iterator[Matrix]:
+        hidden = self.hidden
+        if kind == STATE:
+            keys, values = self.state_widths()
+            yield Matrix(f"{at}.linear_attn.in_proj", hidden, 2 * keys + 2 * values)
+            yield Matrix(f"{at}.linear_attn.out_proj", values, hidden, "rows")
+        elif self.latent:
+            yield from self._latent_attention(f"{at}.self_attn", self.latent)
+        else:
+            gate = 2 if self.text.get("attn_output_gate", self.family.startswith(("qwen3_5", "qwen3_next"))) else 1
+            queries, keys = gate * self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
+            yield Matrix(f"{at}.self_attn.qkv_proj", hidden, queries + keys, copied=keys)
+            yield Matrix(f"{at}.self_attn.o_proj", self.heads * self.head_dim, hidden, "rows")
+
+    def _latent_attention(self, at: str, latent: int) -> Iterator[Matrix]:
+        """DeepSeek's: queries through their own latent where there is one; the server keeps ``kv_b`` twice, once
+        absorbed into the queries and the output (vLLM's ``W_UK_T`` and ``W_UV``)."""
+        rotary = self._number("qk_rope_head_dim")
+        without, value = self._number("qk_nope_head_dim"), self._number("v_head_dim")
+        queries = self.heads * (without + rotary)
+        if through := self._optional("q_lora_rank"):
+            yield Matrix(f"{at}.q_a_proj", self.hidden, through, "whole")
+            yield Matrix(f"{at}.q_b_proj", through, queries)
+        else:
+            yield Matrix(f"{at}.q_proj", self.hidden, queries)
+        yield Matrix(f"{at}.kv_a_proj_with_mqa", self.hidden, latent + rotary, "whole")
+        yield Matrix(f"{at}.kv_b_proj", latent, self.heads * (without + value))
+        yield Matrix(f"{at}.absorbed", latent, self.heads * (without + value), quantisable=False)
+        yield Matrix(f"{at}.o_proj", self.heads * value, self.hidden, "rows")
+
+    def _mlp(self, layer: int, at: str) -> Iterator[Matrix]:
+        def mlp(name: str, width: int, count: int = 1) -> Iterator[Matrix]:
+            into = 1 if self.family in PLAIN_MLP else 2
+            yield Matrix(f"{at}.mlp.{name}up_proj", self.hidden, width, "columns", into * count)
+            yield Matrix(f"{at}.mlp.{name}down_proj", width, self.hidden, "rows", count)
+
+        if not self.is_sparse(layer):
+            yield from mlp("", self.width)
+            return
+        yield Matrix(f"{at}.mlp.router", self.hidden, self.experts, "whole", quantisable=False)
+        yield from mlp("experts.", self.expert_width, self.experts)
+        shared = self._optional("shared_expert_intermediate_size") or (
+            self.expert_width if self.family.startswith("llama4") else 0
+        )
+        if many := self._optional("n_shared_experts"):
+            shared = many * self.expert_width
+        if shared:
+            yield from mlp("shared_expert.", shared)
+
+    def _tower(self) -> Iterator[Matrix]:
+        """What sees: a vision transformer and what joins it to the text."""
+        vision = part(self.whole, "vision_config")
+        width = whole(vision, "embed_dim", "hidden_size")
+        if width is None:
+            return
+        inner = whole(vision, "intermediate_size") or 4 * width
+        depth = whole(vision, "num_hidden_layers", "depth") or 0
+        gated = 3 if vision.get("model_type") in ("pixtral", "qwen2_5_vl") else 2
+        patch = whole(vision, "patch_size") or 14
+        for layer in range(depth):
+            at = f"vision_tower.layers.{layer}"
+            yield Matrix(f"{at}.attention.qkv_proj", width, width, "columns", 3)
+            yield Matrix(f"{at}.attention.out_proj", width, width, "rows")
+            yield Matrix(f"{at}.mlp", width, inner, "columns", gated)
+        yield Matrix("vision_tower.patches", 3 * patch * patch, width, "whole", quantisable=False)
+        yield Matrix("vision_tower.positions", ((whole(vision, "image_size") or 0) // patch) ** 2, width, "whole")
+        merge = 4 if "merge_kernel_size" in vision else (whole(self.whole, "spatial_merge_size") or 1) ** 2
+        merged = whole(vision, "vision_output_dim") or width * merge
+        if merge > 1:
+            yield Matrix("multi_modal_projector.merging", merged, merged, "whole")
+        yield Matrix("multi_modal_projector.linear", merged, self.hidden, "whole")
+
+    def state_widths(self) -> tuple[int, int]:
+        """Width of the keys and of the values of a layer that keeps a state: gated delta nets and Mamba 2."""
+        if key_heads := self._optional("linear_num_key_heads"):
+            keys = key_heads * self._number("linear_key_head_dim")
+            return keys, self._number("linear_num_value_heads") * self._number("linear_value_head_dim")
+        inner = self._mamba_heads() * self._number("mamba_d_head", "mamba_head_dim")
+        groups = self._optional("mamba_n_groups", "n_groups") or 1
+        return groups * self._number("mamba_d_state", "ssm_state_size"), inner
+
+    def _mamba_heads(self) -> int:
+        return self._number("mamba_n_heads", "mamba_num_heads")
+
+    def state_bytes(self, ranks: int, dtype_bytes: int) -> int:
+        """What such a layer keeps of a request on each rank: the last inputs of its convolution, and its state.
+
+        vLLM's ``MambaStateShapeCalculator``; the state's dtype is ``mamba_ssm_dtype`` of the config, else the model's.
+        """
+        keys, values = self.state_widths()
+        kernel = self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel") or 4
+        convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
+        own = self.text.get("mamba_ssm_dtype")
+        state = DTYPES.get(str(own), dtype_bytes) if own else dtype_bytes
+        per_value = self._optional("linear_key_head_dim") or self._number("mamba_d_state", "ssm_state_size")
+        return convolution + values // ranks * per_value * state

@@ -1,0 +1,233 @@
+"""A model of transformers or diffusers built from its config on a device, without a number ever being drawn.
+
+The modules are made on torch's device ``meta`` by their own code, and each parameter and buffer then gets its memory in
+the order and the type that loading the weights would give it; shared ones once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.config import ModelConfig, refused
+from gpudash.simulator.models.offload import Offload
+from gpudash.simulator.models.quantised import Quantisation, chosen, quantise
+from gpudash.simulator.models.quantised import read as read_quantisation
+
+GET_MODELS = "Install it there: pip install 'gpudash[models]', or name a Python that has it with --python."
+
+HEADS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION")
+"""What is put on a model whose config names no class, in this order."""
+
+QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "DO_NOT_TRACK": "1"}
+"""What the libraries are told before they are imported: nothing is fetched and nothing reported."""
+
+TRUST = "Read that code, then allow it with --trust-remote-code."
+
+
+def build(
+    config: ModelConfig,
+    device: torch.device,
+    asked: Mapping[str, Any],
+    *,
+    draws: bool = False,
+    offload: Offload | None = None,
+) -> nn.Module:
+    """The model of a config on ``device``, in evaluation mode as its library gives it.
+
+    Args:
+        config: of the model.
+        device: where its parameters are to lie.
+        asked: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
+            `gpudash.specs.model.ModelSpec.request`.
+        draws: whether its weights are drawn, as for a run of it with numbers.
+        offload: puts the weights on the host, where it holds them.
+
+    Raises:
+        CannotPredictError: one sentence, when there is no such model, no library, or its own code refuses.
+    """
+    os.environ.update(QUIET)
+    dtype = weights_dtype(config, str(asked["precision"]))
+    how = quantisation_of(config, dtype, asked)
+    if draws and how is not None:
+        raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
+    where = device if draws else torch.device("meta")
+    made = _of_diffusers(config, dtype, where) if config.is_diffusers else _of_transformers(config, dtype, where, asked)
+    if how is not None:
+        quantise(made, how)
+    if offload is not None and offload.holds_weights:
+        offload.place(made, device)
+    else:
+        placed(made, device, _kept_wide(made, dtype))
+    return made.eval()
+
+
+def quantisation_of(config: ModelConfig, dtype: torch.dtype, asked: Mapping[str, Any]) -> Quantisation | None:
+    """How the weights of linear layers are packed: as is asked for, else as the config says; ``None`` where they are
+    not."""
+    name = str(asked["quantisation"])
+    if name:
+        return chosen(name, dtype if dtype in (torch.float16, torch.bfloat16) else None)
+    return read_quantisation(config.quantisation) if config.quantisation else None
+
+
+def weights_dtype(config: ModelConfig, precision: str) -> torch.dtype:
+    """The type that the weights have at ``precision``."""
+    if precision == "auto":
+        found = getattr(torch, config.dtype or "float32", None)
+        return found if isinstance(found, torch.dtype) and found.is_floating_point else torch.float32
+    return {"fp32": torch.float32, "amp": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None = None) -> None:
+    """Give every parameter and buffer of ``model`` that lies on ``meta`` its memory on ``device``.
+
+    Args:
+        model: whose modules are changed.
+        device: for all of them.
+        wide: names of parameters that stay in float32.
+    """
+    made: dict[int, torch.Tensor] = {}
+    for path, module in model.named_modules():
+        for kept in (module._parameters, module._buffers):
+            for name, tensor in kept.items():
+                if tensor is None or tensor.device == device:
+                    continue
+                if id(tensor) not in made:
+                    is_wide = wide is not None and wide.search(f"{path}.{name}") is not None
+                    made[id(tensor)] = _on(tensor, device, torch.float32 if is_wide else tensor.dtype)
+                kept[name] = made[id(tensor)]
+
+
+def _on(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    new = torch.empty(tensor.shape, dtype=dtype, device=device)
+    return nn.Parameter(new, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+
+
+def _kept_wide(model: nn.Module, dtype: torch.dtype) -> re.Pattern[str] | None:
+    """Names of the parameters that transformers keeps in float32 when the others are of 16 bits; ``None`` for none."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return None
+    names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype is torch.float16:
+        names |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    return re.compile(rf"(^|\.)({'|'.join(map(re.escape, sorted(names)))})(\.|$)") if names else None
+
+
+def _of_transformers(
+    config: ModelConfig, dtype: torch.dtype, where: torch.device, asked: Mapping[str, Any]
+) -> nn.Module:
+    transformers = _library("transformers")
+    values, kind = dict(config.values), config.values["model_type"]
+    values.pop("quantization_config", None)  # its layers are put in by whoever knows them
+    trusted = bool(asked.get("trust_remote_code"))
+    known = kind in transformers.CONFIG_MAPPING
+    if not known and "auto_map" not in values:
+        told = f"{config.file} is of the kind {kind!r}, which transformers {transformers.__version__} does not know."
+        raise refused(told, "Update transformers there, or name a Python that has a newer one with --python.")
+    if not known and not trusted:
+        raise refused(f"The model of {config.file} comes with code of its own, which is not run unasked.", TRUST)
+    if trusted and "auto_map" in values:
+        return _of_remote_code(config, dtype, where, asked)
+    try:
+        settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
+        chosen = _class_of(settings, values, transformers)
+        with warnings.catch_warnings(), where:
+            warnings.simplefilter("ignore")
+            model = chosen._from_config(settings, dtype=dtype, **_attention(asked))
+            model.tie_weights()
+    except CannotPredictError:
+        raise
+    except Exception as error:  # its own code refuses what the config says, in any way
+        raise _unbuildable(config, error) from error
+    return _module(model)
+
+
+def _of_remote_code(
+    config: ModelConfig, dtype: torch.dtype, where: torch.device, asked: Mapping[str, Any]
+) -> nn.Module:
+    """A model whose code lies beside its config; asked for."""
+    transformers = _library("transformers")
+    named = [name for name in config.values["auto_map"] if name.startswith("AutoModel")]
+    auto = next((name for name in ("AutoModelForCausalLM", *named) if name in named), "AutoModel")
+    try:
+        folder = str(config.file.parent)
+        settings = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True, local_files_only=True)
+        with where:
+            chosen = getattr(transformers, auto)
+            model = chosen.from_config(settings, trust_remote_code=True, dtype=dtype, **_attention(asked))
+            model.tie_weights()
+    except Exception as error:
+        raise _unbuildable(config, error) from error
+    return _module(model)
+
+
+def _of_diffusers(config: ModelConfig, dtype: torch.dtype, where: torch.device) -> nn.Module:
+    diffusers = _library("diffusers")
+    name = config.values["_class_name"]
+    chosen = getattr(diffusers, name, None)
+    if not (isinstance(chosen, type) and issubclass(chosen, nn.Module)):
+        told = f"{config.file} is a {name!r}, which is no model that diffusers {diffusers.__version__} knows."
+        raise refused(told, "Update diffusers there, or name a Python that has a newer one with --python.")
+    try:
+        with warnings.catch_warnings(), where, _default(dtype):
+            warnings.simplefilter("ignore")
+            model = chosen.from_config(dict(config.values))  # type: ignore[attr-defined]
+    except Exception as error:
+        raise _unbuildable(config, error) from error
+    return _module(model)
+
+
+@contextlib.contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _library(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise refused(f"{sys.executable} has no {name} ({error}).", GET_MODELS) from error
+
+
+def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> Any:
+    """The class that the config names, else the first head there is for its kind."""
+    for name in values.get("architectures") or ():
+        found = getattr(transformers, name, None) if isinstance(name, str) else None
+        if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+            return found
+    for head in HEADS:
+        mapping = getattr(transformers, f"MODEL_FOR_{head}_MAPPING", {})
+        if type(settings) in mapping:
+            return mapping[type(settings)]
+    return transformers.MODEL_MAPPING[type(settings)]
+
+
+def _attention(asked: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = asked.get("attention", "auto")
+    return {} if chosen == "auto" else {"attn_implementation": chosen}
+
+
+def _module(made: Any) -> nn.Module:
+    assert isinstance(made, nn.Module)
+    return made
+
+
+def _unbuildable(config: ModelConfig, error: BaseException) -> CannotPredictError:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").rstrip(".")
+    said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return refused(f"{config.file} describes no model that can be built ({said}).", "Fix what the config says.")

@@ -1,0 +1,214 @@
+"""What a folder of Hugging Face's form says of a model: its config, and what its weights are stored as.
+
+Nothing of it is run, and of the weights no more than the headers is read. Whoever asks gets an answer or one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+
+MOST_TEXT = 64 * 2**20
+"""Bytes of a config or an index that are read; the index of a model of 671 billion parameters has 9 MB."""
+
+MOST_DEEP = 4096
+"""Layers, blocks or experts that a config may ask for one by one; the deepest published models have some hundred."""
+
+MOST_NUMBER = 2**40
+"""Larger numbers are no size of a model."""
+
+CONFIGS = ("config.json", "unet/config.json", "transformer/config.json")
+"""Where a folder has the config of its model; that of a diffusion pipeline is a folder deeper."""
+
+STORED_BYTES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes of an element, by the names that safetensors has for its types."""
+
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+GET_SAFETENSORS = "Install safetensors there: pip install safetensors"
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """What the headers of the files with the weights say.
+
+    Attributes:
+        shapes: name → sizes; empty where only the index is there.
+        dtypes: name → type, as safetensors writes it.
+        total_bytes: of all tensors.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    total_bytes: int
+
+    @property
+    def parameters(self) -> int | None:
+        """Numbers in all tensors; ``None`` where no header is there."""
+        return sum(map(math.prod, self.shapes.values())) if self.shapes else None
+
+    @property
+    def dtype(self) -> str | None:
+        """Torch's name of the type that most numbers are stored in; ``None`` where it is none to compute in."""
+        counts: Counter[str] = Counter()
+        for name, shape in self.shapes.items():
+            counts[self.dtypes[name]] += math.prod(shape)
+        return DTYPES.get(counts.most_common(1)[0][0]) if counts else None
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model as its folder describes it.
+
+    Attributes:
+        file: the config.
+        values: what it says.
+        stored: the weights; ``None`` where there are none.
+    """
+
+    file: Path
+    values: Mapping[str, Any]
+    stored: StoredWeights | None = field(default=None, repr=False)
+
+    @property
+    def is_diffusers(self) -> bool:
+        """Whether it is of the diffusers library, which names the class in the config."""
+        return "_class_name" in self.values
+
+    @property
+    def dtype(self) -> str | None:
+        """Torch's name of the type of the weights: of the files, else as the config says it; ``None`` for neither."""
+        said = self.values.get("dtype") or self.values.get("torch_dtype")
+        stored = None if self.stored is None else self.stored.dtype
+        return stored or (said.replace("torch.", "") if isinstance(said, str) else None)
+
+    @property
+    def quantisation(self) -> Mapping[str, Any]:
+        """What the config says of how its weights are quantised; empty where they are not."""
+        found = self.values.get("quantization_config")
+        return found if isinstance(found, dict) else {}
+
+
+def refused(message: str, remedy: str) -> CannotPredictError:
+    """The refusal of what was asked for, rather than of what code does."""
+    return CannotPredictError("request", message, remedy)
+
+
+def read(path: str) -> ModelConfig:
+    """The model that a folder or a file describes.
+
+    Raises:
+        CannotPredictError: one sentence, when there is none, or what is there is none.
+    """
+    file = _file(Path(path).expanduser())
+    values = _json(file)
+    if not isinstance(values.get("_class_name", values.get("model_type")), str):
+        what = "names no kind of model (model_type, or _class_name for diffusers)"
+        raise refused(f"{file} {what}.", "Give the config.json of a model of transformers or diffusers.")
+    for name, number in _numbers(values):
+        _check(file, name, number)
+    return ModelConfig(file, values, _stored(file.parent))
+
+
+def _file(path: Path) -> Path:
+    try:
+        if path.is_dir():
+            found = next((path / name for name in CONFIGS if (path / name).is_file()), None)
+            if found is None:
+                raise refused(f"{path} has no config.json.", "Give the folder of a model, or its config.json.")
+            return found
+        if path.is_file():
+            return path
+    except (OSError, ValueError) as error:
+        raise refused(f"{path} cannot be read ({error}).", "Give a folder that can be.") from error
+    raise refused(f"{path} is not there.", "Give the folder of a model, or its config.json.")
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > MOST_TEXT:
+            raise refused(f"{file} has {file.stat().st_size} bytes, more than any config.", "Give a config.json.")
+        values = json.loads(file.read_bytes())
+    except OSError as error:
+        raise refused(f"{file} cannot be read ({error.strerror}).", "Give a file that can be.") from error
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise refused(f"{file} is no JSON{where}.", "Give the config.json of a model.") from error
+    if not isinstance(values, dict):
+        raise refused(f"{file} holds no JSON object.", "Give the config.json of a model.")
+    return values
+
+
+def _numbers(values: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a config with its name."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from _numbers(value, str(key))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _numbers(value, name)
+    elif isinstance(values, (int, float)) and not isinstance(values, bool):
+        yield name, values
+
+
+def _check(file: Path, name: str, number: float) -> None:
+    """Refuse sizes that no model has, before anything is built of them."""
+    sized = name.endswith(("_size", "_dim", "_layers", "_heads", "_channels", "_features"))
+    deep = name.endswith(("_layers", "_blocks", "depth", "_experts")) or name in ("n_layer", "layers_per_block")
+    if sized and number < 0:
+        raise refused(f"{file}: {name} is {number:g}.", "Give a config whose sizes are 0 or more.")
+    if (sized and number > MOST_NUMBER) or (deep and number > MOST_DEEP):
+        most = MOST_DEEP if deep else MOST_NUMBER
+        raise refused(f"{file}: {name} is {number:g}.", f"Give a config of a real model; at most {most} is taken.")
+
+
+def _stored(folder: Path) -> StoredWeights | None:
+    """What the safetensors files of a folder say, or their index where they are not all there."""
+    index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
+    if index is None:
+        files = sorted(folder.glob("*.safetensors"))
+        named = [file for file in files if file.name in ("model.safetensors", "diffusion_pytorch_model.safetensors")]
+        return _headers(named or files) if files else None
+    said = _json(index)
+    where, about = said.get("weight_map"), said.get("metadata")
+    if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
+        raise refused(f"{index} has no weight_map.", "Get it again, or remove it to go by config.json alone.")
+    shards = sorted({folder / Path(name).name for name in where.values()})
+    if all(shard.is_file() for shard in shards):
+        return _headers(shards)
+    total = about.get("total_size") if isinstance(about, dict) else None
+    if isinstance(total, (int, float)) and 0 < total < MOST_NUMBER * 16:
+        return StoredWeights({}, {}, int(total))
+    return None
+
+
+def _headers(files: list[Path]) -> StoredWeights:
+    """What the headers of safetensors files say; the library checks that they tell the truth of the files' sizes."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise refused("This Python has no safetensors, to read what the weights are.", GET_SAFETENSORS) from error
+    shapes: dict[str, tuple[int, ...]] = {}
+    dtypes: dict[str, str] = {}
+    for file in files:
+        try:
+            with safe_open(str(file), framework="pt") as opened:
+                for name in opened.keys():  # noqa: SIM118 - it is no mapping
+                    part = opened.get_slice(name)
+                    shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()
+        except (SafetensorError, OSError, ValueError, UnicodeError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            told = f"The header of {file} does not say what the file holds ({why})."
+            raise refused(told, "Get the file again, or give config.json alone, in a folder of its own.") from error
+    total = sum(math.prod(shape) * STORED_BYTES.get(dtypes[name], 1) for name, shape in shapes.items())
+    return StoredWeights(shapes, dtypes, total)

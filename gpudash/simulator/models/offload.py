@@ -1,0 +1,251 @@
+"""What of a training lies on the host: its activations, or its weights, gradients and optimizer state.
+
+Both are torch's own: `torch.autograd.graph.save_on_cpu`, which copies all that the backward pass needs, and FSDP2 with
+`torch.distributed.fsdp.CPUOffloadPolicy`, which brings each block's weights onto the device when it is their turn, and
+lets the optimizer step on the CPU. What is copied is counted where it is copied.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils import _python_dispatch
+
+from gpudash.simulator.device.backend import registered
+from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.dry_run.host_tensors import HostTensors
+from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.packed_layers import PackedLinear
+
+NONE, ACTIVATIONS, WEIGHTS = "none", "activations", "weights"
+"""What may be kept on the host: `WEIGHTS` are those of the model with their gradients and the optimizer's state."""
+
+WITHOUT = "Leave --offload out, or choose --offload activations."
+
+_Mode: Any = _python_dispatch.TorchDispatchMode
+
+_COPYING = ("_to_copy", "copy_")
+
+
+class BusTraffic(_Mode):  # type: ignore[misc]
+    """Counts what is copied between the simulated device and the host while it is entered.
+
+    Attributes:
+        to_host, to_device: bytes.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_host = self.to_device = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler for that
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The result of ``operation``, whose bytes are counted where it copies from one side to the other."""
+        made = operation(*args, **(kwargs or {}))
+        if getattr(operation, "_opname", "") in _COPYING:
+            source = args[1] if operation._opname == "copy_" else args[0]
+            if isinstance(made, torch.Tensor) and isinstance(source, torch.Tensor):
+                self._count(source, made)
+        return made
+
+    def _count(self, source: torch.Tensor, made: torch.Tensor) -> None:
+        size = made.numel() * made.element_size()
+        if source.device.type != made.device.type:
+            self.to_device += size if made.device.type == DEVICE else 0
+            self.to_host += size if source.device.type == DEVICE else 0
+
+
+class Offload:
+    """What lies on the host in a training, and what that takes there.
+
+    Args:
+        kind: `NONE`, `ACTIVATIONS` or `WEIGHTS`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._now = self._pinned = self._most = 0
+        self._traffic = BusTraffic()
+        self._model: nn.Module | None = None
+        self._twins: list[nn.Parameter] = []
+        self._optimizer: Any = None
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether the weights lie on the host."""
+        return self._kind == WEIGHTS
+
+    @contextmanager
+    def ranks(self) -> Iterator[None]:
+        """FSDP2's process group of one for as long as this is entered, where it is needed.
+
+        Raises:
+            CannotPredictError: this torch has none.
+        """
+        try:
+            with first_rank_of(1) if self.holds_weights else nullcontext():
+                yield
+        except NoRanksError as error:
+            raise _refused(str(error)) from error
+
+    def place(self, model: nn.Module, device: torch.device) -> None:
+        """Put the weights of a model without numbers on the host, block by block, and leave its buffers to others.
+
+        Raises:
+            CannotPredictError: when FSDP2 cannot shard it.
+        """
+        if any(isinstance(module, PackedLinear) for module in model.modules()):
+            raise _refused("Packed weights cannot be kept on the host by FSDP2.")
+        try:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+            backend = registered()
+            assert backend is not None
+            emulate_storages(backend.engine)
+        except (ImportError, AttributeError) as error:
+            raise _refused(f"PyTorch {torch.__version__} has no FSDP2 that can be followed.") from error
+        mesh, policy = init_device_mesh(device.type, (1,)), CPUOffloadPolicy()
+        try:
+            for block in _blocks(model):
+                fully_shard(block, mesh=mesh, offload_policy=policy)
+            fully_shard(model, mesh=mesh, offload_policy=policy)
+        except (AssertionError, ValueError, RuntimeError, NotImplementedError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+            raise _refused(f"FSDP2 cannot keep the weights of {type(model).__name__} on the host ({first}).") from error
+        model.to_empty(device="cpu")
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
+
+    def learned(self, model: nn.Module) -> list[nn.Parameter]:
+        """What an optimizer is to be given of ``model``: its parameters that learn.
+
+        Those on the host are stood for by parameters of torch's device ``meta`` with gradients: what the CPU does with
+        them takes nothing of the device, and would take what the state takes of this host.
+        """
+        self._model = model
+        own = [weight for weight in model.parameters() if weight.requires_grad]
+        if not self.holds_weights:
+            return own
+        for weight in own:
+            twin = nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
+            twin.grad = torch.empty_like(twin)
+            self._twins.append(twin)
+        return self._twins
+
+    def stepped(self, optimizer: Any) -> None:
+        """Drop the gradients after a step of ``optimizer``, whose state is noted."""
+        self._optimizer = optimizer
+        if self._model is not None and self.holds_weights:
+            self._model.zero_grad()
+        else:
+            optimizer.zero_grad()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A step of the training is within this."""
+        if self._kind == NONE:
+            yield
+            return
+        self._traffic = BusTraffic()
+        self._most = self._now
+        if not self.holds_weights:  # counted where it is kept and asked for
+            yield
+            return
+        with HostTensors(), self._traffic:
+            yield
+
+    def saving(self) -> Any:
+        """A forward pass is within this."""
+        return _Saving(self) if self._kind == ACTIVATIONS else nullcontext()
+
+    def took(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that was copied to pinned memory, for as long as it lives there."""
+        size = _pinned_bytes(tensor)
+        self._traffic.to_host += tensor.numel() * tensor.element_size()
+        self._now += size
+        self._most = max(self._most, self._now)
+        weakref.finalize(tensor, self._gave, size)
+
+    def brought(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that was copied back."""
+        self._traffic.to_device += tensor.numel() * tensor.element_size()
+
+    def _gave(self, size: int) -> None:
+        self._now -= size
+
+    def facts(self) -> dict[str, int]:
+        """Bytes of the last step: what crossed the bus each way, and pinned and other memory of the host at its most;
+        nothing where nothing lies there."""
+        if self._kind == NONE:
+            return {}
+        pinned, pageable = self._most, 0
+        if self.holds_weights and self._model is not None:
+            for weight in self._model.parameters():
+                pinned += _pinned_bytes(weight) * (2 if weight.requires_grad else 1)  # and its gradient
+            for state in self._optimizer.state.values():
+                pageable += sum(one.numel() * one.element_size() for one in _tensors(state))
+        return {
+            "to_host_bytes": self._traffic.to_host,
+            "to_device_bytes": self._traffic.to_device,
+            "pinned_bytes": pinned,
+            "pageable_bytes": pageable,
+        }
+
+
+class _Saving(save_on_cpu):
+    """`save_on_cpu` into pinned memory, which is counted, and of which a dry run needs none."""
+
+    def __init__(self, offload: Offload) -> None:
+        super().__init__(pin_memory=False)
+        pack, unpack = self.pack_hook, self.unpack_hook
+
+        def packed(tensor: torch.Tensor) -> Any:
+            kept: Any = pack(tensor)
+            if tensor.device.type == DEVICE:
+                offload.took(kept[1])
+            return kept
+
+        def unpacked(kept: Any) -> torch.Tensor:
+            tensor: torch.Tensor = unpack(kept)
+            if tensor.device.type == DEVICE:
+                offload.brought(tensor)
+            return tensor
+
+        self.pack_hook, self.unpack_hook = packed, unpacked
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    """The repeated blocks of a model, outermost ones only: what is brought onto the device at a time."""
+    lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    outermost = [module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
+    return [block for module in outermost for block in module if any(True for _ in block.parameters())]
+
+
+def _pinned_bytes(tensor: torch.Tensor) -> int:
+    """What torch's allocator of pinned memory takes for ``tensor``: the next power of two (``PowerOf2Ceil`` in
+    ATen/core/CachingHostAllocator.h)."""
+    size = tensor.numel() * tensor.element_size()
+    return 1 << (size - 1).bit_length() if size else 0
+
+
+def _tensors(state: Any) -> list[torch.Tensor]:
+    return [one for one in state.values() if isinstance(one, torch.Tensor)] if isinstance(state, dict) else []
+
+
+def _refused(message: str) -> CannotPredictError:
+    return CannotPredictError("offload", message, WITHOUT)

@@ -1,0 +1,345 @@
+"""Linear layers whose weights are packed into fewer bits, as storages of the true sizes and kernels without numbers.
+
+What they allocate, in the order in which they do, is that of bitsandbytes 0.50.2 (``nn/modules.py``,
+``autograd/_functions.py``, ``functional.py``, ``backends/cuda/ops.py``) and of Marlin in GPTQModel
+(``nn_modules/qlinear/marlin.py``, ``marlin_awq.py`` and ``gptq_marlin.cu``), with which transformers runs GPTQ and AWQ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gpudash.simulator.device.backend import registered
+from gpudash.simulator.device.storage import DEVICE
+
+BLOCK = 64
+"""Weights of 4 bits that share an absmax: ``blocksize`` of ``Params4bit``, which transformers leaves as it is."""
+
+NESTED_BLOCK = 256
+"""Values of absmax that share one of their own in double quantisation: ``quantize_4bit`` of bitsandbytes."""
+
+CODES = 16
+"""Entries of the table of a 4-bit type (``get_4bit_type``), which every layer has for itself."""
+
+NESTED_CODES = 256
+"""Entries of the 8-bit table (``create_dynamic_map``) that all layers of a process share (``name2qmap``)."""
+
+FUSED_ROWS = 4
+"""Rows up to which the kernel of 4 bits reads packed weights itself on every GPU (``_GEMM_4BIT_CUSTOM_FLOOR_M``). Up to
+1536 a table of measurements decides for each GPU and shape; here weights are unpacked from the next row on, so that a
+forward pass of few rows may be told one layer's unpacked weight too much."""
+
+OUTLIER_SHARE = 1000
+"""One of so many columns of activations is taken for an outlier: "about 0.1 % of all features" (LLM.int8(),
+arXiv 2208.07339, section 3.2). How many there are depends on the numbers."""
+
+WORD_BITS = 32
+"""Bits of the integers that GPTQ and AWQ pack weights into."""
+
+MARLIN_ROWS, MARLIN_COLUMNS = 64, 256
+"""Largest tile of Marlin, of which each multiprocessor adds up one in float32 (``max_c_tmp_size``)."""
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that stands for one with packed weights; what its kinds have in common.
+
+    It is a `torch.nn.Linear`, as those of bitsandbytes are, so that what looks for linear layers finds it.
+
+    Attributes:
+        weights: how many weights it stands for; its bias is not among them.
+    """
+
+    def __init__(self, like: nn.Module, in_features: int, out_features: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = in_features, out_features
+        self.weights = in_features * out_features
+        self.register_parameter("bias", getattr(like, "bias", None))
+        if self.bias is not None:
+            self.bias.requires_grad_(False)
+
+    def extra_repr(self) -> str:
+        """As of a linear layer."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+    def _bias_like(self, x: torch.Tensor) -> torch.Tensor | None:
+        """The bias, converted for good to the type of the first input."""
+        if self.bias is not None and self.bias.dtype != x.dtype:
+            self.bias.data = self.bias.data.to(x.dtype)
+        return self.bias
+
+
+class Params4bit(nn.Parameter):
+    """A packed weight. Libraries know it by this name, as `peft.prepare_model_for_kbit_training` does, which would turn
+    it into float32 where it is packed into 16-bit numbers."""
+
+
+class Linear4bit(PackedLinear):
+    """Weights of 4 bits with an absmax for each block, as ``bitsandbytes.nn.Linear4bit`` has them.
+
+    Args:
+        like: the layer in whose place it comes.
+        in_features, out_features: its sizes.
+        nested: whether absmax is quantised in turn (double quantisation).
+        storage: type of the numbers that weights are packed into.
+        compute: type that is computed in; that of the input where it is not given.
+        unpacked: type that weights are unpacked into in the backward pass: what they were before.
+        fused: whether it is bitsandbytes 0.50 or newer, which unpacks into the type of the input in the forward pass.
+        device: where it is made.
+    """
+
+    def __init__(
+        self,
+        like: nn.Module,
+        in_features: int,
+        out_features: int,
+        *,
+        nested: bool,
+        storage: torch.dtype = torch.uint8,
+        compute: torch.dtype | None = None,
+        unpacked: torch.dtype = torch.bfloat16,
+        fused: bool = True,
+        device: Any = None,
+    ) -> None:
+        super().__init__(like, in_features, out_features)
+        self.nested, self.unpacked, self.fused = nested, unpacked, fused
+        self.compute, self._compute_is_set = compute, compute is not None
+        blocks = math.ceil(self.weights / BLOCK)
+        packed = (self.weights + 1) // (2 * storage.itemsize)
+        self.weight = Params4bit(torch.empty(packed, 1, dtype=storage, device=device), requires_grad=False)
+        self.register_buffer("code", torch.empty(CODES, dtype=torch.float32, device=device))
+        kind = torch.uint8 if nested else torch.float32
+        self.register_buffer("absmax", torch.empty(blocks, dtype=kind, device=device))
+        if nested:
+            self.register_buffer("offset", torch.empty((), dtype=torch.float32, device=device))
+            outer = math.ceil(blocks / NESTED_BLOCK)
+            self.register_buffer("nested_absmax", torch.empty(outer, dtype=torch.float32, device=device))
+
+    absmax: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product with the unpacked weight, in the type of ``x``."""
+        if not self._compute_is_set:
+            if x.dtype in (torch.float32, torch.bfloat16):
+                self.compute = x.dtype
+            self._compute_is_set = True
+        given = x.dtype
+        if self.compute is not None:
+            x = x.to(self.compute)
+        bias = self._bias_like(x)
+        if bias is not None and self.compute is not None:
+            bias = bias.to(self.compute)
+        made = _MatMul4Bit.apply(x, bias, self)  # type: ignore[no-untyped-call]  # torch's own
+        return made.to(given)  # type: ignore[no-any-return]  # of an untyped call
+
+    def unpack(self, dtype: torch.dtype) -> torch.Tensor:
+        """The weight as ``dequantize_4bit`` makes it, of shape (out, in); absmax is made plain beside it."""
+        absmax = self._plain_absmax()
+        made = torch.empty(self.out_features, self.in_features, dtype=dtype, device=self.weight.device)
+        del absmax
+        return made
+
+    def _plain_absmax(self) -> torch.Tensor | None:
+        if not self.nested:
+            return None
+        return torch.empty_like(self.absmax, dtype=torch.float32)
+
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """The forward pass."""
+        if self._reads_packed(x):
+            return x.new_empty((*x.shape[:-1], self.out_features))
+        if not self.fused:
+            return functional.linear(x, self.unpack(self.unpacked).to(x.dtype), bias)
+        absmax = self._plain_absmax()
+        shifted = None if absmax is None else torch.empty_like(absmax)
+        weight = torch.empty(self.out_features, self.in_features, dtype=x.dtype, device=x.device)
+        made = functional.linear(x, weight, bias)
+        del absmax, shifted, weight  # until here, as `_dequant_linear_fallback` has them
+        return made
+
+    def _reads_packed(self, x: torch.Tensor) -> bool:
+        """Whether the kernel unpacks the weight as it multiplies, so that nothing is allocated beside the result."""
+        few = x.numel() <= x.shape[-1] * (FUSED_ROWS if self.fused else 1)
+        return few and not self.in_features % BLOCK and (self.fused or not x.requires_grad)
+
+
+class _MatMul4Bit(torch.autograd.Function):
+    """``MatMul4Bit`` of bitsandbytes: the weight is unpacked in each direction, and kept in neither."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, layer: Linear4bit) -> torch.Tensor:
+        made = layer.multiply(x, bias)
+        ctx.layer, ctx.bias_dtype = layer, None if bias is None else bias.dtype
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        wants_x, wants_bias, _ = ctx.needs_input_grad
+        grad_bias = grad.sum(0, dtype=ctx.bias_dtype) if wants_bias else None
+        layer: Linear4bit = ctx.layer
+        grad_x = torch.matmul(grad, layer.unpack(layer.unpacked).to(grad.dtype)) if wants_x else None
+        return grad_x, grad_bias, None
+
+
+class Linear8bitLt(PackedLinear):
+    """Weights of 8 bits with a scale for each row, as ``bitsandbytes.nn.Linear8bitLt`` has them.
+
+    Args:
+        like: the layer in whose place it comes.
+        in_features, out_features: its sizes.
+        threshold: magnitude from which columns of activations are multiplied in 16 bits; 0 for never.
+        device: where it is made.
+    """
+
+    def __init__(
+        self, like: nn.Module, in_features: int, out_features: int, *, threshold: float = 6.0, device: Any = None
+    ) -> None:
+        super().__init__(like, in_features, out_features)
+        self.threshold = threshold
+        made = torch.empty(out_features, in_features, dtype=torch.int8, device=device)
+        self.weight = nn.Parameter(made, requires_grad=False)
+        self.register_buffer("SCB", torch.empty(out_features, dtype=torch.float32, device=device))
+
+    SCB: torch.Tensor
+
+    @property
+    def outliers(self) -> int:
+        """Columns that are taken for outliers."""
+        return math.ceil(self.in_features / OUTLIER_SHARE) if self.threshold else 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product of what is quantised, and of the columns that are not."""
+        bias = self._bias_like(x)
+        return _MatMul8bitLt.apply(x, bias, self)  # type: ignore[no-any-return, no-untyped-call]  # torch's
+
+    def quantise_rows(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Activations in 8 bits and a scale for each row (``int8_vectorwise_quant``)."""
+        scales = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
+        rows = torch.empty(x.shape, dtype=torch.int8, device=x.device)
+        if self.threshold:
+            found = x.abs() >= self.threshold
+            del found
+        return rows, scales
+
+    def multiply(
+        self, x: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The product, and the columns of ``x`` that were multiplied in its own type (``int8_mixed_scaled_mm``)."""
+        if not self.threshold:
+            return self._scaled(x, rows, bias), None
+        outer = x.new_empty(x.shape[0], self.outliers)
+        columns = torch.empty(self.out_features, self.outliers, dtype=torch.int8, device=x.device)
+        picked = (columns * self.SCB.view(-1, 1) * (1 / 127)).to(x.dtype).t()
+        made = self._scaled(x, rows, bias)
+        return made.addmm(outer, picked), outer
+
+    def _scaled(self, x: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        sums = torch.empty(rows.shape[0], self.out_features, dtype=torch.int32, device=x.device)
+        made = torch.empty_like(sums, dtype=torch.float16)
+        if bias is not None and bias.dtype != torch.float16:
+            made.add_(bias)
+        made = made.to(x.dtype)
+        del sums
+        return made
+
+
+class _MatMul8bitLt(torch.autograd.Function):
+    """``MatMul8bitLt`` of bitsandbytes for weights that stay in 8 bits: the input is kept for the backward pass, which
+    has the whole weight in its type."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, layer: Linear8bitLt) -> torch.Tensor:
+        shape = x.shape
+        x = x.reshape(-1, shape[-1])
+        rows, scales = layer.quantise_rows(x.to(torch.float16))
+        made, outer = layer.multiply(x, rows, bias)
+        del rows, scales
+        ctx.layer, ctx.shape, ctx.dtype = layer, shape, x.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.kept = (outer, x) if ctx.needs_input_grad[0] else None
+        return made.reshape(*shape[:-1], layer.out_features)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        wants_x, wants_bias, _ = ctx.needs_input_grad
+        grad_bias = grad.sum(0, dtype=ctx.bias_dtype) if wants_bias else None
+        if not wants_x:
+            return None, grad_bias, None
+        layer: Linear8bitLt = ctx.layer
+        grad = grad.reshape(-1, grad.shape[-1]).contiguous()
+        weight = layer.weight.to(ctx.dtype, copy=True).mul_(layer.SCB.unsqueeze(1).mul(1.0 / 127.0))
+        return torch.matmul(grad.to(ctx.dtype), weight).view(ctx.shape), grad_bias, None
+
+
+class MarlinLinear(PackedLinear):
+    """Weights of GPTQ or AWQ in integers of 32 bits, multiplied by Marlin, which unpacks as it goes. It cannot learn.
+
+    Args:
+        like: the layer in whose place it comes.
+        in_features, out_features: its sizes.
+        bits: of a weight.
+        group: weights of a column that share a scale; below 1 for all of them.
+        zeros: whether each scale has a zero point.
+        ordered: whether columns were quantised in the order of their activations (``desc_act``).
+        transposed: whether a word holds weights of one row, as AWQ's does, and not of one column.
+        dtype: of the scales.
+        device: where it is made.
+    """
+
+    def __init__(
+        self,
+        like: nn.Module,
+        in_features: int,
+        out_features: int,
+        *,
+        bits: int,
+        group: int,
+        zeros: bool,
+        ordered: bool,
+        transposed: bool,
+        dtype: torch.dtype = torch.float16,
+        device: Any = None,
+    ) -> None:
+        super().__init__(like, in_features, out_features)
+        groups = 1 if group < 1 else math.ceil(in_features / group)
+        words = torch.int32
+        rows, columns = in_features, out_features * bits // WORD_BITS
+        if not transposed:
+            rows, columns = in_features * bits // WORD_BITS, out_features
+        self.register_buffer("qweight", torch.empty(rows, columns, dtype=words, device=device))
+        self.register_buffer("scales", torch.empty(groups, out_features, dtype=dtype, device=device))
+        if zeros:
+            self.register_buffer(
+                "qzeros", torch.empty(groups, out_features * bits // WORD_BITS, dtype=words, device=device)
+            )
+        if ordered:  # which group each column is of, and the order that they were sorted into
+            for name in ("g_idx", "g_idx_sort_indices"):
+                self.register_buffer(name, torch.empty(in_features, dtype=words, device=device))
+        if self.bias is not None:
+            self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype, device=device), requires_grad=False)
+
+    scales: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product, with the sums of one tile for each multiprocessor beside it."""
+        if self.scales.dtype != x.dtype:
+            self.scales = self.scales.to(x.dtype)
+        self._bias_like(x)
+        rows = x.numel() // x.shape[-1]
+        made = x.new_empty((*x.shape[:-1], self.out_features))
+        tile = min(math.ceil(rows / 16) * 16, MARLIN_ROWS) * MARLIN_COLUMNS
+        sums = torch.empty(_multiprocessors(x.device) * tile, dtype=torch.float32, device=x.device)
+        del sums
+        return made
+
+
+def _multiprocessors(device: torch.device) -> int:
+    """Of the simulated card; 1 on any other device."""
+    backend = registered()
+    if device.type != DEVICE or backend is None:
+        return 1
+    return backend.engine.cards[device.index or 0].architecture.multiprocessors

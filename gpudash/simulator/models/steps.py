@@ -1,0 +1,197 @@
+"""One step of a model: what ``gpudash estimate --model`` follows, and what a run of it takes.
+
+What is asked for is told as `gpudash.specs.model.ModelSpec.request` has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.own_code import Followed, follow
+from gpudash.simulator.models import building
+from gpudash.simulator.models.adapters import adapt
+from gpudash.simulator.models.config import read, refused
+from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
+from gpudash.simulator.models.inputs import Inputs
+from gpudash.simulator.models.offload import Offload
+from gpudash.simulator.models.packed_layers import PackedLinear
+from gpudash.simulator.models.quantised import parameter_count
+
+Step = Callable[[], object]
+
+UNPADDED = "every sequence is as long as asked for, without padding"
+HEADLESS = "a model without a head learns the mean of what it puts out"
+PACKED_LEARNS = "Train adapters on it with --task qlora, where bitsandbytes packed it."
+PROMPT = "a pass over the whole prompt with its KV cache, as generate begins"
+
+
+FOLLOWED_STEPS = 2
+"""An optimizer makes its state in the first; what a library's model takes does not grow from step to step."""
+
+
+def follow_model(asked: Mapping[str, Any], dry: DryRun, architecture: Architecture) -> tuple[Followed, dict[str, Any]]:
+    """What a model asks of the allocator of a GPU, and what is known of it.
+
+    Args:
+        asked: as of `AskedModel`.
+        dry: of this process.
+        architecture: of the GPU.
+
+    Raises:
+        CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
+    """
+    model = AskedModel(asked)
+    with model.offload.ranks():
+        found = follow(model.build, dry, steps=FOLLOWED_STEPS, architecture=architecture)
+    return found, {**model.facts, **model.offload.facts(), "assumptions": model.assumptions}
+
+
+class AskedModel:
+    """A model and what is done with it.
+
+    Args:
+        asked: as `gpudash.specs.model.ModelSpec.request`.
+        draws: whether its weights are drawn, as for a run of it with numbers.
+
+    Attributes:
+        facts: what is known of the model, once it has been built: ``architecture``, ``parameters``, ``weight_bytes``,
+            ``dtype``, ``sequence`` and ``longest`` (tokens; ``None`` where it takes none, or any),
+            ``stored_parameters`` and ``stored_bytes`` (``None`` where no weights are there).
+        assumptions: sentences without a full stop, once it has been built.
+        offload: what lies on the host.
+
+    Raises:
+        CannotPredictError: one sentence, when there is no such model.
+    """
+
+    def __init__(self, asked: Mapping[str, Any], *, draws: bool = False) -> None:
+        self._asked = asked
+        self._draws = draws
+        self._config = read(str(asked["path"]))
+        self.offload = Offload("none" if asked["task"] == "infer" or draws else str(asked["offload"]))
+        self.facts: dict[str, Any] = {}
+        self.assumptions: tuple[str, ...] = ()
+
+    def build(self, device: torch.device) -> Step:
+        """The model on ``device`` and the function that takes a step of it.
+
+        Raises:
+            CannotPredictError: one sentence, when it cannot be built.
+        """
+        asked = self._asked
+        model = building.build(self._config, device, asked, draws=self._draws, offload=self.offload)
+        inputs = Inputs(model, int(asked["batch"]), int(asked["sequence"]))
+        self._describe(model, inputs)
+        if asked["task"] == "infer":
+            return self._inferring(model, inputs, device)
+        how = building.quantisation_of(self._config, torch.bfloat16, asked)
+        if how is not None and (asked["task"] == "train" or not how.learns):
+            raise refused(f"The weights of {self._config.file} are packed and do not learn.", PACKED_LEARNS)
+        if asked["task"] == "train":
+            return self._training(model, model, inputs, device)
+        rank, targets = int(asked["lora_rank"]), str(asked["lora_targets"])
+        adapted = adapt(model, rank=rank, targets=targets, checkpointing=bool(asked["checkpointing"]))
+        return self._training(adapted, model, inputs, device)
+
+    def _describe(self, model: nn.Module, inputs: Inputs) -> None:
+        packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
+        tensors = {id(one): one for one in (*model.parameters(), *packed)}.values()
+        stored = self._config.stored
+        self.facts = {
+            "architecture": type(model).__name__.removeprefix("FSDP"),  # as fully_shard names it
+            "parameters": parameter_count(model),
+            "weight_bytes": sum(one.numel() * one.element_size() for one in tensors),
+            "dtype": str(building.weights_dtype(self._config, str(self._asked["precision"]))).replace("torch.", ""),
+            "sequence": inputs.sequence if inputs.takes_tokens else None,
+            "longest": inputs.longest,
+            "stored_parameters": None if stored is None else stored.parameters,
+            "stored_bytes": None if stored is None else stored.total_bytes,
+        }
+        self.assumptions = (UNPADDED,) if inputs.takes_tokens else ()
+
+    def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
+        names = inspect.signature(model.forward).parameters
+        more = {"logits_to_keep": 1} if "logits_to_keep" in names else {}
+        if more:
+            self.assumptions += (PROMPT,)
+
+        dtype = building.weights_dtype(self._config, str(self._asked["precision"]))
+
+        def step() -> object:
+            with torch.no_grad(), self._autocast(device):
+                return model(**inputs.make(device, dtype, learns=False), **more)
+
+        return step
+
+    def _training(self, model: nn.Module, base: nn.Module, inputs: Inputs, device: torch.device) -> Step:
+        model.train()
+        if self._asked["checkpointing"]:
+            _checkpointed(model)
+        config: Any = base.config
+        if hasattr(config, "use_cache"):
+            config.use_cache = False  # as trainers set it: keys and values of a training are not used again
+        offload = self.offload
+        optimizer = _optimizer(str(self._asked["optimizer"]), offload.learned(model))
+        parts = int(self._asked["accumulation"])
+        if "labels" not in inspect.signature(base.forward).parameters:
+            self.assumptions += (HEADLESS,)
+
+        dtype = building.weights_dtype(self._config, str(self._asked["precision"]))
+
+        def step() -> object:
+            with offload.step():
+                for _ in range(parts):
+                    batch = inputs.make(device, dtype, learns=True)
+                    with self._autocast(device), offload.saving():
+                        loss = _loss(model(**batch)) / parts
+                    loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+                optimizer.step()
+                offload.stepped(optimizer)
+            return loss.detach()
+
+        return step
+
+    def _autocast(self, device: torch.device) -> Any:
+        if self._asked["precision"] != "amp":
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
+
+
+def _loss(out: Any) -> torch.Tensor:
+    loss = getattr(out, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    first: torch.Tensor = next(value for value in out.values() if isinstance(value, torch.Tensor))
+    return first.float().mean()
+
+
+def _checkpointed(model: Any) -> None:
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "enable_gradient_checkpointing")
+    switch = next((getattr(model, name) for name in names if hasattr(model, name)), None)
+    try:
+        if switch is not None:
+            switch()
+            return
+    except ValueError:  # as transformers says that a model of its own has none
+        pass
+    raise refused(f"{type(model).__name__} has no activation checkpointing.", "Leave --checkpointing out.")
+
+
+def _optimizer(name: str, parameters: Iterable[nn.Parameter]) -> Any:
+    if name == "adamw8bit":
+        return EightBitAdamW(parameters)
+    if name == "adafactor":
+        optimization: Any = importlib.import_module("transformers.optimization")
+        return optimization.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)
+    if name in ("sgd", "momentum"):
+        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "momentum" else 0.0)
+    return torch.optim.AdamW(parameters, lr=1e-4, fused=True if name == "adamw_fused" else None)

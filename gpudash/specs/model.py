@@ -1,0 +1,143 @@
+"""The spec of a model that somebody has: a folder of Hugging Face's form, and what is done with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from gpudash.specs.base import Presets, Spec, field
+
+ADAPTED = ("lora", "qlora")
+"""Tasks in which adapters learn and the weights stay as they are."""
+
+LEARNS = ("train", *ADAPTED)
+"""Tasks with an optimizer."""
+
+OPTIMIZERS = {
+    "adamw": "AdamW",
+    "adamw_fused": "fused AdamW",
+    "adamw8bit": "8-bit AdamW",
+    "adafactor": "Adafactor",
+    "momentum": "SGD + momentum",
+    "sgd": "SGD",
+}
+
+PACKED = ("nf4", "nf4-double", "fp4", "int8")
+"""Quantisations on which adapters can learn: those of bitsandbytes."""
+
+NAME_IT = "Choose the folder of a model, or its config.json."
+
+
+class ModelSpec(Spec):
+    """Train a model by its config, or run it."""
+
+    name = "model"
+    title = "A model of yours"
+    summary = "Predicts what a model takes by its config.json, without its weights; a run trains it on random tokens."
+    run = "gpudash.workloads.programs.model:run"
+    steps_field = "steps"
+    presets: ClassVar[Presets] = {
+        "Training": {},
+        "QLoRA": {"task": "qlora", "checkpointing": True},
+        "Inference": {"task": "infer"},
+    }
+
+    path: str = field("", "Folder of the model, or its config.json; the weights need not be there")
+    task: Literal["train", "lora", "qlora", "infer"] = field(
+        "train",
+        "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), or run a prompt through it",
+        words={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference"},
+    )
+    batch: int = field(1, "Samples per forward pass", ge=1, le=65536)
+    sequence: int = field(
+        0, "Length of each sequence; 0: 2048, or as many as the model takes", unit="tokens", ge=0, le=2**24
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16", "amp"] = field(
+        "auto",
+        "Type of the weights and of what is computed: as stored, or another; amp: fp32 weights under bf16 autocast",
+        words={"auto": "as stored", "amp": "bf16 autocast"},
+    )
+    steps: int = field(3, "Steps of a run", ge=1, le=10_000_000)
+    optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
+        "adamw", "What updates the weights", more="optimizer", words=OPTIMIZERS, when={"task": LEARNS}
+    )
+    accumulation: int = field(
+        1, "Forward and backward passes per optimizer step", more="optimizer", when={"task": LEARNS}, ge=1, le=65536
+    )
+    lora_rank: int = field(16, "Rank of the adapters", more="optimizer", when={"task": ADAPTED}, ge=1, le=4096)
+    lora_targets: str = field(
+        "all-linear",
+        "Layers with an adapter: their names with commas between, or all-linear; empty: what peft takes for the model",
+        more="optimizer",
+        when={"task": ADAPTED},
+    )
+    checkpointing: bool = field(
+        False,
+        "Keep only each layer's input and compute the layer again in the backward pass",
+        more="memory",
+        when={"task": LEARNS},
+    )
+    quantisation: Literal["auto", "nf4", "nf4-double", "fp4", "int8", "gptq", "awq"] = field(
+        "auto",
+        "How the weights of linear layers are packed; auto: as the config says, and nf4 for QLoRA",
+        more="memory",
+        words={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
+    )
+    offload: Literal["none", "activations", "weights"] = field(
+        "none",
+        "What lies in the host's memory; weights: with their gradients and the optimizer's state, with task train",
+        more="memory",
+        words={"none": "nothing", "activations": "activations (save_on_cpu)", "weights": "weights (FSDP2)"},
+        when={"task": LEARNS},
+    )
+    attention: Literal["auto", "sdpa", "eager"] = field(
+        "auto",
+        "How transformers computes attention: by torch's fused kernels, or with all scores at once",
+        more="memory",
+        words={"auto": "as the model has it"},
+    )
+    trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")
+
+    @model_validator(mode="after")
+    def _can_learn(self) -> ModelSpec:
+        packed = self.packed
+        if self.task == "train" and packed:
+            raise ValueError(f"quantisation: {packed} weights do not learn; choose --task qlora, or auto")
+        if self.task in ADAPTED and packed and packed not in PACKED:
+            raise ValueError(f"quantisation: no adapter is trained on {packed} here; choose one of {', '.join(PACKED)}")
+        if self.offload == "weights" and self.task in ADAPTED:
+            raise ValueError("offload: weights are kept on the host where all of them learn; choose activations")
+        if self.offload == "weights" and self.optimizer in ("adamw8bit", "adamw_fused"):
+            raise ValueError(f"offload: {self.optimizer} does not step on the CPU; choose adamw")
+        return self
+
+    @property
+    def packed(self) -> str:
+        """The quantisation that is asked for; "" for none, or that of the config."""
+        if self.quantisation != "auto":
+            return self.quantisation
+        return "nf4" if self.task == "qlora" else ""
+
+    @property
+    def request(self) -> dict[str, object]:
+        """What `gpudash.simulator.models.steps.AskedModel` is asked."""
+        return {**self.model_dump(mode="json"), "quantisation": self.packed}
+
+    @property
+    def missing(self) -> str:
+        """Why there is nothing to predict or run; "" where there is."""
+        if not self.path:
+            return f"No model is named. {NAME_IT}"
+        return "" if Path(self.path).expanduser().exists() else f"{self.path} is not there. {NAME_IT}"
+
+    def run_problems(self, device: str) -> list[str]:
+        found = self.problems(device)
+        if self.missing:
+            found.append(self.missing.rstrip("."))
+        if self.packed:
+            found.append(f"--quantisation {self.packed}: packed weights are predicted, and run by bitsandbytes alone")
+        if self.optimizer == "adamw8bit" and self.task != "infer":
+            found.append("--optimizer adamw8bit: it is predicted, and run by bitsandbytes alone")
+        return found

@@ -1,0 +1,239 @@
+"""What something took of a device's memory, kept in a file, and what has changed since.
+
+The file is JSON: ``{"format": 1, "kind": "gpudash memory baseline", "entries": {NAME: {"bytes", "parts", "device"}}}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpudash.system.files import open_regular, written_whole
+from gpudash.units import format_bytes
+
+FORMAT = 1
+KIND = "gpudash memory baseline"
+
+LARGEST_FILE = 64 * 2**20
+"""Bytes of a baseline that is read: thousands of tests with forty lines each stay below."""
+
+LARGEST_BYTES = 2**62
+
+TOLERANCE = 0.01
+"""Growth, as a share of what was stored, that is let pass unless another is given."""
+
+SHOWN_PARTS = 8
+"""Rows of each kind of part that a table shows; those that changed most."""
+
+
+class BaselineError(ValueError):
+    """A baseline cannot be used: one sentence, with what to do."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What something takes at its peak.
+
+    Attributes:
+        bytes: of the device.
+        parts: by kind ("category", "phase", "line", "piece"), the bytes of each part by its name.
+        device: where that was found out, as a person reads it.
+    """
+
+    bytes: int
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    device: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `read_baselines` reads it."""
+        parts = {kind: dict(sizes) for kind, sizes in self.parts.items()}
+        return {"bytes": self.bytes, "parts": parts, "device": self.device}
+
+    @classmethod
+    def from_json(cls, written: Any) -> Footprint:
+        """What `to_json` made.
+
+        Raises:
+            ValueError: it did not, in words that say where.
+        """
+        if not isinstance(written, dict):
+            raise ValueError("is no object")
+        parts, device = written.get("parts", {}), written.get("device", "")
+        if not isinstance(parts, dict) or not all(isinstance(sizes, dict) for sizes in parts.values()):
+            raise ValueError("has parts that are no objects")
+        if not isinstance(device, str):
+            raise ValueError("has a device that is no text")
+        sizes = {kind: {name: _size(size) for name, size in found.items()} for kind, found in parts.items()}
+        return cls(_size(written.get("bytes")), sizes, device)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_BYTES:
+        raise ValueError("has a size that is no count of bytes")
+    return value
+
+
+def read_baselines(path: Path) -> dict[str, Footprint]:
+    """Everything that a file has stored, by name.
+
+    Raises:
+        BaselineError: it cannot be read, is none, or is a newer gpudash's.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise BaselineError(f"There is no baseline {path}.") from None
+    except OSError as error:
+        raise BaselineError(f"The baseline {path} cannot be read: {error.strerror}.") from None
+    if len(data) > LARGEST_FILE:
+        raise BaselineError(f"{path} is no baseline: it has more than {format_bytes(LARGEST_FILE)}.")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BaselineError(f"{path} is no baseline: it is no JSON, or cut off; write it anew.") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise BaselineError(f"{path} is JSON but no memory baseline of gpudash; name another file.")
+    if document.get("format") != FORMAT:
+        written = document.get("format")
+        way = "update gpudash" if isinstance(written, int) and written > FORMAT else "write it anew"
+        raise BaselineError(f"The baseline {path} has format {written!r}, and this gpudash reads {FORMAT}; {way}.")
+    entries = document.get("entries")
+    if not isinstance(entries, dict):
+        raise BaselineError(f"The baseline {path} has no entries; write it anew.")
+    found = {}
+    for name, entry in entries.items():
+        try:
+            found[name] = Footprint.from_json(entry)
+        except ValueError as error:
+            raise BaselineError(f"The entry {name!r} of the baseline {path} {error}; write it anew.") from None
+    return found
+
+
+def write_baselines(path: Path, entries: Mapping[str, Footprint]) -> None:
+    """Store ``entries``, whole or not at all; those of other names that are there stay.
+
+    Raises:
+        BaselineError: what is there is no baseline of this format, or nothing can be written.
+    """
+    try:
+        kept = read_baselines(path) if path.exists() else {}
+        document = {
+            "format": FORMAT,
+            "kind": KIND,
+            "entries": {name: entry.to_json() for name, entry in sorted({**kept, **entries}.items())},
+        }
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        with written_whole(path) as part:
+            part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise BaselineError(f"The baseline {path} cannot be written: {error.strerror}.") from None
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """A part, before and after; 0 bytes where it was not there."""
+
+    kind: str
+    name: str
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class FootprintChange:
+    """What something takes beside what was stored of it.
+
+    Attributes:
+        name: of the entry.
+        before, after: what was stored, and what it takes now.
+        tolerance: growth that is let pass, as a share of what was stored.
+    """
+
+    name: str
+    before: Footprint
+    after: Footprint
+    tolerance: float = TOLERANCE
+
+    @property
+    def difference(self) -> int:
+        """Bytes more than stored."""
+        return self.after.bytes - self.before.bytes
+
+    @property
+    def grown(self) -> bool:
+        """Whether it takes more than the tolerance allows."""
+        return self.difference > self.tolerance * self.before.bytes
+
+    @property
+    def parts(self) -> tuple[PartChange, ...]:
+        """The parts whose bytes changed, by kind, those that changed most first."""
+        found = []
+        for kind in dict.fromkeys([*self.after.parts, *self.before.parts]):
+            before, after = self.before.parts.get(kind, {}), self.after.parts.get(kind, {})
+            changes = [
+                PartChange(kind, name, before.get(name, 0), after.get(name, 0))
+                for name in dict.fromkeys([*after, *before])
+            ]
+            found += sorted((one for one in changes if one.difference), key=lambda one: -abs(one.difference))
+        return tuple(found)
+
+    @property
+    def words(self) -> str:
+        """How much more or less it takes, without the name."""
+        if not self.difference:
+            return "as the baseline says"
+        way = "more" if self.difference > 0 else "less"
+        words = f"{format_bytes(abs(self.difference))} {way} than the baseline's {format_bytes(self.before.bytes)}"
+        if self.before.bytes:
+            words += f" ({self.difference / self.before.bytes:+.1%})".replace("%", " %")
+        if self.difference > 0:
+            words += f", {'beyond' if self.grown else 'within'} the tolerance of {self.tolerance * 100:g} %"
+        if self.before.device and self.after.device and self.before.device != self.after.device:
+            words += f"; the baseline is of {self.before.device}, this of {self.after.device}"
+        return words
+
+    @property
+    def headline(self) -> str:
+        """The verdict, in one sentence."""
+        return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.words}."
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """A table of what changed: part, before, after and difference; the last row of a kind says what is left out."""
+        shown: list[tuple[str, str, str, str]] = []
+        for kind in dict.fromkeys(part.kind for part in self.parts):
+            changed = [part for part in self.parts if part.kind == kind]
+            shown += [
+                (
+                    f"{kind} {part.name}",
+                    format_bytes(part.before),
+                    format_bytes(part.after),
+                    f"{'+' if part.difference > 0 else '−'}{format_bytes(abs(part.difference))}",
+                )
+                for part in changed[:SHOWN_PARTS]
+            ]
+            if len(changed) > SHOWN_PARTS:
+                shown.append((f"{kind}: {len(changed) - SHOWN_PARTS} more", "", "", ""))
+        return shown
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``gpudash estimate --json`` prints it."""
+        return {
+            "name": self.name,
+            "before_bytes": self.before.bytes,
+            "after_bytes": self.after.bytes,
+            "before_device": self.before.device,
+            "tolerance": self.tolerance,
+            "grown": self.grown,
+            "changes": [
+                {"kind": part.kind, "name": part.name, "before_bytes": part.before, "after_bytes": part.after}
+                for part in self.parts
+            ],
+        }

@@ -1,0 +1,76 @@
+"""The row at the bottom: the status line, and over it what needs attention."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt
+from PySide6.QtGui import QMoveEvent, QRegion, QResizeEvent
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.widgets.text_size import scaled
+
+HEIGHT_PX = 34
+"""Two lines of a strip's words, or one of its buttons."""
+
+_MOVED = frozenset({QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.LayoutRequest})
+
+
+class Footer(QWidget):
+    """The status line in a row of one height, and strips that lie over it, so that nothing moves when one comes.
+
+    A strip that needs more height reaches upwards, over what is there. A passing message of the status line lies over a
+    strip for as long as it is told, beside the strip's buttons.
+    """
+
+    def __init__(self, status_line: StatusLine, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._line = status_line
+        self._strips: list[QFrame] = []
+        self.setProperty("role", "footer")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(status_line)
+        status_line.telling_changed.connect(self._place)
+        self.setFixedHeight(scaled(HEIGHT_PX))
+
+    def hold(self, strip: QFrame) -> None:
+        """Let ``strip`` lie here while it is shown; the one that was held first lies over the others."""
+        shown = not strip.isHidden()
+        strip.setParent(self.parentWidget())
+        strip.setVisible(shown)
+        strip.installEventFilter(self)
+        self._strips.append(strip)
+        self._place()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in _MOVED:
+            self._place()
+        return super().eventFilter(watched, event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self.setFixedHeight(scaled(HEIGHT_PX))
+
+    def moveEvent(self, event: QMoveEvent) -> None:
+        super().moveEvent(event)
+        self._place()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place()
+
+    def _place(self) -> None:
+        self.clearMask()
+        shown = [strip for strip in self._strips if not strip.isHidden()]
+        for strip in reversed(shown):
+            height = max(self.height(), strip.heightForWidth(self.width()))
+            strip.setGeometry(QRect(self.x(), self.geometry().bottom() + 1 - height, self.width(), height))
+            strip.raise_()
+        if shown and self._line.telling:
+            buttons = (button for button in shown[0].findChildren(QPushButton) if not button.isHidden())
+            room = min((button.mapTo(shown[0], QPoint()).x() for button in buttons), default=self.width())
+            self.setMask(QRegion(0, 0, max(1, room), self.height()))
+            self.raise_()

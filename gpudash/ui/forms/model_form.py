@@ -1,0 +1,46 @@
+"""The form of a model that somebody has: its folder is chosen, typed, or dropped on the window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtWidgets import QFileDialog, QPushButton, QWidget
+
+from gpudash.specs import Spec
+from gpudash.ui.forms.spec_form import SpecForm
+from gpudash.ui.widgets.plain_text import plain_tip
+
+
+class ModelForm(SpecForm):
+    """The fields of a model.
+
+    Attributes:
+        choose: opens the choice of a folder.
+    """
+
+    def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
+        self.choose = QPushButton("Choose a folder…")
+        super().__init__(spec, parent)
+        self.choose.setToolTip(plain_tip("Choose the folder with the model's config.json; or drop it on the window"))
+        self.choose.clicked.connect(self._choose)
+        self._essentials.insertRow(1, "", self.choose)
+
+    def values(self) -> dict[str, Any]:
+        found = super().values()
+        return {**found, **{name: found[name] or "" for name in ("path", "lora_targets")}}
+
+    def set_locked(self, locked: bool) -> None:
+        super().set_locked(locked)
+        self.choose.setEnabled(not locked)
+
+    def take_folder(self, path: Path) -> None:
+        """Fill in the folder of a model, or its config."""
+        self.set_values({**self.values(), "path": str(path)})
+        self.changed.emit()
+
+    def _choose(self) -> None:
+        begin = str(self.values()["path"] or Path.home())
+        found = QFileDialog.getExistingDirectory(self, "The folder of a model", begin)
+        if found:
+            self.take_folder(Path(found))

@@ -1,0 +1,46 @@
+"""Steps of a model that somebody has, built by its config with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.steps import AskedModel
+from gpudash.specs import ModelSpec
+from gpudash.workloads.running.context import Context
+from gpudash.workloads.running.run_errors import WorkloadError
+
+
+def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
+    """``spec.steps`` steps on ``context.device``.
+
+    Returns:
+        ``architecture``, ``parameters``, ``weight_bytes``, ``dtype`` and ``sequence`` (``None`` where it has none).
+
+    Raises:
+        WorkloadError: one sentence, when the model cannot be built.
+    """
+    if spec.threads:
+        context.use_threads(spec.threads)
+    torch.manual_seed(spec.seed)
+    try:
+        planned = AskedModel(spec.request)
+        planned.build(torch.device("meta"))
+        context.about_to_allocate(planned.facts["weight_bytes"])
+        model = AskedModel(spec.request, draws=True)
+        with context.stage("build"):
+            step = model.build(context.device)
+    except CannotPredictError as error:
+        raise WorkloadError(error.kind, str(error), error.remedy) from error
+    context.begin_steps()
+    for number in range(1, spec.steps + 1):
+        context.check_cancelled()
+        with context.stage("step"):
+            loss = step()
+        told = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
+        context.step(number, spec.steps, loss=told)
+    facts = model.facts
+    return {name: facts[name] for name in ("architecture", "parameters", "weight_bytes", "dtype", "sequence")}

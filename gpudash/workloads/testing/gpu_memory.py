@@ -1,0 +1,212 @@
+"""What a test takes of a GPU: its peaks, those of its pieces, and in words what filled the memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.watching.growth_notice import source_line
+from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
+from gpudash.telemetry.explanation import short, site_name
+from gpudash.units import format_bytes
+from gpudash.workloads.live_blocks import is_simulator
+from gpudash.workloads.post_mortem import PostMortem, Wanted
+from gpudash.workloads.testing.marker import MemoryBudget
+from gpudash.workloads.testing.measured_device import MeasuredDevice
+
+if TYPE_CHECKING:
+    from gpudash.memory.snapshot.history.history import History
+    from gpudash.telemetry.explanation import Owner
+
+FAR_OFF = 0.01
+"""Part of the peak that a history may miss and still tell what filled it."""
+
+
+class MeasuredPiece:
+    """A part of a test.
+
+    Attributes:
+        name: of it.
+    """
+
+    def __init__(self, name: str, memory: GpuMemory) -> None:
+        self.name = name
+        self.allocated = self.reserved = 0
+        self._memory = memory
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that tensors held on the device during it, with those from before."""
+        self._memory.look()
+        return self.allocated
+
+
+class GpuMemory:
+    """The memory of one test's device; what the fixture ``gpu_memory`` gives.
+
+    Attributes:
+        device: to put models and tensors on: ``model.to(gpu_memory.device)``.
+        budget_bytes: of the card that the test may take; ``None`` without a limit.
+    """
+
+    def __init__(self, measured: MeasuredDevice, budget: MemoryBudget) -> None:
+        self.budget_bytes = budget.bytes
+        self._measured = measured
+        self._budget = budget
+        self._whole = MeasuredPiece("", self)
+        self._open = [self._whole]
+        self._pieces: dict[str, int] = {}
+        measured.begin(budget, self.look)
+        self.device: torch.device = measured.device
+        self._allocations = measured.levels().allocations
+        self._history: History | None = None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that tensors have held on the device so far, as ``torch.cuda.max_memory_allocated`` tells it."""
+        return self._whole.peak_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """The most that was taken of the card so far: what the allocator reserved, and a context of 300 MiB."""
+        self.look()
+        return self._whole.reserved + self._measured.context_bytes
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[MeasuredPiece]:
+        """Measure the peak of a block; blocks may lie within one another."""
+        self.look()
+        self._measured.reset()
+        piece = MeasuredPiece(name, self)
+        self._open.append(piece)
+        try:
+            yield piece
+        finally:
+            self.look()
+            self._open.remove(piece)
+            self._pieces[name] = max(self._pieces.get(name, 0), piece.allocated)
+
+    def look(self) -> None:
+        """Take note of the peaks that the device has now, which begin anew after it at any time."""
+        levels = self._measured.levels()
+        for piece in self._open:
+            piece.allocated = max(piece.allocated, levels.allocated)
+            piece.reserved = max(piece.reserved, levels.reserved)
+
+    def end(self) -> None:
+        """Put the device back as it was."""
+        self._measured.end()
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was allocated on the device at all."""
+        return self._measured.levels().allocations > self._allocations
+
+    def ran_out(self, error: BaseException) -> str:
+        """Why the memory was not enough, in the lines of a report; "" where ``error`` has another cause."""
+        collector = self._measured.collector
+        if collector is None or not any(isinstance(one, torch.OutOfMemoryError) for one in _chain(error)):
+            return ""
+        found = PostMortem(collector, time.monotonic, Wanted()).explanation()
+        if found is None:
+            return ""
+        return "\n".join([f"The test has {self._budget} of {self._measured.words}.", "", *report(found)])
+
+    def leave_out_machinery(self, error: BaseException) -> None:
+        """End the traceback of an error, and of those it came from, where the simulated GPU's own code begins.
+
+        pytest shows the arguments of every call, which there are storages with as many elements as the card has bytes.
+        """
+        for one in _chain(error):
+            last, found = None, one.__traceback__
+            while found is not None:
+                if is_simulator(found.tb_frame.f_code.co_filename):
+                    break
+                code = found.tb_frame.f_code
+                if not is_library(Frame(code.co_filename, found.tb_lineno, code.co_name)):
+                    last = found
+                found = found.tb_next
+            if found is not None and last is not None:
+                last.tb_next = None
+
+    def footprint(self, root: Path) -> Footprint:
+        """What a baseline stores: the peak by category, by line and by piece.
+
+        Args:
+            root: files in it are told by their way from there.
+        """
+        parts: dict[str, dict[str, int]] = {"piece": dict(self._pieces)} if self._pieces else {}
+        history = self._at_peak()
+        if history is not None:
+            found = explain(history.state(history.peak), source_line)
+            lines: dict[str, int] = {}
+            for owner in found.owners:
+                name = _line(owner, root)
+                lines[name] = lines.get(name, 0) + owner.bytes
+            parts = {"category": dict(found.by_category), "line": lines, **parts}
+        return Footprint(self.peak_bytes, parts, self._measured.words)
+
+    def grown(self, change: FootprintChange) -> str:
+        """That a test takes more than before: the verdict, what changed, and what filled the memory at the peak."""
+        rows = change.rows()
+        wide = max((len(row[0]) for row in rows), default=0)
+        table = [f"  {name:<{wide}}  {then:>10}  {now:>10}  {by:>10}".rstrip() for name, then, now, by in rows]
+        head = [f"  {'changed':<{wide}}  {'baseline':>10}  {'now':>10}  {'difference':>10}"] if table else []
+        lines = [change.headline, "", *head, *table]
+        history = self._at_peak()
+        if history is not None:
+            from gpudash.memory.snapshot.explaining import explain_history
+
+            lines += ["", *report(explain_history(history, history.peak, source=source_line))]
+        return "\n".join(lines)
+
+    def words(self) -> str:
+        """The peak beside the budget, in a line."""
+        words = f"peak {format_bytes(self.peak_bytes)} allocated, {format_bytes(self.needed_bytes)}"
+        if self.budget_bytes is not None:
+            words += f" of {self._budget}" if isinstance(self._budget.card, int) else f" of a {self._budget}"
+        pieces = ", ".join(f"{name} {format_bytes(size)}" for name, size in self._pieces.items())
+        return f"{words} with the context on {self._measured.words}{f' ({pieces})' if pieces else ''}"
+
+    def _at_peak(self) -> History | None:
+        """The history, where it knows of the peak: a long one has lost its beginning."""
+        if self._history is None and (taken := self._snapshot()) is not None:
+            from gpudash.memory.snapshot.history.history import History
+            from gpudash.memory.snapshot.reading.reader import snapshot_of
+
+            index = self.device.index or 0
+            device = next((one for one in snapshot_of(taken).devices if one.index == index), None)
+            history = None if device is None else History(device)
+            if history is not None and history.count:
+                missed = self.peak_bytes - int(history.allocated[history.peak + 1])
+                self._history = history if abs(missed) <= FAR_OFF * self.peak_bytes else None
+        return self._history
+
+    def _snapshot(self) -> Any:
+        return None if self._budget.baseline is None else self._measured.snapshot()
+
+
+def _line(owner: Owner, root: Path) -> str:
+    """A line by its text, which stays the same where others are added above it."""
+    if owner.file is None:
+        return site_name(owner.file, owner.line, owner.name)
+    path = Path(owner.file)
+    name = str(path.relative_to(root)) if path.is_relative_to(root) else path.name
+    return f"{name}: {short(owner.text)}" if owner.text else f"{name} {owner.name}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised because of."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,88 @@
+"""What ``@pytest.mark.gpu_memory`` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, size_of
+from gpudash.telemetry.comparing.baseline import TOLERANCE
+from gpudash.units import parse_share
+
+FORM = 'write gpu_memory("8GiB"), gpu_memory("h100") or gpu_memory(baseline="memory.json", tolerance="2%")'
+
+
+class MarkerError(ValueError):
+    """A marker asks for what there is not: one sentence, with what to write."""
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """What a test may take.
+
+    Attributes:
+        card: whose memory it may take, with a context's; ``None`` without a limit.
+        baseline: file with the peaks that were; ``None`` where none is compared with.
+        tolerance: growth beyond it that is let pass, as a share.
+    """
+
+    card: SimulatedCard | None = None
+    baseline: Path | None = None
+    tolerance: float = TOLERANCE
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the card."""
+        return None if self.card is None else size_of(self.card)
+
+    def __str__(self) -> str:
+        return "no limit" if self.card is None else card_words(self.card)
+
+    @classmethod
+    def of_marker(cls, args: Sequence[Any], keywords: Mapping[str, Any], root: Path) -> MemoryBudget:
+        """What the arguments of a marker mean.
+
+        Args:
+            args, keywords: of the marker.
+            root: folder that the name of a baseline begins in.
+
+        Raises:
+            MarkerError: when they mean nothing.
+        """
+        unknown = keywords.keys() - {"baseline", "tolerance"}
+        if unknown:
+            raise MarkerError(f"gpu_memory takes no {min(unknown)}=; {FORM}.")
+        if len(args) > 1:
+            raise MarkerError(f"gpu_memory takes one size, not {len(args)}; {FORM}.")
+        baseline, tolerance = keywords.get("baseline"), keywords.get("tolerance")
+        if not args and baseline is None:
+            raise MarkerError(f"gpu_memory has neither a size nor a baseline; {FORM}.")
+        if tolerance is not None and baseline is None:
+            raise MarkerError("gpu_memory has a tolerance, which is of a baseline, and no baseline=.")
+        if baseline is not None and not (isinstance(baseline, (str, Path)) and str(baseline)):
+            raise MarkerError(f"The baseline of gpu_memory is a file, not {baseline!r}; {FORM}.")
+        return cls(
+            _card(args[0]) if args else None,
+            None if baseline is None else root / baseline,
+            TOLERANCE if tolerance is None else _tolerance(tolerance),
+        )
+
+
+def _card(given: Any) -> SimulatedCard:
+    if isinstance(given, bool) or not isinstance(given, (str, int)):
+        raise MarkerError(f"The size of gpu_memory is a text such as '8GiB' or a count of bytes, not {given!r}.")
+    try:
+        return parse_simulated(str(given))
+    except ValueError as error:
+        raise MarkerError(f"gpu_memory({given!r}): {str(error).rstrip('.')}.") from None
+
+
+def _tolerance(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, (str, int, float)):
+        raise MarkerError(f"The tolerance of gpu_memory is a share such as '2%' or 0.02, not {given!r}.")
+    try:
+        return parse_share(str(given))
+    except ValueError as error:
+        raise MarkerError(f"gpu_memory(tolerance={given!r}): {error}.") from None

@@ -1,0 +1,244 @@
+"""The plug-in of pytest: ``@pytest.mark.gpu_memory("8GiB")`` and the fixture ``gpu_memory``.
+
+A run without either imports nothing for it: whatever measures is loaded by the first test that asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gpudash.telemetry.comparing.baseline import Footprint
+    from gpudash.workloads.testing.gpu_memory import GpuMemory
+    from gpudash.workloads.testing.marker import MemoryBudget
+
+MARKER = (
+    "gpu_memory(size, *, baseline=FILE, tolerance='1%'): run the test on a simulated GPU of this size, and fail where "
+    "it takes more, or more than the baseline has stored"
+)
+
+DEVICE = re.compile(r"sim(:0)?|cuda(:\d+)?")
+
+FOUND = "gpu_memory"
+"""Attribute of a test's report with what was measured, as JSON, so that pytest-xdist carries it."""
+
+_memory = pytest.StashKey["GpuMemory"]()
+_budget = pytest.StashKey["MemoryBudget"]()
+_remark = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gpudash", "budgets of GPU memory")
+    group.addoption(
+        "--gpu-memory-device",
+        default="sim",
+        metavar="DEVICE",
+        help="where tests with a gpu_memory mark run: sim, a simulated GPU (default), or cuda:0, a real one.",
+    )
+    group.addoption(
+        "--gpu-memory-write-baseline",
+        action="store_true",
+        help="store the peaks of tests with gpu_memory(baseline=FILE) there, instead of comparing; all or none.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    device = config.getoption("gpu_memory_device")
+    if DEVICE.fullmatch(device) is None:
+        raise pytest.UsageError(f"--gpu-memory-device {device!r} is none; write sim or cuda:0.")
+    if not hasattr(config, "workerinput"):  # pytest-xdist: of the workers' reports the process that prints has all
+        config.pluginmanager.register(_Results(config), "gpudash-results")
+
+
+@pytest.fixture
+def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
+    """The GPU of the test, simulated unless ``--gpu-memory-device`` names one: its device and its peaks."""
+    item: pytest.Item = request.node
+    if _memory not in item.stash:
+        from gpudash.workloads.testing.marker import MemoryBudget
+
+        _begin(item, MemoryBudget())
+    return item.stash[_memory]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Comes after pytest has skipped what is to be skipped, and before it sets up fixtures."""
+    marker = item.get_closest_marker("gpu_memory")
+    if marker is None:
+        return
+    from gpudash.workloads.testing.marker import MarkerError, MemoryBudget
+
+    try:
+        budget = MemoryBudget.of_marker(marker.args, marker.kwargs, item.config.rootpath)
+    except MarkerError as error:
+        raise _failure(str(error)) from None
+    _begin(item, budget)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    result = yield
+    if _memory in item.stash:
+        _judge(item, item.stash[_memory], item.stash[_budget])
+    return result
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        memory = item.stash.get(_memory, None)
+        if memory is not None:
+            del item.stash[_memory]
+            memory.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    memory = item.stash.get(_memory, None)
+    if memory is None or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
+        return (yield)
+    # before pytest shows the tensors of a traceback, for which it allocates on the device as well
+    words = "" if call.excinfo is None else memory.ran_out(call.excinfo.value)
+    measured = _measured(item, memory, over=bool(words))
+    item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
+    if call.excinfo is not None:
+        memory.leave_out_machinery(call.excinfo.value)
+    found = yield
+    if words and hasattr(found.longrepr, "addsection"):
+        found.longrepr.addsection("GPU memory", words)
+    elif words:
+        found.longrepr = f"{found.longrepr}\n{words}"
+    setattr(found, FOUND, measured)
+    return found
+
+
+class _Results:
+    """What the tests of a run took, in the process that prints.
+
+    Attributes:
+        config: of the run.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._found: dict[str, dict[str, Any]] = {}
+        self._failed: list[str] = []
+        self._told = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = getattr(report, FOUND, None)
+        if found is not None:
+            self._found[report.nodeid] = found
+        if report.failed:
+            self._failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self.config.getoption("gpu_memory_write_baseline"):
+            return
+        measured = {name: found for name, found in self._found.items() if found["baseline"]}
+        failed = [name for name in self._failed if name in measured]
+        if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            self._told = "No baseline was written, for the run did not end by itself."
+        elif failed:
+            self._told = f"No baseline was written, for {failed[0]} failed."
+        elif not measured:
+            self._told = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
+        else:
+            self._write(measured, session)
+
+    def _write(self, measured: dict[str, dict[str, Any]], session: pytest.Session) -> None:
+        from gpudash.telemetry.comparing.baseline import BaselineError, Footprint, write_baselines
+
+        files: dict[str, dict[str, Footprint]] = {}
+        for name, found in measured.items():
+            files.setdefault(found["baseline"], {})[name] = Footprint.from_json(found["footprint"])
+        sentences = []
+        for file, entries in files.items():
+            try:
+                write_baselines(Path(file), entries)
+            except BaselineError as error:
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
+                sentences.append(str(error))
+            else:
+                count = f"{len(entries)} test{'s' * (len(entries) > 1)}"
+                sentences.append(f"{file} has the peaks of {count} now.")
+        self._told = " ".join(sentences)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._found and not self._told:
+            return
+        terminalreporter.section("gpu memory")
+        for name, found in sorted(self._found.items()):
+            terminalreporter.line(f"{name}: {found['words']}")
+        if self._told:
+            terminalreporter.line(self._told)
+
+
+def _failure(words: str) -> BaseException:
+    """What fails a test with these words alone."""
+    return pytest.fail.Exception(words, pytrace=False)
+
+
+def _begin(item: pytest.Item, budget: MemoryBudget) -> None:
+    try:
+        from gpudash.workloads.testing.gpu_memory import GpuMemory
+        from gpudash.workloads.testing.measured_device import MeasuringError, device_of
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise _failure("gpu_memory needs torch, which this Python has not: install it.") from None
+    try:
+        memory = GpuMemory(device_of(item.config.getoption("gpu_memory_device")), budget)
+    except MeasuringError as error:
+        raise _failure(str(error)) from None
+    item.stash[_budget], item.stash[_memory] = budget, memory
+
+
+def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
+    """Fail a test that has passed where it measured nothing, or takes more than was stored of it."""
+    if item.get_closest_marker("gpu_memory") is None:
+        return
+    if not memory.used:
+        raise _failure(
+            f"The test allocated nothing on {memory.device}, so that its budget says nothing: put its model and "
+            "tensors on gpu_memory.device."
+        )
+    if budget.baseline is None or item.config.getoption("gpu_memory_write_baseline"):
+        return
+    from gpudash.telemetry.comparing.baseline import BaselineError, Footprint, FootprintChange, read_baselines
+
+    way = "run pytest with --gpu-memory-write-baseline to store it"
+    try:
+        stored = read_baselines(budget.baseline).get(item.nodeid)
+    except BaselineError as error:
+        raise _failure(f"{error} {way[0].upper()}{way[1:]}.") from None
+    if stored is None:
+        raise _failure(f"The baseline {budget.baseline} knows nothing of this test: {way}.")
+    change = FootprintChange(item.nodeid, stored, Footprint(memory.peak_bytes), budget.tolerance)
+    if change.grown:
+        whole = FootprintChange(item.nodeid, stored, memory.footprint(item.config.rootpath), budget.tolerance)
+        raise _failure(memory.grown(whole))
+    if change.difference:
+        item.stash[_remark] = change.words
+
+
+def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
+    """What the process that prints is told of a test."""
+    budget, words = item.stash[_budget], memory.words()
+    if over:
+        words = f"ran out of memory; {words}"
+    remark = item.stash.get(_remark, "")
+    told = f"{words}; {remark}" if remark else words
+    found = {"words": told, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
+    if budget.baseline is not None and item.config.getoption("gpu_memory_write_baseline"):
+        footprint = memory.footprint(item.config.rootpath).to_json()
+        found |= {"baseline": str(budget.baseline), "footprint": footprint}
+    return found

@@ -1,0 +1,22 @@
+"""The hand of a user on the real window's mouse and keyboard."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Generator, Sequence
+
+from PySide6.QtCore import QPoint
+
+from tests.programs import program
+
+
+def hand(place: QPoint, deeds: Sequence[str]) -> Generator[Callable[[], bool], None, None]:
+    """Let the mouse go to ``place`` on the screen and do something there: words of xdotool."""
+    done = subprocess.Popen([program("xdotool"), "mousemove", str(place.x()), str(place.y()), *deeds])
+    yield lambda: done.poll() is not None
+
+
+def laid_out() -> Callable[[], bool]:
+    """Comes true when what has changed has been laid out and drawn."""
+    times = iter(range(3))
+    return lambda: next(times, None) is None

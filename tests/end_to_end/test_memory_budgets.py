@@ -1,0 +1,93 @@
+"""``@pytest.mark.gpu_memory`` in a project of its own, and ``gpudash estimate --max`` and ``--baseline``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.budget_project import BASELINES, BUDGETS, PLAIN, Project
+from tests.end_to_end.conftest import Command
+
+pytestmark = pytest.mark.timeout(600)  # several runs of pytest with torch, one after another
+
+
+def test_budgets_pass_fail_with_what_filled_the_memory_or_say_what_is_wrong(tmp_path: Path) -> None:
+    project = Project(tmp_path, budgets=BUDGETS)
+    code, printed = project.run("--junit-xml", "junit.xml")
+    assert code == 1, printed
+    assert "5 passed, 1 skipped" in printed and "2 failed" in printed and "1 error" in printed, printed
+
+    over = printed[printed.index("_ test_four_outputs_are_too_many _") :]
+    assert "OutOfMemoryError" in over
+    assert "The test has 512 MiB of sim:0 (SIMULATED)." in over
+    assert re.search(r"The last request was 64 MiB .*training\.py:\d+.*; it needed", over)
+    assert "What filled it" in over and re.search(r"context +300 MiB", over)
+    assert re.search(r"192 MiB +192 MiB +3 +other tensors +training\.py:\d+ ", over)
+    assert "gpudash/simulator" not in over.partition("GPU memory")[0], "the traceback ends in the program's own code"
+
+    assert "The test allocated nothing on sim:0" in printed
+    assert "gpu_memory('8 apples'): '8 apples' is not a size" in printed
+    summary = printed[printed.index("= gpu memory =") :]
+    assert re.search(r"test_a_step_fits: peak \d+ MiB allocated, \d+ MiB of 512 MiB .*\(training \d+ MiB\)", summary)
+    assert "test_four_outputs_are_too_many: ran out of memory; peak 192 MiB allocated" in summary
+    named = ElementTree.parse(project.folder / "junit.xml").iterfind(".//property[@name='gpu_memory_peak_bytes']")
+    assert str(192 * 2**20) in [element.get("value") for element in named]
+
+
+def test_a_baseline_is_stored_by_workers_compared_with_and_fails_with_what_grew(tmp_path: Path) -> None:
+    project = Project(tmp_path, baselines=BASELINES)
+    code, printed = project.run("-n", "2", "--gpu-memory-write-baseline")
+    assert code == 0 and "memory.json has the peaks of 2 tests now." in printed, printed
+    stored = json.loads((project.folder / "memory.json").read_text(encoding="utf-8"))["entries"]
+    assert set(stored) == {f"tests/test_baselines.py::test_{name}" for name in ("training", "short_training")}
+    assert all(sum(entry["parts"]["category"].values()) == entry["bytes"] for entry in stored.values())
+
+    code, printed = project.run(BATCH="4096")
+    assert code == 1 and "1 failed, 1 passed" in printed, printed
+    assert re.search(
+        r"test_training takes \d+ MiB, \d+ MiB more than the baseline's .*beyond the tolerance of 2 %", printed
+    )
+    assert re.search(r"line training\.py: inputs = torch\.ones\(batch.* \+4 MiB", printed), printed
+    assert re.search(r"category [a-z ]+ +\d+ [KM]iB +\d+ MiB +\+\d+ MiB", printed), printed
+    assert "Who allocated it" in printed
+
+
+def test_a_missing_baseline_fails_its_test_and_a_test_that_failed_leaves_none(tmp_path: Path) -> None:
+    project = Project(tmp_path, baselines=BASELINES.replace("device)", "device, steps=1 / 0)"))
+    (project.folder / "tests" / "test_short.py").write_text(BASELINES.replace("8, steps=1", "4, steps=1"), "utf-8")
+    code, printed = project.run("tests/test_short.py", "-k", "short")
+    assert code == 1 and "There is no baseline" in printed
+    assert "Run pytest with --gpu-memory-write-baseline to store it." in printed
+    code, printed = project.run("--gpu-memory-write-baseline")
+    assert code == 1 and "No baseline was written, for tests/test_baselines.py::test_training failed." in printed
+    assert not (project.folder / "memory.json").exists()
+
+
+def test_a_run_without_the_marker_imports_nothing_and_the_plug_in_can_be_left_out(tmp_path: Path) -> None:
+    project = Project(tmp_path, plain=PLAIN)
+    code, printed = project.run()
+    assert code == 0 and "2 passed" in printed and "gpu memory" not in printed, printed
+    code, printed = project.run("-p", "no:gpudash", "--without")
+    assert code == 0 and "2 passed" in printed, printed
+    code, printed = project.run("--gpu-memory-device", "tpu")
+    assert code == 4 and "--gpu-memory-device 'tpu' is none; write sim or cuda:0." in printed
+
+
+def test_a_prediction_above_its_limit_or_its_baseline_fails_with_what_changed(gpudash: Command, tmp_path: Path) -> None:
+    file = str(tmp_path / "memory.json")
+    small = ("estimate", "training", "--device", "sim:0", "--simulate", "8GiB", "--model", "mlp", "--no-alternatives")
+    done = gpudash(*small, "--batch", "32", "--max", "8GiB", "--write-baseline", file)
+    assert done.code == 0, done.stderr
+    assert f"Stored in {file}: training" in done.stderr
+    done = gpudash(*small, "--batch", "32768", "--max", "310MiB", "--baseline", file, "--json")
+    assert done.code == 1
+    document = done.document
+    assert (document["status"], document["within_max"], document["max_bytes"]) == ("finished", False, 310 * 2**20)
+    assert document["baseline"]["grown"] is True
+    assert document["baseline"]["after_bytes"] == document["needed_bytes"]
+    assert any(change["name"] == "activations" for change in document["baseline"]["changes"])
+    assert "more than the 310 MiB that --max allows" in done.stderr

@@ -1,0 +1,102 @@
+"""``gpudash estimate --model PATH --task serve``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.cli import run
+from tests.json_page import undescribed
+from tests.unit.memory.serving.logs import configs
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(configs()["Llama-3.1-8B-Instruct"]), encoding="utf-8")
+    return str(tmp_path)
+
+
+def words(model: str, *more: str) -> list[str]:
+    return ["estimate", "--model", model, "--task", "serve", *more]
+
+
+def document(capsys: pytest.CaptureFixture[str], said: list[str]) -> dict[str, Any]:
+    assert run([*said, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert undescribed(said, found) == []
+    return dict(found)
+
+
+def test_a_card_and_a_length_are_answered_with_tokens_and_requests(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words(model, "--simulate", "h100", "--max-model-len", "8192")) == 0
+    told = capsys.readouterr().out
+    assert "on H100 80GB: serves" in told and "weights 15.0 GiB" in told
+    assert "maximum concurrency for 8,192 tokens per request" in told
+
+
+def test_users_of_a_length_are_answered_with_flags_and_cards(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "--simulate", "rtx4090", "--users", "40", "--length", "8192", "--max-model-len", "8192")
+    found = document(capsys, asked)
+    assert found["enough"] is False and found["users"] < 40
+    assert any(way["enough"] for way in found["ways"]) and found["cards_that_serve"]
+    assert run(asked) == 0
+    assert "not 40" in capsys.readouterr().out
+
+
+def test_flags_have_the_names_that_vllm_has_too(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    long = words(model, "--simulate", "h100", "--tensor-parallel-size", "2", "--kv-cache-dtype", "fp8")
+    short = words(model, "--simulate", "h100", "--tensor-parallel", "2", "--kv-dtype", "fp8")
+    assert document(capsys, long) == document(capsys, short)
+
+
+def test_a_server_that_does_not_start_says_what_would(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words(model, "--simulate", "16GiB")) == 0
+    told = capsys.readouterr().out
+    assert "short before there is a KV cache" in told and "--quantization fp8" in told
+    assert run(words(model, "--simulate", "rtx4090")) == 0
+    assert "a request of 131,072 tokens has no room" in capsys.readouterr().out
+
+
+def test_the_index_alone_says_the_weights_of_an_unknown_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**configs()["Llama-3.1-8B-Instruct"], "model_type": "novel", "max_position_embeddings": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    asked = words(str(tmp_path), "--simulate", "h100")
+    assert run(asked) == 2
+    assert "safetensors files or their index" in capsys.readouterr().err
+    index = {"metadata": {"total_size": 2**34}, "weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    found = document(capsys, asked)
+    assert found["weights_from"] == "safetensors" and found["weights_bytes"] == 2**34 + 1024 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--users", "0"], "--users 0 is less than 1"),
+        (["--gpu-memory-utilization", "92"], "no share between 0 and 1"),
+        (["--tensor-parallel", "3"], "does not divide"),
+        (["--batch", "8"], "--batch"),
+        (["--max-model-len", "long"], "--max-model-len"),
+        (["--device", "sim:4"], "none of the cards"),
+        (["--memory-cap", "2GiB"], "no memory cap"),
+    ],
+)
+def test_a_wrong_flag_is_refused_in_one_sentence(
+    model: str, more: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words(model, "--simulate", "h100", *more)) == 2
+    said = capsys.readouterr()
+    assert told in said.err and "Traceback" not in said.err and not said.out
+
+
+def test_a_model_that_is_not_there_is_refused_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run([*words(str(tmp_path / "none"), "--simulate", "h100"), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["status"] == "failed" and "is not there" in found["error"]["message"]

@@ -1,0 +1,182 @@
+"""Models by their config: built by their libraries, predicted as they run, and refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models import building, config
+from gpudash.simulator.models.steps import AskedModel
+from tests.unit.simulator.models.small_models import ASKED, CONFIGS, UNCOMPUTED, cases, written
+
+ROOT = Path(__file__).resolve().parents[4]
+META = torch.device("meta")
+
+
+@pytest.fixture(scope="module")
+def peaks() -> dict[str, dict[str, int]]:
+    """Predicted, and taken on ``sim:0``, of every case."""
+    found = {}
+    for how in ("predicted", "taken"):
+        command = [sys.executable, "-m", "tests.unit.simulator.models.small_models", how]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found[how] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases() if name not in UNCOMPUTED])
+def test_a_model_takes_of_the_simulated_card_what_was_predicted(case: str, peaks: dict[str, dict[str, int]]) -> None:
+    assert abs(peaks["predicted"][case] / peaks["taken"][case] - 1) <= 0.01
+
+
+@pytest.mark.parametrize("name", UNCOMPUTED)
+def test_a_mixture_of_experts_is_predicted_without_its_routing(name: str, peaks: dict[str, dict[str, int]]) -> None:
+    assert peaks["predicted"][f"{name}: train"] > peaks["predicted"][f"{name}: infer"] > 0
+
+
+def built(folder: Path, device: torch.device = META, **differs: Any) -> torch.nn.Module:
+    return building.build(config.read(str(folder)), device, {**ASKED, **differs})
+
+
+def with_weights(folder: Path, name: str, *, dtype: torch.dtype = torch.bfloat16) -> dict[str, Any]:
+    """A folder with the model's weights in it; what is known of the model that it describes."""
+    from safetensors.torch import save_file
+
+    made = written(folder, name)
+    tensors = {key: torch.zeros(parameter.shape, dtype=dtype) for key, parameter in built(made).named_parameters()}
+    save_file(tensors, str(made / "model.safetensors"))
+    asked = AskedModel({**ASKED, "path": str(made), "task": "infer"})
+    asked.build(META)
+    return asked.facts
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "bert", "unet"])
+def test_parameters_and_bytes_are_those_of_the_files(name: str, tmp_path: Path) -> None:
+    facts = with_weights(tmp_path, name)
+    assert facts["dtype"] == "bfloat16"
+    assert (facts["stored_parameters"], facts["stored_bytes"]) == (facts["parameters"], facts["weight_bytes"])
+
+
+def test_the_type_of_the_files_is_the_true_one(tmp_path: Path) -> None:
+    assert CONFIGS["llama"]["torch_dtype"] == "bfloat16"
+    assert with_weights(tmp_path, "llama", dtype=torch.float16)["dtype"] == "float16"
+
+
+def test_of_an_index_without_its_files_the_size_is_known(tmp_path: Path) -> None:
+    folder = written(tmp_path, "llama")
+    index = {"metadata": {"total_size": 123456}, "weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    stored = config.read(str(folder)).stored
+    assert stored is not None and (stored.total_bytes, stored.parameters, stored.dtype) == (123456, None, None)
+
+
+def test_shared_weights_have_their_memory_once(tmp_path: Path) -> None:
+    model: Any = built(written(tmp_path, "gemma"))
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_weights_that_transformers_keeps_wide_are_wide(tmp_path: Path) -> None:
+    model = built(written(tmp_path, "t5"), torch.device("cpu"), precision="fp16")
+    wide = {name.split(".")[-2] for name, parameter in model.named_parameters() if parameter.dtype is torch.float32}
+    assert wide == {"wo"}
+
+
+LYING = struct.pack("<Q", 100 * 2**30) + b"{}"
+SHORT = json.dumps({"a": {"dtype": "BF16", "shape": [2**30], "data_offsets": [0, 2**31]}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "has no config.json"),
+        ({"config.json": b"{"}, "is no JSON (line 1)"),
+        ({"config.json": b"[" * 100_000}, "is no JSON"),
+        ({"config.json": b"\xff\xfe\x00"}, "is no JSON"),
+        ({"config.json": b"[1]"}, "holds no JSON object"),
+        ({"config.json": b"{}"}, "names no kind of model"),
+        ({"config.json": b'{"model_type": 7}'}, "names no kind of model"),
+        ({"config.json": b'{"model_type": "llama", "hidden_size": -1}'}, "hidden_size is -1"),
+        ({"config.json": b'{"model_type": "llama", "num_hidden_layers": 1000000000}'}, "num_hidden_layers is 1e+09"),
+        ({"config.json": b'{"model_type": "llama", "vocab_size": 1e30}'}, "vocab_size is 1e+30"),
+        ({"config.json": b'{"model_type": "llama", "num_attention_heads": 0}'}, "describes no model that can be built"),
+        ({"config.json": b'{"model_type": "no_such_kind"}'}, "is of the kind 'no_such_kind', which transformers"),
+        ({"config.json": b'{"model_type": "mine", "auto_map": {"AutoModel": "m.M"}}'}, "comes with code of its own"),
+        ({"config.json": b'{"_class_name": "NoSuchNet"}'}, "is a 'NoSuchNet', which is no model that diffusers"),
+        ({"config.json": b'{"_class_name": "DDPMScheduler"}'}, "is a 'DDPMScheduler', which is no model"),
+        ({"config.json": b'{"model_type": "llama"}', "model.safetensors": LYING}, "does not say what the file holds"),
+        (
+            {"config.json": b'{"model_type": "llama"}', "model.safetensors": struct.pack("<Q", len(SHORT)) + SHORT},
+            "does not say what the file holds",
+        ),
+        (
+            {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"version https://git-lfs.github.com"},
+            "does not say what the file holds",
+        ),
+        ({"config.json": b'{"model_type": "llama"}', "m.safetensors.index.json": b"{}"}, "has no weight_map"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_a_sentence(files: dict[str, bytes], said: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(CannotPredictError) as refused:
+        built(tmp_path)
+    assert said in str(refused.value) and "\n" not in str(refused.value) and refused.value.remedy
+    assert refused.value.kind == "request"
+
+
+def test_a_folder_that_is_not_there_is_refused() -> None:
+    with pytest.raises(CannotPredictError, match="is not there"):
+        config.read("/no/such/folder")
+
+
+def test_a_python_without_the_libraries_is_told_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(CannotPredictError, match="has no transformers") as refused:
+        built(written(tmp_path, "llama"))
+    assert "pip install 'gpudash[models]'" in refused.value.remedy
+
+
+def test_code_that_comes_with_a_model_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import dynamic_module_utils
+
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "mine", "auto_map": {"AutoConfig": "m.C", "AutoModel": "m.M"}}'
+    )
+    (tmp_path / "m.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    with pytest.raises(CannotPredictError, match="not run unasked") as refused:
+        built(tmp_path)
+    assert "--trust-remote-code" in refused.value.remedy and not (tmp_path / "ran").exists()
+    with pytest.raises(CannotPredictError, match="describes no model that can be built"):
+        built(tmp_path, trust_remote_code=True)
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_state_of_eight_bits_has_bitsandbytes_sizes() -> None:
+    from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
+
+    small, large = (torch.nn.Parameter(torch.zeros(count)) for count in (4095, 100_000))
+    optimizer = EightBitAdamW([small, large])
+    (small.sum() + large.sum()).backward()
+    optimizer.step()
+    sizes = {name: tensor.nbytes for name, tensor in optimizer.state[large].items()}
+    scales = 4 * math.ceil(100_000 / 256)
+    assert sizes == {
+        "state1": 100_000, "state2": 100_000, "absmax1": scales, "absmax2": scales, "qmap1": 1024, "qmap2": 1024
+    }  # fmt: skip
+    assert {name: tensor.nbytes for name, tensor in optimizer.state[small].items()} == {
+        "state1": 4 * 4095,
+        "state2": 4 * 4095,
+    }

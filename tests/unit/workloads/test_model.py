@@ -1,0 +1,53 @@
+"""A run of a model by its config, with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpudash.specs import ModelSpec
+from gpudash.telemetry.records import RunFailed, StepFinished
+from tests.unit.simulator.models.small_models import CONFIGS, written
+from tests.unit.workloads.conftest import Bench
+
+
+def test_a_model_takes_its_steps_on_the_cpu(bench: Bench, tmp_path: Path) -> None:
+    ended = bench.run("model", path=str(written(tmp_path, "llama")), precision="fp32", batch=2, sequence=8)
+    assert ended.status == "finished", ended
+    result = ended.result
+    assert (result["architecture"], result["dtype"], result["sequence"]) == ("LlamaForCausalLM", "float32", 8)
+    assert sum(isinstance(event, StepFinished) and event.loss is not None for event in bench.events) == 3
+
+
+def test_a_model_that_cannot_be_built_ends_the_run_in_a_sentence(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["llama"], "model_type": "no_such_kind"}))
+    ended = bench.run("model", path=str(tmp_path))
+    assert isinstance(ended, RunFailed) and "does not know" in ended.message and "Update transformers" in ended.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "No model is named"),
+        ({"path": "/no/such/folder"}, "/no/such/folder is not there"),
+        ({"path": "/", "task": "qlora"}, "--quantisation nf4"),
+        ({"path": "/", "optimizer": "adamw8bit"}, "--optimizer adamw8bit"),
+    ],
+)
+def test_what_is_only_predicted_says_why_it_is_not_run(values: dict[str, str], said: str) -> None:
+    spec = ModelSpec.model_validate(values)
+    assert spec.problems("cpu") == [] and said in "; ".join(spec.run_problems("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"quantisation": "nf4"}, "nf4 weights do not learn"),
+        ({"task": "lora", "quantisation": "gptq"}, "no adapter is trained on gptq"),
+    ],
+)
+def test_packed_weights_learn_only_by_adapters(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ModelSpec.model_validate(values)
