@@ -19,6 +19,7 @@ from tests.json_page import undescribed
 from tests.programs import program
 
 TIMEOUT_S = 150
+PLAY_S = 260
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,14 @@ def gpudash(home: Path) -> Command:
 def play(display: str, home: Path, tmp_path: Path) -> Play:
     """Play a scenario in the real window and return what was seen."""
 
-    def scenario(
-        name: str, env: Mapping[str, str] | None = None, *, stdin: IO[Any] | None = None, timeout_s: float = 260
-    ) -> dict[str, Any]:
+    def scenario(name: str, env: Mapping[str, str] | None = None, *, stdin: IO[Any] | None = None) -> dict[str, Any]:
         process = subprocess.run(
             [sys.executable, "-m", "tests.end_to_end.window_driver", name, str(tmp_path)],
             stdin=stdin,
             env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **(env or {})}),
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=PLAY_S,
             check=False,
         )
         left_at = time.time()

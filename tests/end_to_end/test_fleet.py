@@ -26,6 +26,8 @@ from tests.nvml_stub.build import environment as stub_environment
 from tests.prometheus_server.exporter import exporter
 from tests.prometheus_server.server import prometheus
 
+pytestmark = pytest.mark.timeout(280)  # a scenario has PLAY_S in the window
+
 PAGES = Path(__file__).parents[1] / "prometheus_server" / "pages"
 
 MACHINES, GPUS_EACH = 3, 2

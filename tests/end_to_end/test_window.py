@@ -20,7 +20,7 @@ from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
 from tests.programs import program
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(280)  # a scenario has PLAY_S in the window
 
 
 @pytest.fixture
