@@ -54,7 +54,7 @@ class EstimateOptions(WorkloadOptions, BudgetOptions):
     """Look for the largest batch and for changes that would fit."""
 
     time_limit: Annotated[float, Parameter(validator=Number(gt=0))] = 60.0
-    """Seconds after which predicting is given up."""
+    """Seconds of processor time after which predicting is given up; by the clock, after three times as many."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the prediction as one JSON document."""

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from gpudash.system.processes import end_group
@@ -57,14 +58,15 @@ class ChildProcess:
 
     @property
     def processor_s(self) -> float:
-        """Processor time that the process has had, in seconds; 0 once it is gone."""
+        """Processor time that the process and what it has started have had, in seconds; 0 once it is gone."""
         import psutil  # the command line loads this file and asks this of nothing
 
-        if not self.gone:
+        found = 0.0
+        for pid in () if self.gone else _family(self._process.pid):
             with suppress(psutil.Error):
-                times = psutil.Process(self._process.pid).cpu_times()
-                return float(times.user + times.system)
-        return 0.0
+                times = psutil.Process(pid).cpu_times()
+                found += times.user + times.system + times.children_user + times.children_system
+        return found
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one line; a process that no longer reads is `gone`."""
@@ -126,6 +128,16 @@ class Waker:
             self._open = False
             os.close(self._reading)
             os.close(self._writing)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that descend from it, as proc(5) has them in ``task/TID/children``."""
+    found = [pid]
+    for parent in found:
+        for listed in Path("/proc", str(parent), "task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, listed.read_text(encoding="ascii").split())
+    return found
 
 
 def _written(descriptor: int) -> tuple[bytes, bool]:

@@ -28,11 +28,13 @@ class SpecChange:
         words: what it is: "bf16 autocast".
         fields: fields of the spec and their new values.
         changes_training: whether a training may converge differently.
+        note: what else is different, as of `gpudash.telemetry.explanation.RunChange`.
     """
 
     words: str
     fields: Mapping[str, Any]
     changes_training: bool = False
+    note: str = ""
 
     def applied(self, spec: Spec) -> Spec:
         """``spec`` with the change.
@@ -107,37 +109,55 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
         yield SpecChange(f"batch 1, accumulated over {fields['accumulation']}", fields)
     if spec.task == "train" and spec.optimizer == "adamw":
-        yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"})
+        yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
     if learns and spec.offload == "none":
         yield from _offloads(spec)
     if spec.attention == "eager":
-        yield SpecChange("fused attention", {"attention": "sdpa"})
+        yield SpecChange("fused attention", {"attention": "sdpa"}, note="the same sums, in another order")
     if spec.task in ("train", "lora"):
-        yield SpecChange("QLoRA", {"task": "qlora"}, changes_training=True)
-        if not spec.checkpointing:
-            yield SpecChange("QLoRA and checkpointing", {"task": "qlora", "checkpointing": True}, changes_training=True)
+        yield from _four_bits(spec)
     if spec.task == "train":
-        both = {"task": "lora", "checkpointing": True}
-        yield SpecChange("LoRA and checkpointing", both, changes_training=True)
-        if spec.optimizer in ("adamw", "adamw_fused"):
-            eight = {"optimizer": "adamw8bit", "checkpointing": True}
-            yield SpecChange("8-bit AdamW and checkpointing", eight, changes_training=True)
-            yield SpecChange("Adafactor and checkpointing", {**eight, "optimizer": "adafactor"}, changes_training=True)
-    if spec.precision in ("fp32", "amp"):
-        yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=True)
+        yield from _smaller_states(spec)
+    if spec.precision in ("fp32", "amp", "amp_fp16"):
+        rounded = "weights and their updates rounded to 16 bits" if learns else "weights rounded to 16 bits"
+        yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=learns, note=rounded)
     if spec.task == "infer" and not spec.packed:
-        for quantisation, words in (("int8", "weights in 8 bits"), ("nf4", "weights in 4 bits (nf4)")):
-            yield SpecChange(words, {"quantisation": quantisation})
+        for quantisation, words, bits in (("int8", "weights in 8 bits", 8), ("nf4", "weights in 4 bits (nf4)", 4)):
+            note = f"weights rounded to {bits} bits: answers may differ"
+            yield SpecChange(words, {"quantisation": quantisation}, note=note)
+
+
+def _four_bits(spec: ModelSpec) -> Iterator[SpecChange]:
+    """Adapters over packed weights."""
+    note = f"adapters of rank {spec.lora_rank} learn, over weights rounded to 4 bits and unpacked in each pass"
+    yield SpecChange("QLoRA", {"task": "qlora"}, changes_training=True, note=note)
+    if not spec.checkpointing:
+        both = {"task": "qlora", "checkpointing": True}
+        yield SpecChange("QLoRA and checkpointing", both, changes_training=True, note=note)
+
+
+def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
+    """Fewer weights that learn, and optimizers that keep less of each."""
+    note = f"adapters of rank {spec.lora_rank} learn, the weights stay"
+    both = {"task": "lora", "checkpointing": True}
+    yield SpecChange("LoRA and checkpointing", both, changes_training=True, note=note)
+    if spec.optimizer in ("adamw", "adamw_fused"):
+        for optimizer, words, note in (
+            ("adamw8bit", "8-bit AdamW", "its state is rounded to 8 bits"),
+            ("adafactor", "Adafactor", "it keeps means of rows and columns, not of each weight"),
+        ):
+            fields = {"optimizer": optimizer, "checkpointing": True}
+            yield SpecChange(f"{words} and checkpointing", fields, changes_training=True, note=note)
 
 
 def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
     """What may lie on the host instead."""
     yield SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
     if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
-        words = "weights, gradients and optimizer state on the host (FSDP2)"
-        yield SpecChange(words, {"offload": "weights"})
+        words, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
+        yield SpecChange(words, {"offload": "weights"}, note=note)
         if not spec.checkpointing:
-            yield SpecChange(f"{words}, and checkpointing", {"offload": "weights", "checkpointing": True})
+            yield SpecChange(f"{words}, and checkpointing", {"offload": "weights", "checkpointing": True}, note=note)
 
 
 def _of_matmul(spec: MatmulSpec) -> Iterator[SpecChange]:

@@ -150,6 +150,7 @@ class RunChange:
         slowdown_from: what `slowdown` rests on: "FLOPs of the dry run", "the same products in smaller batches", ""
             when there is none.
         changes_training: whether convergence may differ.
+        note: what else is different, in words: "weights rounded to 4 bits"; "" for nothing.
     """
 
     change: str
@@ -161,6 +162,7 @@ class RunChange:
     slowdown: float | None = None
     slowdown_from: str = ""
     changes_training: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,3 +79,15 @@ def test_whoever_waits_for_a_process_is_roused_by_it_and_by_others() -> None:
     process.end()
     waker.close()
     waker.rouse()
+
+
+def test_the_processor_time_of_a_child_is_that_of_what_it_has_started_too() -> None:
+    works = "while True: pass"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {works!r}])"
+    process = ChildProcess([sys.executable, "-I", "-c", starts])
+    try:
+        while process.processor_s < 1.0:
+            pass
+    finally:
+        process.end()
+    assert process.processor_s == 0.0

@@ -111,6 +111,7 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
         told.largest_batch,
         told.largest_batch_remark,
         told.largest_sequence,
+        told.untried,
         *told.rank_lines,
         told.assumed,
         *told.assumption_lines,

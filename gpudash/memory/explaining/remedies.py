@@ -129,6 +129,7 @@ def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
             slowdown=alternative.slowdown,
             slowdown_from=alternative.slowdown_from,
             changes_training=alternative.changes_training,
+            note=alternative.note,
             flags=flags(alternative),
             predicted_peak_bytes=alternative.peak_reserved_bytes,
             verified_by=DRY_RUN,

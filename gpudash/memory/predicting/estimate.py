@@ -184,6 +184,9 @@ class Estimate:
         communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
         assumptions: what the prediction of a user's code takes for granted where the code asks for numbers that a dry
             run does not have; each after the line that asks.
+        model: what is known of a model that is predicted by its config.
+        largest_sequence: tokens of the longest sequence that fits, as `largest_batch_size`.
+        untried: what has not been looked for, in words: the time was over, where the answer is whole.
     """
 
     workload: str
@@ -218,6 +221,7 @@ class Estimate:
     product: str = ""
     model: ModelFacts | None = None
     largest_sequence: int | None = None
+    untried: tuple[str, ...] = ()
 
     @property
     def has_room(self) -> bool:

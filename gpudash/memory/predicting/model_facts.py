@@ -24,6 +24,7 @@ class ModelFacts:
         longest: the most tokens that it takes; ``None`` where it does not say.
         stored_parameters: numbers in the files with the weights; ``None`` where no file is there.
         stored_bytes: what they take there; ``None`` where neither files nor their index are there.
+        flops: floating-point operations of a step, as torch's own counter knows them.
         to_host_bytes, to_device_bytes: copied each way over the bus in a step, of what is kept on the host.
         pinned_bytes, pageable_bytes: what that takes of the host's memory at most, in pages that stay and in others.
         link, bus_seconds: see `on_link`.
@@ -38,6 +39,7 @@ class ModelFacts:
     longest: int | None = None
     stored_parameters: int | None = None
     stored_bytes: int | None = None
+    flops: int = 0
     to_host_bytes: int = 0
     to_device_bytes: int = 0
     pinned_bytes: int = 0

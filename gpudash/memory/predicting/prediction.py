@@ -205,6 +205,23 @@ class Prediction:
         size = self.estimate.largest_sequence
         return "" if not size else f"longest sequence that fits: {size} tokens"
 
+    @property
+    def largest(self) -> str:
+        """The largest batch and, where sequences have a length, the longest one that fits, in a short line."""
+        batch, tokens = self.estimate.largest_batch_size, self.estimate.largest_sequence
+        if not tokens:
+            return self.largest_batch
+        if batch is None:
+            return self.largest_sequence
+        whole = f"largest batch {batch}, longest sequence {tokens}"
+        return whole if batch else f"a batch of 1 fits with up to {tokens} tokens"
+
+    @property
+    def untried(self) -> str:
+        """What was not looked for, where the answer is whole; "" for nothing."""
+        left = self.estimate.untried
+        return f"not tried, since the time was over: {', '.join(left)}" if left else ""
+
     @cached_property
     def segments(self) -> list[tuple[str, int]]:
         """Name and bytes of the parts of a bar: context, NCCL, the categories, and what is held beyond them.
@@ -258,9 +275,11 @@ def price(alternative: RunChange) -> str:
         words.append(f"takes {alternative.ranks} GPUs, time not predicted; same global batch")
     if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
         held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
-        words.append(f"takes {held} of the host's memory and {seconds:.2g} s or more of each step on the bus")
+        words.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")
     if alternative.releases_cache:
         words.append("only after releasing its cache")
+    if alternative.note:
+        words.append(alternative.note)
     if alternative.changes_training:
         words.append("may change convergence")
     return "; ".join(words)

@@ -72,6 +72,7 @@ class Estimates:
         *,
         alternatives: bool = True,
         time_limit_s: float = TIME_LIMIT_S,
+        longest_s: float | None = None,
         memory_cap: MemoryCap | None = None,
         python: str = sys.executable,
     ) -> int:
@@ -81,7 +82,8 @@ class Estimates:
             spec: the run.
             device: "cpu", "cuda:0" or "sim:0"; a run on several devices names them itself.
             alternatives: whether changes that would fit are looked for.
-            time_limit_s: seconds after which predicting is given up.
+            time_limit_s, longest_s: seconds of processor time, and by the clock, after which predicting is given up, as
+                of `Estimator.ask`.
             memory_cap: the most that torch may reserve on a GPU.
             python: the Python that has the libraries of a model that is asked for by its config; this one unless given.
 
@@ -94,14 +96,16 @@ class Estimates:
             if spec.missing:
                 raise ValueError(spec.missing)
             model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives}
-            return self._ask(model, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
+            command = (*OWN_CODE_COMMAND, python)
+            return self._ask(model, device, time_limit_s, memory_cap, command=command, longest_s=longest_s)
         names = spec.device_names if isinstance(spec, TrainingSpec) else ()
         message = {
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        return self._ask(message, names[0] if names else device, time_limit_s, memory_cap, names)
+        where = names[0] if names else device
+        return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s)
 
     def ask_callable(
         self,
@@ -136,10 +140,6 @@ class Estimates:
         """Wait for the whole answer of the newest question; what is known when that has come or the time is over."""
         return self._estimator.wait(timeout_s)
 
-    def worked_s(self) -> float:
-        """Processor time that the newest question has had, in seconds."""
-        return self._estimator.worked_s()
-
     def close(self) -> bool:
         """End the process that predicts; false when its thread could not be joined."""
         closed = self._estimator.close()
@@ -166,6 +166,8 @@ class Estimates:
         cap: MemoryCap | None,
         names: Sequence[str] = (),
         command: Sequence[str] | None = None,
+        *,
+        longest_s: float | None = None,
     ) -> int:
         target = self.target(device)
         if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
@@ -177,7 +179,7 @@ class Estimates:
             "used_bytes": self.used_bytes(device),
             "ranks": [_plain(_within(rank, cap)) for rank in ranks_on([self.target(name) for name in names])],
         }
-        return self._estimator.ask(whole, time_limit_s, command)
+        return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
 
     def _elsewhere(self, device: str) -> Iterator[Target]:
         """What there is room for on every other device that a run can use; simulated ones help simulated ones only."""

@@ -21,13 +21,19 @@ OWN_CODE_COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.own_code
 """The process that predicts a user's code; the user's Python is its argument."""
 
 TIME_LIMIT_S = 60.0
-"""Longest that one prediction may take unless another limit is given."""
+"""Processor time that one prediction may take unless another limit is given, in seconds."""
+
+LONGEST_RATIO = 3.0
+"""Longest that a prediction may take by the clock, as a part of its limit: a busy machine has given it less by then."""
 
 TOOK_TOO_LONG = "time_limit"
 """Kind of the problem that a prediction took too long."""
 
 PATIENCE_S = 1.0
 """How long a newer request waits for the process to leave the older one before it is started anew."""
+
+LEAST_MORE_S = 0.05
+"""Least that a prediction goes on when its processor time is not used up."""
 
 CLOSE_TIMEOUT_S = 0.5
 
@@ -71,6 +77,7 @@ class _Request:
     id: int
     message: dict[str, Any]
     limit_s: float
+    longest_s: float
     command: tuple[str, ...]
 
 
@@ -84,6 +91,7 @@ class _Child:
     ready: bool = False
     request: _Request | None = None
     until: float = 0.0
+    at_most_until: float = 0.0
     heed_until: float | None = None
     worked_before_s: float = 0.0
 
@@ -113,14 +121,20 @@ class Estimator:
         self._child: _Child | None = None
 
     def ask(
-        self, message: Mapping[str, Any], time_limit_s: float = TIME_LIMIT_S, command: Sequence[str] | None = None
+        self,
+        message: Mapping[str, Any],
+        time_limit_s: float = TIME_LIMIT_S,
+        command: Sequence[str] | None = None,
+        *,
+        longest_s: float | None = None,
     ) -> int:
         """Ask for a prediction in place of the one that is being made, and return the request's number.
 
         Args:
             message: the request.
-            time_limit_s: seconds after which predicting is given up.
+            time_limit_s: seconds of processor time after which predicting is given up.
             command: the process that is to make it, when it is another than usual.
+            longest_s: seconds by the clock after which it is given up; `LONGEST_RATIO` of the limit unless given.
 
         Raises:
             RuntimeError: when the estimator is closed.
@@ -130,7 +144,8 @@ class Estimator:
                 raise RuntimeError("The estimator is closed.")
             self._asked += 1
             by = tuple(command or self._command)
-            self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s, by)
+            longest = LONGEST_RATIO * time_limit_s if longest_s is None else longest_s
+            self._wanted = _Request(self._asked, {**message, "id": self._asked}, time_limit_s, longest, by)
             self._answer = None
             if self._thread is None:
                 self._waker = Waker()
@@ -148,13 +163,6 @@ class Estimator:
         with self._changed:
             self._changed.wait_for(lambda: self._answer is not None and self._answer.final, timeout_s)
             return self._answer
-
-    def worked_s(self) -> float:
-        """Processor time that the newest request has had, in seconds: on a busy machine much less than has passed."""
-        child = self._child
-        if child is None or child.request is None or child.request.id != self._asked:
-            return 0.0
-        return max(0.0, child.process.processor_s - child.worked_before_s)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """End the process and the thread.
@@ -222,7 +230,7 @@ class Estimator:
         now = time.monotonic()
         child.heed_until = now + PATIENCE_S if child.request is not None else None
         child.worked_before_s = child.process.processor_s
-        child.request, child.until = request, now + request.limit_s
+        child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
     def _start_child(self, request: _Request | None = None) -> bool:
@@ -300,7 +308,7 @@ class Estimator:
 
     def _check_time(self) -> None:
         child, due = self._child, self._due()
-        if child is None or due is None or time.monotonic() < due:
+        if child is None or due is None or time.monotonic() < due or self._allow_more(child):
             return
         request = child.request
         self._end_child()
@@ -318,6 +326,16 @@ class Estimator:
             with self._changed:
                 self._wanted = self._wanted or request
         self._start_child()
+
+    def _allow_more(self, child: _Child) -> bool:
+        """Go on with a request that has had less processor time than its limit, for as long as it lacks."""
+        now, request = time.monotonic(), child.request
+        if request is None or not child.until <= now < child.at_most_until:
+            return False
+        lacking = request.limit_s - (child.process.processor_s - child.worked_before_s)
+        if lacking > 0:
+            child.until = min(child.at_most_until, now + max(lacking, LEAST_MORE_S))
+        return lacking > 0
 
     def _take_wanted(self) -> _Request | None:
         with self._changed:

@@ -177,7 +177,7 @@ class _Search:
     def _found(self) -> Explanation:
         told = self._explanation
         try:
-            self._estimates.ask(self._spec, self._device, time_limit_s=TIME_LIMIT_S)
+            self._estimates.ask(self._spec, self._device, time_limit_s=WORK_LIMIT_S, longest_s=TIME_LIMIT_S)
         except (ValueError, RuntimeError) as error:
             return replace(told, remedies_note=f"{error}")
         began = time.monotonic()
@@ -193,9 +193,9 @@ class _Search:
         return with_dry_run(told, estimate, raises_cap=not fills_memory(self._spec), note=note)
 
     def _answer(self) -> Answer | None:
-        """The whole answer, or what there is of it when there was work enough; waited for in parts: `end` is heard."""
+        """The whole answer, or what there is of it at the limit; waited for in parts: `end` is heard."""
         answer = None
-        while not (self._ended or self._estimates.worked_s() > WORK_LIMIT_S):
+        while not self._ended:
             answer = self._estimates.wait(0.1)
             if answer is not None and answer.final:
                 break

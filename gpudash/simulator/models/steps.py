@@ -50,9 +50,10 @@ def follow_model(asked: Mapping[str, Any], dry: DryRun, architecture: Architectu
         CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
     """
     model = AskedModel(asked)
-    with model.offload.ranks():
+    with model.offload.ranks(), dry.backend.engine.counting_flops() as counted:
         found = follow(model.build, dry, steps=FOLLOWED_STEPS, architecture=architecture)
-    return found, {**model.facts, **model.offload.facts(), "assumptions": model.assumptions}
+        facts = {**model.facts, **model.offload.facts(), "flops": counted() // FOLLOWED_STEPS}
+    return found, {**facts, "assumptions": model.assumptions}
 
 
 class AskedModel:

@@ -6,7 +6,8 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.operations import temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes
+from gpudash.simulator.operations.products import call_flops
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -180,6 +182,7 @@ class Engine:
         self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._outcomes = Outcomes()
         self.integers: KnownIntegers | None = None
+        self._flops: int | None = None
 
     def replace(self, cards: Sequence[SimulatedGpu]) -> None:
         """Put other cards in place of the present ones.
@@ -259,7 +262,31 @@ class Engine:
             result = self._followed(plan, operation, args, kwargs)
         if plan.is_matrix_product:
             self.workspace(self.card(result.device.index or 0))  # taken after the result has been given its bytes
+        self.count(operation, args, kwargs, result)
         return result
+
+    @contextmanager
+    def counting_flops(self) -> Iterator[Callable[[], int]]:
+        """Count the floating-point operations, see `call_flops`, for as long as this is entered.
+
+        Yields:
+            what returns their number since it was called last.
+        """
+        self._flops = 0
+
+        def counted() -> int:
+            found, self._flops = self._flops or 0, 0
+            return found
+
+        try:
+            yield counted
+        finally:
+            self._flops = None
+
+    def count(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Count what one call multiplies, where somebody asks for it."""
+        if self._flops is not None:
+            self._flops += call_flops(operation, args, kwargs, result)
 
     def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation whose sizes depend on integers that are known.

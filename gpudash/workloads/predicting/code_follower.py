@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,16 @@ class CodeFollower:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
         )
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time that it has had, in seconds; 0 once it is gone."""
+        import psutil
+
+        with suppress(psutil.Error):
+            times = psutil.Process(self._process.pid).cpu_times()
+            return float(times.user + times.system)
+        return 0.0
 
     def greeting(self) -> dict[str, Any]:
         """What it says of itself, once its torch is there."""

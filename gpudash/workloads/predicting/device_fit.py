@@ -11,6 +11,11 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target, fits, judge
 from gpudash.units import GIB
 
+FLOPS = "FLOPs of the dry run"
+
+SAME_PRODUCTS = "the same products in smaller batches"
+"""What an expected time rests on."""
+
 
 def unchanged(
     trace_on: Callable[[Target], Trace], target: Target, found: Estimate, elsewhere: Iterable[Target]

@@ -158,12 +158,10 @@ def trace_of(
 def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
     """Floating-point operations of the first step, as torch's own counter knows them (matrix products, convolutions,
     attention)."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
-    with FlopCounterMode(display=False) as counter:
+    with dry.backend.engine.counting_flops() as counted:
         dry.record(_Program(short, 1, level, alike=True), trusting=True)
-    return int(counter.get_total_flops())
+        return counted()
 
 
 class _Program:

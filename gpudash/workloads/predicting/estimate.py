@@ -36,7 +36,7 @@ from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import GIB, MIB, format_bytes
-from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
+from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, as_alternative, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of
 from gpudash.workloads.predicting.largest import Sized, largest
 from gpudash.workloads.running.context import MemoryLevel
@@ -48,10 +48,6 @@ SMALLEST_CAP = MIB
 
 UNBOUNDED = 2**31
 """Where the search for the largest batch ends if the spec sets no bound."""
-
-FLOPS = "FLOPs of the dry run"
-
-SAME_PRODUCTS = "the same products in smaller batches"
 
 
 @dataclass(frozen=True)

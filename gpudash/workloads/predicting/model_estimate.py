@@ -5,27 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge, needed_room, passage
+from gpudash.memory.predicting.model_facts import ModelFacts
 from gpudash.specs.changes import SpecChange, changes
 from gpudash.specs.model import ModelSpec
 from gpudash.workloads.predicting.code_follower import CodeFollower, FollowedCode, RefusedError
-from gpudash.workloads.predicting.device_fit import as_alternative, unchanged
+from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, as_alternative, unchanged
 from gpudash.workloads.predicting.largest import Sized, largest
 
 SEARCHED_S = 30.0
-"""Seconds after which no other batch or sequence is tried: the answer for a large model is to come within a minute."""
+"""Processor time in seconds after which no other batch or sequence is tried: the answer for a large model is to come
+within a minute, what would fit included."""
+
+LARGEST, LONGEST, ANOTHER_CARD = "the largest batch", "the longest sequence", "another card"
+"""What is looked for beside changes of the model, as `Estimate.untried` has it."""
+
+MULTIPLY = {"checkpointing", "task"}
+"""Fields by which more or less is multiplied."""
+
+BESIDE = {"optimizer", "offload"}
+"""Fields that change other things than what is multiplied."""
 
 TOKENS = 128
 """Longest sequences are told in multiples of it, unless a sequence is asked for that is none."""
 
 LARGEST_BATCH = 65536
-LONGEST = 2**24
+MOST_TOKENS = 2**24
 
 
 def estimates(
@@ -49,7 +59,7 @@ def estimates(
         RefusedError: when the model cannot be built or followed.
     """
     began = time.perf_counter()
-    for found in _ModelEstimation(spec, follower, target, elsewhere, began).results(alternatives=alternatives):
+    for found in _ModelEstimation(spec, follower, target, elsewhere).results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
 
 
@@ -60,14 +70,12 @@ class _OutOfTimeError(Exception):
 class _ModelEstimation:
     """One prediction on its way: what has been followed for it is kept."""
 
-    def __init__(
-        self, spec: ModelSpec, follower: CodeFollower, target: Target, elsewhere: Sequence[Target], began: float
-    ) -> None:
+    def __init__(self, spec: ModelSpec, follower: CodeFollower, target: Target, elsewhere: Sequence[Target]) -> None:
         self._spec = spec
         self._follower = follower
         self._target = target
         self._elsewhere = elsewhere
-        self._until = began + SEARCHED_S
+        self._until = self._worked_s() + SEARCHED_S
         self._known: dict[tuple[str, Architecture], FollowedCode] = {}
 
     def results(self, *, alternatives: bool) -> Iterator[Estimate]:
@@ -77,23 +85,49 @@ class _ModelEstimation:
         found = replace(
             judge(followed.trace, target, spec.name), assumptions=followed.assumptions, model=followed.model
         )
-        yield found
         if not alternatives or target.room_bytes is None:
+            yield found
             return
-        batch = self._largest("batch", spec.batch, 1, LARGEST_BATCH)
-        if batch is not None:
-            found = replace(found, largest_batch_size=batch.size, largest_batch_releases=batch.releases)
-            yield found
-        if followed.model is not None and followed.model.sequence is not None:
-            longest = self._longest(followed.model.sequence, followed.model.longest)
-            found = replace(found, largest_sequence=longest)
-            yield found
+        sequence = None if followed.model is None else followed.model.sequence
+        coming = [LARGEST, *([] if sequence is None else [LONGEST])]
+        if not found.has_room:
+            coming += [*(change.words for change in changes(spec)), ANOTHER_CARD]
+        yield replace(found, untried=tuple(coming))
+        late: list[str] = []
+        for grown in self._largest_ones(followed, found, late):
+            found = grown
+            coming.pop(0)
+            yield replace(found, untried=(*late, *coming))
         if found.has_room:
             return
         known: list[Alternative] = []
-        for alternative in self._alternatives(followed, found):
-            known.append(alternative)
-            yield replace(found, alternatives=tuple(known))
+        for words, alternative in self._alternatives(followed, found):
+            known += [] if alternative is None else [alternative]
+            coming = [other for other in coming if other != words]
+            yield replace(found, alternatives=tuple(known), untried=(*late, *coming))
+        yield replace(found, alternatives=tuple(known), untried=tuple(late))
+
+    def _largest_ones(self, followed: FollowedCode, found: Estimate, late: list[str]) -> Iterator[Estimate]:
+        """``found`` with the largest batch, and then with the longest sequence where it has one; what there is no time
+        left for is added to ``late``."""
+        model = followed.model
+        try:
+            batch = self._largest("batch", self._spec.batch, 1, LARGEST_BATCH)
+            if batch is not None:
+                found = replace(found, largest_batch_size=batch.size, largest_batch_releases=batch.releases)
+        except _OutOfTimeError:
+            late.append(LARGEST)
+        yield found
+        if model is None or model.sequence is None:
+            return
+        try:
+            found = replace(found, largest_sequence=self._longest(model.sequence, model.longest))
+        except _OutOfTimeError:
+            late.append(LONGEST)
+        yield found
+
+    def _worked_s(self) -> float:
+        return time.process_time() + self._follower.processor_s
 
     def _followed(self, spec: ModelSpec, target: Target | None = None) -> FollowedCode:
         on_gpu = target is not None and target.device != "cpu"
@@ -108,13 +142,13 @@ class _ModelEstimation:
     def _longest(self, now: int, most: int | None) -> int | None:
         """Tokens of the longest sequence that fits."""
         unit = TOKENS if now % TOKENS == 0 else 1
-        found = self._largest("sequence", now // unit, unit, LONGEST // unit if most is None else most // unit)
+        found = self._largest("sequence", now // unit, unit, MOST_TOKENS // unit if most is None else most // unit)
         return None if found is None else found.size * unit
 
     def _largest(self, name: str, size: int, unit: int, limit: int) -> Sized | None:
         def tried(count: int) -> Sized:
             spec = self._spec.model_copy(update={name: count * unit})
-            if time.perf_counter() > self._until:
+            if self._worked_s() > self._until:
                 raise _OutOfTimeError
             trace = self._followed(spec).trace
             found = passage(trace, self._target)
@@ -123,34 +157,63 @@ class _ModelEstimation:
 
         try:
             return largest(tried, size, limit, self._target.room_bytes or 0)
-        except (_OutOfTimeError, RefusedError):
+        except RefusedError:
             return None
 
-    def _alternatives(self, followed: FollowedCode, found: Estimate) -> Iterator[Alternative]:
-        spec = self._spec
-        if found.largest_batch_size and found.largest_batch_size < spec.batch:
-            size = found.largest_batch_size
-            yield from self._changed(SpecChange(f"batch {size}", {"batch": size}, changes_training=True))
-        if found.largest_sequence and followed.model and found.largest_sequence < (followed.model.sequence or 0):
-            words = f"sequences of {found.largest_sequence} tokens"
-            yield from self._changed(SpecChange(words, {"sequence": found.largest_sequence}, changes_training=True))
-        for change in changes(spec):
-            yield from self._changed(change)
-        yield from unchanged(self._trace_on, self._target, found, self._elsewhere)
+    def _alternatives(self, followed: FollowedCode, found: Estimate) -> Iterator[tuple[str, Alternative | None]]:
+        """What was tried, in words, and the alternative that it is; ``None`` where it cannot be followed."""
+        for change in (*self._smaller(followed, found), *changes(self._spec)):
+            yield change.words, self._changed(followed, change)
+        for alternative in unchanged(self._trace_on, self._target, found, self._elsewhere):
+            yield alternative.change, alternative
+
+    def _smaller(self, followed: FollowedCode, found: Estimate) -> Iterator[SpecChange]:
+        """The largest batch and the longest sequence that fit, where they are smaller than what is asked for."""
+        learns = self._spec.task != "infer"
+        batch, tokens = found.largest_batch_size, found.largest_sequence
+        if batch and batch < self._spec.batch:
+            yield SpecChange(f"batch {batch}", {"batch": batch}, changes_training=learns)
+        if tokens and followed.model is not None and tokens < (followed.model.sequence or 0):
+            words, note = f"sequences of {tokens} tokens", "longer texts are cut"
+            yield SpecChange(words, {"sequence": tokens}, changes_training=learns, note=note)
 
     def _trace_on(self, where: Target) -> Trace:
         return self._followed(self._spec, where).trace
 
-    def _changed(self, change: SpecChange) -> Iterator[Alternative]:
-        """The alternative that ``change`` is; none when the changed model cannot be followed."""
+    def _changed(self, before: FollowedCode, change: SpecChange) -> Alternative | None:
+        """The alternative that ``change`` is; ``None`` when the changed model cannot be followed."""
         try:
             spec = change.applied(self._spec)
             assert isinstance(spec, ModelSpec)
             followed = self._followed(spec)
         except (ValidationError, RefusedError):
-            return
+            return None
         found, model = judge(followed.trace, self._target, spec.name), followed.model
-        differs: dict[str, Any] = {"fields": change.fields, "changes_training": change.changes_training}
-        if model is not None and model.host_bytes:
-            differs |= {"host_bytes": model.host_bytes, "bus_seconds": model.bus_seconds}
-        yield as_alternative(change.words, found, **differs)
+        slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
+        kept_there = model is not None and model.host_bytes > 0
+        return as_alternative(
+            change.words,
+            found,
+            fields=change.fields,
+            changes_training=change.changes_training,
+            note=change.note,
+            slowdown=slowdown,
+            slowdown_from=slowdown_from,
+            host_bytes=model.host_bytes if model is not None and kept_there else None,
+            bus_seconds=model.bus_seconds if model is not None and kept_there else None,
+        )
+
+    def _slowdown(
+        self, before: ModelFacts | None, spec: ModelSpec, after: ModelFacts | None, change: SpecChange
+    ) -> tuple[float | None, str]:
+        """Expected time of a step over the unchanged run's, and what that rests on.
+
+        Unpacking weights, updating them and copying them over the bus are no products, and other kernels and types do
+        theirs at other rates: of those nothing can be said from FLOPs.
+        """
+        if "accumulation" in change.fields:
+            return 1.0, SAME_PRODUCTS
+        multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - BESIDE
+        if not multiplies or other or spec.packed != self._spec.packed or before is None or after is None:
+            return None, ""
+        return (after.flops / before.flops, FLOPS) if before.flops else (None, "")

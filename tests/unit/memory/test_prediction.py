@@ -120,6 +120,7 @@ def test_what_the_allocator_releases_on_the_way_is_said_with_its_price() -> None
         (Alternative("x", slowdown=0.5), "−50 % time"),
         (Alternative("x", slowdown=1.001, slowdown_from="FLOPs"), "same time, from FLOPs"),
         (Alternative("x", changes_training=True), "may change convergence"),
+        (Alternative("x", note="rounded", changes_training=True), "rounded; may change convergence"),
         (Alternative("x", slowdown=2.0, changes_training=True), "+100 % time; may change convergence"),
     ],
 )
@@ -146,3 +147,24 @@ def test_the_largest_batch_says_what_it_rests_on() -> None:
     assert Prediction(replace(found, largest_batch_releases=True, margin_bytes=MIB)).largest_batch_remark == (
         "the largest batch fits also if the prediction is off by its margin, and only after releasing its cache"
     )
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "words"),
+    [
+        (4, None, "largest batch that fits: 4"),
+        (4, 2048, "largest batch 4, longest sequence 2048"),
+        (0, 896, "a batch of 1 fits with up to 896 tokens"),
+        (0, 0, "not even a batch of 1 fits"),
+        (None, 896, "longest sequence that fits: 896 tokens"),
+        (None, None, ""),
+    ],
+)
+def test_the_largest_sizes_are_told_in_a_line(batch: int | None, tokens: int | None, words: str) -> None:
+    assert Prediction(replace(FITS, largest_batch_size=batch, largest_sequence=tokens)).largest == words
+
+
+def test_what_there_was_no_time_for_is_named() -> None:
+    told = Prediction(replace(FITS, untried=("the largest batch", "QLoRA")))
+    assert told.untried == "not tried, since the time was over: the largest batch, QLoRA"
+    assert Prediction(FITS).untried == ""

@@ -1,0 +1,116 @@
+"""What is made of the dry runs of a model: largest sizes, what would fit at which price, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.estimate import Alternative, Estimate, Target
+from gpudash.memory.predicting.model_facts import ModelFacts
+from gpudash.memory.predicting.prediction import price
+from gpudash.specs import ModelSpec
+from gpudash.specs.changes import changes
+from gpudash.units import GIB, MIB
+from gpudash.workloads.predicting.code_follower import FollowedCode
+from gpudash.workloads.predicting.model_estimate import SEARCHED_S, estimates
+
+CARD = Target("sim:0", 2 * GIB, 2 * GIB)
+FORWARD = 100
+"""FLOPs of a sample's forward pass."""
+
+
+class Follower:
+    """Follows a model that is made up: 1 GiB of weights, and 512 MiB for each sample of 1024 tokens.
+
+    Attributes:
+        processor_s: that it has had.
+        costs: processor time of each dry run.
+    """
+
+    def __init__(self, costs: float = 0.0) -> None:
+        self.processor_s = 0.0
+        self.costs = costs
+
+    def follow(self, what: Mapping[str, Any], _architecture: Architecture) -> FollowedCode:
+        self.processor_s += self.costs
+        asked = what["model"]
+        sequence = asked["sequence"] or 1024
+        kept = 512 * MIB * asked["batch"] * sequence // 1024
+        trace = Trace(followed=2)
+        for size, category in (
+            (GIB // 4 if asked["task"] == "qlora" else GIB, WEIGHTS),
+            (kept // 8 if asked["checkpointing"] else kept, ACTIVATIONS),
+        ):
+            trace.sizes.append(size)
+            trace.categories.append(category)
+            trace.events.append(len(trace.sizes))
+        passes = {"train": 3, "lora": 2, "qlora": 2, "infer": 1}[asked["task"]] + asked["checkpointing"]
+        offloaded = {"pinned_bytes": GIB, "to_device_bytes": GIB} if asked["offload"] != "none" else {}
+        facts = ModelFacts(
+            "Made", 8, GIB, "bfloat16", sequence, 8192, flops=FORWARD * passes * asked["batch"], **offloaded
+        )
+        return FollowedCode(trace, (), facts)
+
+
+def predicted(follower: Follower, **fields: Any) -> list[Estimate]:
+    spec = ModelSpec(path="/", **{"batch": 4, **fields})
+    return list(estimates(spec, follower, CARD))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def ways() -> dict[str, Alternative]:
+    return {way.change: way for way in predicted(Follower())[-1].alternatives}
+
+
+def test_the_largest_batch_and_the_longest_sequence_are_searched() -> None:
+    found = predicted(Follower(), batch=1)[-1]
+    assert (found.largest_batch_size, found.largest_sequence, found.untried) == (2, 2048, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("activation checkpointing", "+33 % time, from FLOPs of the dry run"),
+        ("batch 1, accumulated over 4", "same time, from the same products in smaller batches"),
+        ("batch 2", "may change convergence"),
+        ("fused AdamW", "the same update in one kernel"),
+        ("activations on the host (save_on_cpu)", "1.00 GiB of the host's memory"),
+        ("weights and optimizer on the host (FSDP2), and checkpointing", "+33 % time"),
+        ("weights and optimizer on the host (FSDP2)", "the CPU updates the weights"),
+        ("QLoRA", "weights rounded to 4 bits"),
+        ("LoRA and checkpointing", "same time, from FLOPs of the dry run; adapters of rank 16 learn"),
+        ("8-bit AdamW and checkpointing", "+33 % time, from FLOPs of the dry run; its state is rounded to 8 bits"),
+        ("Adafactor and checkpointing", "it keeps means of rows and columns"),
+    ],
+)
+def test_each_change_of_a_model_says_its_price(change: str, words: str, ways: dict[str, Alternative]) -> None:
+    assert words in price(ways[change])
+
+
+def test_unpacking_weights_is_no_product_so_that_no_time_is_told(ways: dict[str, Alternative]) -> None:
+    assert ways["QLoRA and checkpointing"].slowdown is None
+
+
+def test_every_change_that_is_tried_has_a_price() -> None:
+    for fields in ({}, {"attention": "eager", "precision": "fp32"}, {"task": "lora"}, {"task": "infer"}):
+        spec = ModelSpec.model_validate({"path": "/", "batch": 4, **fields})
+        found = {way.change: way for way in predicted(Follower(), **fields)[-1].alternatives}
+        assert [change.words for change in changes(spec) if not price(found[change.words])] == []
+
+
+def test_what_is_still_to_be_looked_for_is_named_until_it_was() -> None:
+    coming = [found.untried for found in predicted(Follower())]
+    assert coming[0][:3] == ("the largest batch", "the longest sequence", "activation checkpointing")
+    assert [len(left) for left in coming] == sorted((len(left) for left in coming), reverse=True)
+    assert coming[-1] == ()
+
+
+def test_processor_time_that_is_used_up_ends_the_search_and_what_it_left_out_is_named() -> None:
+    found = predicted(Follower(costs=SEARCHED_S + 1))[-1]
+    assert (found.largest_batch_size, found.largest_sequence) == (None, None)
+    assert found.untried == ("the largest batch", "the longest sequence")
+    assert found.alternatives, "what would fit is tried all the same"
