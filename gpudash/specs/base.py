@@ -138,7 +138,7 @@ class Spec(BaseModel):
         ]
 
     def run_problems(self, device: str) -> list[str]:
-        """`problems`, and what only bars running this spec on ``device``, not predicting it."""
+        """`problems`, and what bars only running this spec on ``device``, not predicting it; and what to do instead."""
         return self.problems(device)
 
     @property
@@ -150,6 +150,11 @@ class Spec(BaseModel):
     def predicted(self) -> Spec:
         """The run whose memory is this one's."""
         return self
+
+    @property
+    def missing(self) -> str:
+        """Why there is nothing to predict or run as yet; "" where there is."""
+        return ""
 
     def cautions(self, device: str) -> list[str]:
         """Sentences worth reading before the run, such as an operation that Stop cannot interrupt soon."""

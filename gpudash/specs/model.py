@@ -27,6 +27,11 @@ OPTIMIZERS = {
 PACKED = ("nf4", "nf4-double", "fp4", "int8")
 """Quantisations on which adapters can learn: those of bitsandbytes."""
 
+PREDICTED_ONLY = (
+    "can only be predicted here. Run your own program with the library that has them, as My script in the window or "
+    "with gpudash watch"
+)
+
 NAME_IT = "Choose the folder of a model, or its config.json."
 
 
@@ -127,7 +132,6 @@ class ModelSpec(Spec):
 
     @property
     def missing(self) -> str:
-        """Why there is nothing to predict or run; "" where there is."""
         if not self.path:
             return f"No model is named. {NAME_IT}"
         return "" if Path(self.path).expanduser().exists() else f"{self.path} is not there. {NAME_IT}"
@@ -136,8 +140,8 @@ class ModelSpec(Spec):
         found = self.problems(device)
         if self.missing:
             found.append(self.missing.rstrip("."))
-        if self.packed:
-            found.append(f"--quantisation {self.packed}: packed weights are predicted, and run by bitsandbytes alone")
-        if self.optimizer == "adamw8bit" and self.task != "infer":
-            found.append("--optimizer adamw8bit: it is predicted, and run by bitsandbytes alone")
+        packed = f"weights packed as {self.packed}" if self.packed else ""
+        rounded = OPTIMIZERS[self.optimizer] if self.optimizer == "adamw8bit" and self.task != "infer" else ""
+        if packed or rounded:
+            found.append(f"{' and '.join(filter(None, (packed, rounded)))} {PREDICTED_ONLY}")
         return found

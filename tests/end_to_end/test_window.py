@@ -219,6 +219,20 @@ def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_fixed(play:
             assert (tmp_path / f"{name}-{theme}.png").stat().st_size > 20_000
 
 
+@pytest.mark.usefixtures("managed")
+def test_a_dropped_model_that_does_not_fit_to_train_fits_with_qlora(play: Play, tmp_path: Path) -> None:
+    seen = play("model")
+    assert seen["path"] == seen["kept"] == str(tmp_path / "llama-400m")
+    assert seen["short"].startswith("✕ does not fit, ") and seen["fits"].startswith("✓ fits, ")
+    assert "longest sequence" in seen["figures"]
+    enabled, tip = seen["button"]
+    assert not enabled and tip.startswith("Weights packed as nf4 can only be predicted here.")
+    for name in ("short", "fits"):
+        for width in (1280, 2500):
+            for theme in ("dark", "light"):
+                assert (tmp_path / f"{name}-{width}-{theme}.png").stat().st_size > 20_000
+
+
 def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens(
     play: Play, home: Path, tmp_path: Path
 ) -> None:

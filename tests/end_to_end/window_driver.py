@@ -30,6 +30,7 @@ from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
+from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
 from tests.end_to_end.player import Player, Steps
 from tests.end_to_end.ranks_scenario import ranks
@@ -289,7 +290,7 @@ def _explanation(window: MainWindow) -> dict[str, Any]:
     return shown.to_json()
 
 
-SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,))}
+SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,)), "model": Simulation((4 * GIB,))}
 """Scenario → GPUs that are simulated for it."""
 
 STARTS: dict[str, Callable[[], int]] = {"piped": lambda: open_file(Path("-")), "fleet": open_address}
@@ -316,6 +317,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         ranks,
         demo,
         form,
+        model,
         opening,
     )
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtWidgets import QFileDialog, QLineEdit
 
+from gpudash.memory.predicting.model_facts import ModelFacts
 from gpudash.specs import ModelSpec
 from gpudash.ui.forms.model_form import ModelForm
-from tests.ui.conftest import OpenWindow
+from gpudash.ui.forms.workload_panel import WorkloadPanel
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import SHORT
 from tests.ui.fake_session import FakeSession
+from tests.ui.words import complaints
 
 
 @pytest.fixture
@@ -47,3 +52,75 @@ def test_a_folder_is_chosen_with_the_button(
     panel.form.choose.click()
     spec = panel.spec()
     assert isinstance(spec, ModelSpec) and spec.path == str(model)
+
+
+def taken(open_window: OpenWindow, model: Path, preset: str = "Training") -> WorkloadPanel:
+    """The panel with the model in it."""
+    panel = open_window(FakeSession()).workspace.dashboard.panel
+    panel.take_model(model)
+    panel.take_preset("model", ModelSpec.presets[preset])
+    return panel
+
+
+def test_a_preset_leaves_the_model_as_it_is(open_window: OpenWindow, model: Path) -> None:
+    panel = taken(open_window, model)
+    panel.form.change_fields({"trust_remote_code": True, "batch": 8})
+    panel.take_preset("model", ModelSpec.presets["QLoRA"])
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and (spec.task, spec.batch) == ("qlora", 1)
+    assert (spec.path, spec.trust_remote_code) == (str(model), True)
+
+
+def test_of_a_long_path_the_end_is_seen(open_window: OpenWindow, model: Path) -> None:
+    field = taken(open_window, model).form.control("path")
+    assert isinstance(field, QLineEdit) and field.cursorPosition() == len(str(model))
+
+
+@pytest.mark.parametrize("fields", [{"task": "qlora"}, {"optimizer": "adamw8bit"}])
+def test_what_is_only_predicted_cannot_be_started_and_says_what_to_do(
+    open_window: OpenWindow, model: Path, fields: dict[str, str]
+) -> None:
+    panel = taken(open_window, model)
+    assert panel.button.isEnabled()
+    panel.change_fields(fields)
+    panel.set_forecast("does not fit")
+    assert not panel.button.isEnabled() and "Start run" in panel.button.text()
+    for words in (panel.button.toolTip(), panel._caution.text()):
+        assert "can only be predicted here" in words and "My script" in words
+    assert panel._caution.isVisibleTo(panel)
+    panel.take_preset("model", ModelSpec.presets["Inference"])
+    panel.set_forecast("")
+    assert panel.button.isEnabled() and not panel._caution.isVisibleTo(panel)
+
+
+def test_a_form_without_a_model_says_so_once(open_window: OpenWindow) -> None:
+    panel = open_window(FakeSession()).workspace.dashboard.panel
+    panel.take_preset("model", {})
+    assert not panel.button.isEnabled() and panel.button.toolTip().startswith("No model is named.")
+    assert panel._caution.text() == "", "the place of the prediction says it"
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (2560, 1440)])
+def test_the_fit_of_a_model_says_what_it_is_what_is_assumed_and_the_longest_sequence(
+    open_window: OpenWindow, model: Path, size: tuple[int, int]
+) -> None:
+    session = FakeSession()
+    window = open_window(session, size=size)
+    panel = window.workspace.dashboard.panel
+    panel.take_model(model)
+    facts = ModelFacts("LlamaForCausalLM", 8_030_261_248, 2**34, "bfloat16", 2048, assumptions=("it is so",))
+    estimate = replace(SHORT, model=facts, largest_batch_size=0, largest_sequence=896, untried=("QLoRA",))
+    panel.fit.show_estimate(estimate, whole=False)
+    panel.fit.open_details()
+    settle(window)
+    assert panel.fit.figures.endswith("a batch of 1 fits with up to 896 tokens")
+    assert "LlamaForCausalLM: 8,030,261,248 parameters, 16.0 GiB as bfloat16" in panel.fit.notes
+    assert "taken for granted: it is so" in panel.fit.notes and "QLoRA" not in panel.fit.notes
+    panel.fit.show_estimate(estimate, whole=True)
+    settle(window)
+    assert "not tried, since the time was over: QLoRA" in panel.fit.notes
+    assert panel.fit._toggle.text() == "What would fit (3), not all tried"
+    assert complaints(window) == []
+    panel.fit.show_estimate(SHORT, whole=True)
+    settle(window)
+    assert panel.fit.notes == ""

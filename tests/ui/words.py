@@ -15,7 +15,15 @@ from gpudash.ui.colours import contrast
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.window.main_window import MainWindow
 
-MEANT = ("PyTorch loading…", "Preparing…", "Stopping…", "Stopping after this step…", "predicting…", "…")
+MEANT = (
+    "PyTorch loading…",
+    "Preparing…",
+    "Stopping…",
+    "Stopping after this step…",
+    "predicting…",
+    "Choose a folder…",
+    "…",
+)
 """Words that end in three dots because something goes on or is asked for, not because they are cut."""
 
 

@@ -15,7 +15,6 @@ from PySide6.QtGui import QColor, QGuiApplication, QHelpEvent, QPainter, QPaintE
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
-    QHBoxLayout,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -37,7 +36,8 @@ LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("wa
 """Role and sign of each verdict: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
-"""Most logical pixels of the details, the second where there is room; more is scrolled to."""
+"""Most logical pixels of the details, the second and two thirds of what is spare where there is room; more is scrolled
+to."""
 
 LEAST_DETAILS_HEIGHT = 48
 
@@ -140,8 +140,11 @@ class FitPanel(QWidget):
         self._column = QVBoxLayout(self._inside)
         self._column.setContentsMargins(0, 0, 4, 0)
         self._column.setSpacing(6)
+        self._model, self._granted = _note("The model"), _note("What is taken for granted")
+        self._column.addWidget(self._model)
         self._legend = QWidget()
         self._column.addWidget(self._legend)
+        self._column.addWidget(self._granted)
         self._column.addStretch(1)
         self._details.setWidget(self._inside)
         self._lay_out()
@@ -179,6 +182,11 @@ class FitPanel(QWidget):
         return self._lines.text()
 
     @property
+    def notes(self) -> str:
+        """The words in the details beside parts and alternatives: of a model, what is taken for granted, not tried."""
+        return "\n".join(words for words in (self._model.text(), self._granted.text()) if words)
+
+    @property
     def rank_lines(self) -> str:
         """The words about the other ranks and what is assumed for connecting them; "" for a run on one device."""
         return self._ranks.text()
@@ -193,9 +201,15 @@ class FitPanel(QWidget):
         self._palette = palette
         self._show()
 
-    def set_roomy(self, roomy: bool) -> None:
-        """Open the details where there is room for them, unless the user has decided."""
-        self._details.limit = ROOMY_DETAILS_HEIGHT if roomy else DETAILS_HEIGHT
+    def set_room(self, spare: int) -> None:
+        """Open the details where there is room for them, unless the user has decided.
+
+        Args:
+            spare: logical pixels beyond those with which details of `ROOMY_DETAILS_HEIGHT` are seen beside the form;
+                negative where there is no such room.
+        """
+        roomy = spare >= 0
+        self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3 if roomy else DETAILS_HEIGHT
         self._details.updateGeometry()
         if self._chosen_open is None:
             self._set_open(roomy)
@@ -281,7 +295,8 @@ class FitPanel(QWidget):
         told = self._prediction
         self.bar.show_prediction(told, self._palette)
         self._toggle.setEnabled(told is not None)
-        self._toggle.setText(f"{_toggle_words(told)}{'' if self._whole else ', looking for more…'}")
+        more = "" if self._whole else ", looking for more…"
+        self._toggle.setText(f"{_toggle_words(told, whole=self._whole)}{more}")
         self._share_height()
         self._show_ranks()
         opened = self._toggle.isChecked() and not self._reason
@@ -304,7 +319,10 @@ class FitPanel(QWidget):
         self._legend.hide()
         self._legend.deleteLater()
         self._legend = self._make_legend([] if told is None else told.segments)
-        self._column.insertWidget(0, self._legend)
+        _say(self._model, [] if told is None else told.model_lines)
+        self._column.insertWidget(1, self._legend)
+        untried = [told.untried] if told is not None and self._whole else []
+        _say(self._granted, [] if told is None else [*untried, *told.assumption_lines])
         old, self._rows = self._rows, []
         for place, way in enumerate(sorted(() if told is None else told.ways_out, key=_order)):
             row = next((row for row in old if row.way == way), None)
@@ -314,7 +332,7 @@ class FitPanel(QWidget):
                 row.set_locked(self._running)
             else:
                 old.remove(row)
-            self._column.insertWidget(place + 1, row)
+            self._column.insertWidget(place + 2, row)
             self._rows.append(row)
         for row in old:
             self._column.removeWidget(row)
@@ -354,21 +372,37 @@ class FitPanel(QWidget):
         self._show()
 
 
+def _note(name: str) -> PlainLabel:
+    """Words in the details, which may be none."""
+    label = PlainLabel()
+    label.setProperty("role", "legend")
+    label.setWordWrap(True)
+    label.setAccessibleName(name)
+    label.hide()
+    return label
+
+
+def _say(label: PlainLabel, lines: Sequence[str]) -> None:
+    label.setText("\n".join(line for line in lines if line))
+    label.setVisible(bool(label.text()))
+
+
 def _order(way: WayOut) -> int:
     """What fits comes first; otherwise the order, the least harmful first, is kept."""
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
 
-def _toggle_words(told: Prediction | None) -> str:
+def _toggle_words(told: Prediction | None, *, whole: bool) -> str:
+    left = ", not all tried" if told is not None and whole and told.untried else ""
     if told is None or not told.ways_out:
-        return "Details"
-    return f"What would fit ({sum(way.alternative.fits is True for way in told.ways_out)})"
+        return f"Details{left}"
+    return f"What would fit ({sum(way.alternative.fits is True for way in told.ways_out)}){left}"
 
 
 def _figures(told: Prediction) -> str:
     if told.estimate.peak_allocated_bytes is None:
         return told.estimate.reason
-    return "\n".join(line for line in (told.need, told.largest_batch) if line)
+    return "\n".join(line for line in (told.need, told.largest) if line)
 
 
 _LOOKS = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
@@ -387,9 +421,11 @@ class AlternativeRow(QWidget):
         super().__init__(parent)
         self.way = way
         self.alternative = way.alternative
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(6)
+        grid.setVerticalSpacing(0)
+        grid.setColumnStretch(1, 1)
         role, sign = _LOOKS[way.alternative.fits]
         mark = PlainLabel(sign)
         mark.setProperty("role", role)
@@ -400,15 +436,12 @@ class AlternativeRow(QWidget):
         told = PlainLabel(_told(way))
         told.setProperty("role", "legend")
         told.setWordWrap(True)
-        words = QVBoxLayout()
-        words.setSpacing(0)
-        words.addWidget(change)
-        words.addWidget(told)
-        row.addWidget(mark)
-        row.addLayout(words, 1)
+        grid.addWidget(mark, 0, 0)
+        grid.addWidget(change, 0, 1)
+        grid.addWidget(told, 1, 1, 1, 2)
         self.button = self._make_button()
         if self.button is not None:
-            row.addWidget(self.button)
+            grid.addWidget(self.button, 0, 2)
         self.setAccessibleName(f"{way.change}: {way.fit}; {_told(way)}")
 
     def _make_button(self) -> QPushButton | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from PySide6.QtWidgets import QFileDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
 from gpudash.ui.forms.spec_form import SpecForm
@@ -19,12 +20,20 @@ class ModelForm(SpecForm):
         choose: opens the choice of a folder.
     """
 
+    kept_by_presets: ClassVar[Collection[str]] = ("path", "trust_remote_code")
+
     def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
         self.choose = QPushButton("Choose a folder…")
         super().__init__(spec, parent)
         self.choose.setToolTip(plain_tip("Choose the folder with the model's config.json; or drop it on the window"))
         self.choose.clicked.connect(self._choose)
         self._essentials.insertRow(1, "", self.choose)
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        super().set_values(values)
+        path = self.control("path")
+        assert isinstance(path, QLineEdit)
+        path.end(False)  # the name of the model is at the end of a path that is longer than its field
 
     def values(self) -> dict[str, Any]:
         found = super().values()

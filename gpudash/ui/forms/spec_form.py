@@ -51,6 +51,8 @@ class SpecForm(QWidget):
     changed = Signal()
     hidden: ClassVar[Collection[str]] = ()
     """Fields whose control is not shown, since others fill it in."""
+    kept_by_presets: ClassVar[Collection[str]] = ()
+    """Fields that a preset leaves as they are: what is worked on, not how."""
     more_title: ClassVar[str] = "More"
 
     def __init__(self, spec: type[Spec], parent: QWidget | None = None, *, without: Collection[str] = ()) -> None:
@@ -118,6 +120,11 @@ class SpecForm(QWidget):
             field = self.spec_type.model_fields[name]
             write_control(control, values.get(name, field.default), is_bytes(field))
         self._check()
+
+    def take_preset(self, values: Mapping[str, Any]) -> None:
+        """Fill the form with what a preset changes of the defaults."""
+        now = self.values()
+        self.set_values({**{name: now[name] for name in self.kept_by_presets}, **values})
 
     def change_fields(self, fields: Mapping[str, Any]) -> None:
         """Put new values into some fields, where what is there is allowed."""

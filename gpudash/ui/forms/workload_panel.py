@@ -249,7 +249,7 @@ class WorkloadPanel(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.fit.set_roomy(self.height() >= ROOMY_HEIGHT)
+        self.fit.set_room(self.height() - ROOMY_HEIGHT)
 
     def _device_picked(self, value: str) -> None:
         if any(device.name == value for device in self._devices):
@@ -292,7 +292,12 @@ class WorkloadPanel(QFrame):
     @property
     def ready(self) -> bool:
         """Whether what is in the form can be run."""
-        return self.script.ready if self.watching else self.form.spec() is not None
+        return self.script.ready if self.watching else self.form.spec() is not None and not self._refusals()
+
+    def _refusals(self) -> list[str]:
+        """Why what is in the form is not run on the chosen device, though it can be predicted; with what to do."""
+        spec = None if self.watching or not self._commanding else self.form.spec()
+        return [] if spec is None else spec.run_problems(spec.own_device or self.device_name)
 
     @property
     def correction(self) -> str:
@@ -388,7 +393,7 @@ class WorkloadPanel(QFrame):
     def take_preset(self, workload: str, values: Mapping[str, Any]) -> None:
         """Choose a workload, and fill its form with what a preset changes of its defaults."""
         self.workload.setCurrentIndex(self.workload.findData(workload))
-        self.form.set_values(values)
+        self.form.take_preset(values)
         self._form_changed()
 
     def _choice_changed(self) -> None:
@@ -438,26 +443,29 @@ class WorkloadPanel(QFrame):
         """What is wrong with the values together, or what they should make one cautious of."""
         spec = self.form.spec()
         if spec is not None:
-            return " ".join(spec.cautions(self.device_name))
+            refusals = [] if spec.missing else self._refusals()  # what is missing is said in place of the prediction
+            return " ".join([*spec.cautions(self.device_name), *(_sentence(words) for words in refusals)])
         errors = self.form.errors()
         return errors.get("", "") or errors.get("devices", "")
 
     def _update_button(self) -> None:
+        anyway = self.ready and bool(self._forecast)
         self.button.show_state(
             running=self._running,
             stopping=self._stopping,
             program=self._program,
             outside=self._outside,
             ready=self.ready,
-            anyway=bool(self._forecast),
-            start_tip=f"Run anyway (F5): {self._forecast}" if self._forecast else self._start_words(),
+            anyway=anyway,
+            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self._start_words(),
         )
 
     def _start_words(self) -> str:
         if not self.watching:
             wrong = next(iter(self.form.errors().items()), None)
             if wrong is None:
-                return "Run the workload on the chosen device (F5)"
+                refusals = " ".join(_sentence(words) for words in self._refusals())
+                return refusals or "Run the workload on the chosen device (F5)"
             name, why = wrong
             return f"{self.form.title(name)}: {why}" if name else why
         problem = next(iter(self.script.script().problems().values()), "")
@@ -516,6 +524,10 @@ class StartButton(QPushButton):
         self.setText(text)
         self.setAccessibleName(name)
         self.setToolTip(plain_tip(tip))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device], preferred: str) -> str:

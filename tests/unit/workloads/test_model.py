@@ -32,8 +32,9 @@ def test_a_model_that_cannot_be_built_ends_the_run_in_a_sentence(bench: Bench, t
     [
         ({}, "No model is named"),
         ({"path": "/no/such/folder"}, "/no/such/folder is not there"),
-        ({"path": "/", "task": "qlora"}, "--quantisation nf4"),
-        ({"path": "/", "optimizer": "adamw8bit"}, "--optimizer adamw8bit"),
+        ({"path": "/", "task": "qlora"}, "weights packed as nf4 can only be predicted here. Run your own program"),
+        ({"path": "/", "optimizer": "adamw8bit"}, "8-bit AdamW can only be predicted here"),
+        ({"path": "/", "task": "qlora", "optimizer": "adamw8bit"}, "packed as nf4 and 8-bit AdamW can only"),
     ],
 )
 def test_what_is_only_predicted_says_why_it_is_not_run(values: dict[str, str], said: str) -> None:
