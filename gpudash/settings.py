@@ -14,6 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gpudash.system.files import written_whole
 from gpudash.units import GIB, read_size
 
+PERCENT = "%"
+"""Unit of a share from 0 to 1 that people read and write in per cent."""
+
 LARGEST_BYTES = 16 * 2**10
 """Bytes of a settings file: one that sets everything takes two thousand, and reading a key of ten thousand parts takes
 seconds."""
@@ -44,9 +47,19 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="ignore", validate_assignment=True)
 
     rate_hz: float = Field(20.0, ge=1, le=50, description="Memory readings a second")
-    warn_ratio: float = Field(0.85, gt=0, lt=1, description="Memory level of a warning")
-    critical_ratio: float = Field(0.95, gt=0, le=1, description="Memory level of a critical warning")
-    hysteresis_ratio: float = Field(0.05, ge=0, le=0.5, description="How far below a level memory must fall to pass")
+    warn_ratio: float = Field(
+        0.85, gt=0, lt=1, description="Memory level of a warning", json_schema_extra={"unit": PERCENT}
+    )
+    critical_ratio: float = Field(
+        0.95, gt=0, le=1, description="Memory level of a critical warning", json_schema_extra={"unit": PERCENT}
+    )
+    hysteresis_ratio: float = Field(
+        0.05,
+        ge=0,
+        le=0.5,
+        description="How far below a level memory must fall to pass",
+        json_schema_extra={"unit": PERCENT},
+    )
     guard: bool = Field(True, description="Stop a run before host memory runs out")
     record: bool = Field(True, description="Record every session")
     recordings_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
@@ -69,7 +82,13 @@ class Settings(BaseModel):
     )
     reports_keep: int = Field(20, ge=1, description="Number of reports of out-of-memory errors before old ones go")
     theme: Literal["system", "light", "dark"] = Field("system", description="Look of the window")
-    smoothing: float = Field(0.0, ge=0, lt=1, description="Smoothing of loss and accuracy in the plots; 0 is raw")
+    smoothing: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Smoothing of loss and accuracy in the plots; 0 is raw",
+        json_schema_extra={"unit": PERCENT},
+    )
     window_s: float = Field(60.0, ge=1, le=86400, description="Seconds of history the plots show")
     frames_hz: float = Field(15.0, ge=5, le=30, description="Redraws of the plots a second")
     hints: bool = Field(True, description="Show what can be tried, after the first run")

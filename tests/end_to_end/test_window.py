@@ -208,7 +208,7 @@ def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit
 def test_a_run_that_does_not_fit_is_foretold_warned_of_explained_and_fixed(play: Play, tmp_path: Path) -> None:
     seen = play("out_of_memory_and_again")
     assert seen["headline"].startswith("✕ does not fit, ")
-    assert "training_step.py:" in seen["forecast"] and "that grows" in seen["forecast"]
+    assert "The growth comes from training_step.py:" in seen["forecast"]
     explanation = seen["explanation"]
     assert explanation["verdict"] == "leak"
     assert explanation["simulated"] is True

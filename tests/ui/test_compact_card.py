@@ -111,7 +111,7 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
     session.start("cuda:0", steps=600)
     session.train(5, device="cuda:0", steps=600)
     raised = Warning(time_s=session.now_s, level="critical", device=key, text="old", cause=None)
-    session.memory_watch.set_cause(key, "train.py:31, 64 MiB a step,")
+    session.memory_watch.set_cause(key, "train.py:31, 64 MiB a step")
     session.apply(raised)
     for seconds, used in ((38.2, 20), (7.6, 23)):
         session.forecasts[key] = Forecast(seconds, seconds, seconds, "capacity", 24 * GIB, 1e8, 0.9)
@@ -119,7 +119,7 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
         session.memory_watch.observe(Sample(session.now_s, "gpu", key, values))
         settle(window)
         told = f"about {round(seconds)} s"
-        assert f"{used}.0 of 24.0 GiB, full in {told}. It is train.py:31" in dashboard.banner.accessibleName()
+        assert f"{used}.0 of 24.0 GiB, full in {told}. The growth comes from train.py:31" in dashboard.banner.accessibleName()
         assert compact.words == f"Fills in {told} if it goes on growing."
         assert f"full in {round(seconds)} s" in dashboard.cards.facts(key)
         assert f"step 50 of 600 · full in {round(seconds)} s" in dashboard.panel.progress.words.text()

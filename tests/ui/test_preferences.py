@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QLineEdit
+from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
@@ -57,6 +57,17 @@ def test_an_untouched_form_holds_what_is_in_force(dialog: Preferences) -> None:
     assert dialog.settings() == Settings(rate_hz=10.0)
 
 
+def test_shares_are_written_and_read_in_percent_as_everywhere_else(dialog: Preferences, kept: Kept) -> None:
+    shown = {name: dialog.control(name) for name in ("warn_ratio", "critical_ratio", "hysteresis_ratio", "smoothing")}
+    assert [control.text() for control in shown.values() if isinstance(control, QLineEdit)] == ["85", "95", "5", "0"]
+    assert all("%" in [label.text() for label in control.findChildren(QLabel)] for control in shown.values())
+    assert "0 to 50 %" in shown["hysteresis_ratio"].toolTip()
+    type_into(dialog, "warn_ratio", "82.5")
+    type_into(dialog, "critical_ratio", "97 %")
+    save(dialog)
+    assert kept.settings == [Settings(rate_hz=10.0, warn_ratio=0.825, critical_ratio=0.97)]
+
+
 def test_saving_hands_over_what_was_changed_and_closes(dialog: Preferences, kept: Kept) -> None:
     type_into(dialog, "recordings_bytes", "512MiB")
     guard = dialog.control("guard")
@@ -69,7 +80,12 @@ def test_saving_hands_over_what_was_changed_and_closes(dialog: Preferences, kept
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
-    [("rate_hz", "1000", "Memory readings a second"), ("warn_ratio", "0.99", "warn_ratio must lie below")],
+    [
+        ("rate_hz", "1000", "Memory readings a second: 1000: at most 50"),
+        ("warn_ratio", "99", "“Warn at” must lie below “Critical at”"),
+        ("warn_ratio", "150", "Warn at: 150: below 100 %"),
+        ("smoothing", "much", "Smoothing: 'much': give a number"),
+    ],
 )
 def test_a_wrong_value_is_told_and_cannot_be_saved(
     dialog: Preferences, kept: Kept, name: str, text: str, words: str

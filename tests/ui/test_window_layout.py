@@ -21,7 +21,7 @@ from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
-LEAST_PLOT_PX = 84
+LEAST_PLOT_PX, TIGHT_PLOT_PX = 84, 56
 
 
 def busy_session(gpus: int = 1) -> FakeSession:
@@ -63,6 +63,29 @@ def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: 
     assert not window.workspace.dashboard.tabs.collapsed
     assert all(inside(window, plot) for plot in window.workspace.dashboard.plots.plots)
     assert window.workspace.dashboard.tabs.stages.view.isVisible()
+
+
+@pytest.mark.parametrize(("gpus", "warned"), [(0, True), (1, False)], ids=["four, memory warned of", "five"])
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 936), (1440, 960)])
+def test_every_plot_is_seen_whole_also_beside_open_tables(
+    open_window: OpenWindow, size: tuple[int, int], gpus: int, warned: bool
+) -> None:
+    session = busy_session(gpus)
+    window = open_window(session, size=size)
+    dashboard = window.workspace.dashboard
+    if dashboard.tabs.collapsed:
+        dashboard.toggle_tables()
+    dashboard.tabs.show_output()
+    if warned:
+        session.warn("warning", "host")
+    settle(window)
+    assert len(dashboard.plots.plots) == 4 + gpus
+    for plot in dashboard.plots.plots:
+        assert inside(window, plot) and plot.canvas.height() >= TIGHT_PLOT_PX, plot.spec.title
+    dashboard.toggle_tables()
+    settle(window)
+    lowest = min(plot.canvas.height() for plot in dashboard.plots.plots)
+    assert lowest >= (LEAST_PLOT_PX if size[0] == 1440 else TIGHT_PLOT_PX), "as high as before once there is room"
 
 
 def test_opening_shows_the_window_and_never_one_of_its_parts_alone(

@@ -47,7 +47,7 @@ def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id
         device=device,
         text=text,
         actions=("stop",),
-        cause=f"{first.place}, {rate} a step,",
+        cause=f"{first.place}, {rate} a step",
     )
 
 

@@ -286,7 +286,7 @@ def _rounded(size: float, unit: str) -> str:
 
 
 def _grows(cause: str | None) -> str:
-    return "" if cause is None else f"It is {cause} that grows."
+    return "" if cause is None else f"The growth comes from {cause}."
 
 
 def ends_in(ahead: Forecast) -> str:

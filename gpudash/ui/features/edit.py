@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import shiboken6
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
 
-from gpudash.settings import Settings, save_settings, settings_file
+from gpudash.settings import PERCENT, Settings, save_settings, settings_file
+from gpudash.specs.invalid import words
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.features.appearance import choose_theme
@@ -174,7 +178,7 @@ class Preferences(QDialog):
             control.setToolTip(plain_tip(tooltip(field, extra) + later))
             control.setAccessibleName(TITLES[name])
             control.setMinimumWidth(170)
-            write_control(control, getattr(settings, name), is_bytes(field))
+            self._write(name, control, getattr(settings, name))
             on_change(control, self._check)
             label = PlainLabel(TITLES[name])
             label.setBuddy(control)
@@ -209,7 +213,7 @@ class Preferences(QDialog):
     def restore_defaults(self) -> None:
         """Fill the form with the defaults; nothing is kept before it is saved."""
         for name, field in Settings.model_fields.items():
-            write_control(self._controls[name], field.default, is_bytes(field))
+            self._write(name, self._controls[name], field.default)
         self._check()
 
     def settings(self) -> Settings | None:
@@ -223,15 +227,27 @@ class Preferences(QDialog):
         if settings is not None and self._apply(settings):
             super().accept()
 
+    def _write(self, name: str, control: Control, value: Any) -> None:
+        field = Settings.model_fields[name]
+        in_percent = _unit(field) == PERCENT
+        write_control(control, round(value * 100, 6) if in_percent else value, is_bytes(field))
+
+    def _value(self, name: str, control: Control) -> Any:
+        """What is in a control, as the setting takes it; what is no number stays as it was typed."""
+        value = read_control(control)
+        if value is None or _unit(Settings.model_fields[name]) != PERCENT:
+            return value
+        try:
+            return float(value.removesuffix(PERCENT)) / 100
+        except ValueError:
+            return value
+
     def _read(self) -> Settings | str:
-        values: dict[str, Any] = {name: read_control(control) for name, control in self._controls.items()}
+        values = {name: self._value(name, control) for name, control in self._controls.items()}
         try:
             settings = Settings.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            message = first["msg"].removeprefix("Value error, ")
-            title = TITLES.get(str(first["loc"][0])) if first["loc"] else None
-            return f"{title}: {message[0].lower()}{message[1:]}" if title else message
+            return self._wrong(error.errors()[0])
         if settings.serve:
             from gpudash.session.serving import setting_problem  # few serve, and it takes a web server with it
 
@@ -239,11 +255,28 @@ class Preferences(QDialog):
                 return f"{TITLES['serve']}: {problem}"
         return settings
 
+    def _wrong(self, problem: ErrorDetails) -> str:
+        """A sentence on what is wrong, with settings called by their titles and shares in per cent."""
+        if not problem["loc"]:
+            message = problem["msg"].removeprefix("Value error, ")
+            return re.sub(r"\w+", lambda word: f"“{TITLES[word[0]]}”" if word[0] in TITLES else word[0], message)
+        name = str(problem["loc"][0])
+        unit = _unit(Settings.model_fields[name])
+        if unit == PERCENT:
+            problem["ctx"] = {limit: value * 100 for limit, value in problem.get("ctx", {}).items()}
+        return f"{TITLES[name]}: {words(problem, read_control(self._controls[name]), unit)}"
+
     def _check(self) -> None:
         found = self._read()
         problem = found if isinstance(found, str) else ""
         self._problem.setText(problem)
         self._buttons.button(QDialogButtonBox.StandardButton.Save).setEnabled(not problem)
+
+
+def _unit(field: FieldInfo) -> str | None:
+    """The unit in which a setting is written."""
+    extra = field.json_schema_extra
+    return str(extra["unit"]) if isinstance(extra, dict) and "unit" in extra else None
 
 
 Hidden = Mapping[str, frozenset[str]]

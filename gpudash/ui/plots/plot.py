@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
-from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, Canvas, Gestures, drawn
+from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
@@ -59,6 +59,7 @@ class TimePlot(QWidget):
         self._margins = (40.0, 4.0, 8.0, 4.0)
         self.time_ticks = Ticks((), "")
         self._shows_mark_labels = False
+        self._tightened = 0
         self.legend = Legend(spec.title, spec.curves, palette, self)
         self.legend.hidden_changed.connect(self._hidden_changed)
         self.gestures = Gestures(view, self, self)
@@ -178,9 +179,28 @@ class TimePlot(QWidget):
         """Margins shared by all plots; whether this one carries the labels of marks."""
         self._shows_mark_labels = shows_mark_labels
         self._margins = (left, self.canvas.frame.line_height + 2 if shows_mark_labels else 5.0, right, 5.0)
-        self.canvas.setMinimumHeight(MIN_HEIGHT_PX + round(self._margins[1] + self._margins[3] - 10))
+        self._keep_least()
         self.canvas.set_margins(*self._margins)
         self.legend.set_insets(left, right)
+
+    @property
+    def least_height(self) -> int:
+        """Logical pixels below which it is only as low as `tighten` makes it."""
+        return self.minimumSizeHint().height() + self._tightened
+
+    def tighten(self, by: int) -> int:
+        """Let the plot be lower than its least height by so many pixels, as far as something can still be read.
+
+        Returns:
+            The pixels that were had.
+        """
+        self._tightened = max(0, min(by, MIN_HEIGHT_PX - TIGHT_HEIGHT_PX))
+        self._keep_least()
+        return self._tightened
+
+    def _keep_least(self) -> None:
+        extra = round(self._margins[1] + self._margins[3] - 10)
+        self.canvas.setMinimumHeight(MIN_HEIGHT_PX + extra - self._tightened)
 
     def axis_widths(self) -> tuple[float, float]:
         """Room that the left and right axis need now."""

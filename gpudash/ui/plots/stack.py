@@ -6,11 +6,12 @@ The window's timer calls `PlotStack.refresh`; everything else follows from the s
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
@@ -132,6 +133,7 @@ class PlotStack(QFrame):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._scroll.setWidget(self._column)
+        self._scroll.viewport().installEventFilter(self._column)
         grid = QGridLayout(self)
         grid.setContentsMargins(8, 4, 4, 3)
         grid.setSpacing(2)
@@ -189,8 +191,8 @@ class PlotStack(QFrame):
 
     @property
     def needed_height(self) -> int:
-        """Height at which every plot is seen without scrolling."""
-        return self.height() - self._scroll.height() + self._column.minimumSizeHint().height()
+        """Height at which every plot is seen without scrolling, and none is lower than is comfortable."""
+        return self.height() - self._scroll.height() + self._column.comfortable_height
 
     @property
     def focused(self) -> TimePlot | None:
@@ -626,6 +628,12 @@ class PlotColumn(QSplitter):
             self._share()
         self._topic = topic
 
+    @property
+    def comfortable_height(self) -> int:
+        """Logical pixels that the plots need together."""
+        given = sum(plot.least_height - plot.minimumSizeHint().height() for plot in self._shown)
+        return self.minimumSizeHint().height() + given
+
     def put_forward(self, forward: bool) -> None:
         """Go by the specs alone, or by what the user dragged again."""
         if forward != (self._meanwhile is not None):
@@ -657,6 +665,11 @@ class PlotColumn(QSplitter):
         super().resizeEvent(event)
         self._share()
 
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.Resize:  # of what it is scrolled in; its own height may be as low as it can be
+            self._share()
+        return super().eventFilter(watched, event)
+
     def _keep_heights(self) -> None:
         self._heights.update({plot.spec.id: float(plot.height()) for plot in self._shown})
         if self._meanwhile is None:
@@ -671,15 +684,28 @@ class PlotColumn(QSplitter):
         specs = [plot.spec for plot in self._shown]
         if not specs:
             return
-        viewport = self.parentWidget()
-        for plot in self._shown:
-            share = 0.0 if self._heights else plot.spec.least_share
-            plot.setMinimumHeight(round(share * viewport.height()) if viewport is not None else 0)
+        self._set_least()
         weights = self._weights(specs)
         room = self.height() - HANDLE_PX * (len(weights) - 1)
         heights = iter(max(1, round(room * weight / sum(weights))) for weight in weights)
         shown = set(self._shown)
         self.setSizes([next(heights) if self.widget(place) in shown else 0 for place in range(self.count())])
+
+    def _set_least(self) -> None:
+        """How low each may be: as its spec says, and lower than is comfortable where some would not be seen at all."""
+        viewport = self.parentWidget()
+        if viewport is None:
+            return
+        shares = [0.0 if self._heights else plot.spec.least_share for plot in self._shown]
+        promised = [round(share * viewport.height()) for share in shares]
+        least = [plot.least_height for plot in self._shown]
+        lacking = sum(map(max, least, promised)) + self.handleWidth() * (len(least) - 1) - viewport.height()
+        low = [plot for plot, own, given in zip(self._shown, least, promised, strict=True) if own > given]
+        for plot, given in zip(self._shown, promised, strict=True):
+            plot.setMinimumHeight(given)
+            plot.tighten(0)
+        for left, plot in zip(range(len(low), 0, -1), low, strict=True):
+            lacking -= plot.tighten(math.ceil(lacking / left))
 
     def _weights(self, specs: Sequence[PlotSpec]) -> list[float]:
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""

@@ -12,6 +12,7 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QStandardItemModel, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
+from gpudash.settings import PERCENT
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import GIB, KIB, MIB, format_bytes
 
@@ -137,6 +138,8 @@ def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
     high = getattr(limits.get("Le"), "le", None)
     lines = [f"{field.description}."]
     if low is not None and high is not None:
+        if extra.get("unit") == PERCENT:
+            low, high = round(low * 100), round(high * 100)
         ends = (format_bytes(low), format_bytes(high)) if is_bytes(field) else (f"{low:,}", f"{high:,}")
         unit = "" if is_bytes(field) else f" {extra.get('unit', '')}".rstrip()
         lines.append(f"{ends[0]} to {ends[1]}{unit}")

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import PlotSpec
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.canvas import MIN_HEIGHT_PX
+from gpudash.ui.plots.canvas import TIGHT_HEIGHT_PX
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB
@@ -53,7 +53,7 @@ def test_all_plots_share_range_and_pixel_edges_whatever_their_labels(drawn: Plot
 def test_every_plot_keeps_its_least_height_and_the_stack_scrolls(drawn: PlotStack) -> None:
     drawn.resize(700, 250)
     refresh(drawn)
-    assert all(plot.canvas.height() >= MIN_HEIGHT_PX for plot in drawn.plots)
+    assert all(plot.canvas.height() >= TIGHT_HEIGHT_PX for plot in drawn.plots)
     assert drawn.height() == 250
 
 

@@ -31,7 +31,7 @@ def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
     warning = growth_warning([growth()], "GPU-1", 12.0, 3)
     assert warning.text == ("train.py:31 (losses.append(loss)) keeps 2 MiB of every step since step 3.")
     assert (warning.device, warning.run_id, warning.level) == ("GPU-1", 3, "note")
-    assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step,"
+    assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step"
 
 
 def test_a_line_is_read_from_its_file_where_that_is_there(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_leak_under_steps_is_told_per_step_and_with_its_cause() -> None:
     watch.set_cause("host", "losses.append at train.py:31")
     found = leaking_steps(watch, 50, 128 * MIB)
     foretold = next(warning for warning in found if warning.level == "forecast")
-    assert "+0.12 GiB/s, +0.12 GiB per step. It is losses.append at train.py:31 that grows." in foretold.text
+    assert "+0.12 GiB/s, +0.12 GiB per step. The growth comes from losses.append at train.py:31." in foretold.text
     ahead = watch.forecast("host")
     assert ahead is None or ahead.cause == "losses.append at train.py:31"
 
@@ -267,7 +267,7 @@ def test_at_every_level_the_warning_names_the_line_and_the_time_left_with_the_ne
     watch = MemoryWatch()
     watch.observe_event(started())
     notice = Warning(
-        time_s=0.0, level="note", device="host", text="train.py:31 grows.", cause="train.py:31, 64 MiB a step,"
+        time_s=0.0, level="note", device="host", text="train.py:31 grows.", cause="train.py:31, 64 MiB a step"
     )
     watch.observe_event(notice)
     standing = notice

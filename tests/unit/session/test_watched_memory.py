@@ -192,7 +192,7 @@ def test_a_line_that_keeps_something_of_every_step_is_told_once_whoever_runs_it(
     (warning,) = around.events(Warning)
     assert warning.text == "train.py:31 keeps 1 MiB of every step since step 1."
     assert (warning.device, warning.level, warning.run_id) == ("SIM-0", "note", 1)
-    assert warning.cause == "train.py:31, 1 MiB a step,"
+    assert warning.cause == "train.py:31, 1 MiB a step"
 
 
 @pytest.mark.parametrize(
