@@ -80,6 +80,9 @@ class DashboardSource(Protocol):
     def device_words(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
 
+    def run_title(self, number: int) -> str:
+        """What the user has called the run ``number``, counted from 1; "" where nothing."""
+
     def set_settings(self, settings: Settings) -> None:
         """Put other settings in force."""
 
@@ -118,6 +121,10 @@ class PastSource:
     def clock(self) -> float:
         """The position in session time."""
         return self.store.newest_s
+
+    def run_title(self, number: int) -> str:
+        """Nobody has called any."""
+        return ""
 
     def set_settings(self, settings: Settings) -> None:
         """Look at the past with other settings."""

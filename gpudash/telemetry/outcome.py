@@ -293,7 +293,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("seconds_median", "one product, median", format_duration),
     ("seconds_iqr", "spread", format_duration),
     ("steps_per_second", "steps a second", lambda value: f"{value:.3g}"),
-    ("items_per_second", "throughput", format_throughput),
+    ("items_per_second", "throughput of the whole run", format_throughput),
     ("latency_p50_seconds", "latency, median", format_duration),
     ("latency_p95_seconds", "latency, 95 of 100 below", format_duration),
     ("unigram_entropy", "unigram entropy", lambda value: f"{value:.3f} nats"),

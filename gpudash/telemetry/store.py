@@ -307,6 +307,10 @@ class Store:
             self.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
 
 
+BAD_ENDINGS = frozenset({"failed", "stopped by the guard", "out of memory"})
+"""Labels of the markers of runs that did not end as they were meant to."""
+
+
 def _mark(event: Event) -> tuple[str, str] | None:
     """Label and category of the marker for ``event``; ``None`` when it has none."""
     match event:

@@ -82,6 +82,7 @@ class FakeSession:
         self.torch_ready = torch_ready
         self.gpu_problem = gpu_problem
         self.recording = recording
+        self.titles: dict[int, str] = {}
         self.running = False
         self.now_s = 0.0
         self.asked: list[tuple[Any, ...]] = []
@@ -125,6 +126,9 @@ class FakeSession:
 
     def device_words(self, device: str) -> str:
         return "This computer's memory" if device == "host" else shown_name(self.store.torch_name(device) or device)
+
+    def run_title(self, number: int) -> str:
+        return self.titles.get(number, "")
 
     def program_of(self, spec: Spec, device: str) -> str:
         return program_of(spec, device, self.devices())

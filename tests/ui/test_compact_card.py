@@ -119,7 +119,8 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
         session.memory_watch.observe(Sample(session.now_s, "gpu", key, values))
         settle(window)
         told = f"about {round(seconds)} s"
-        assert f"{used}.0 of 24.0 GiB, full in {told}. The growth comes from train.py:31" in dashboard.banner.accessibleName()
+        strip = dashboard.banner.accessibleName()
+        assert f"{used}.0 of 24.0 GiB, full in {told}. The growth comes from train.py:31" in strip
         assert compact.words == f"Fills in {told} if it goes on growing."
         assert f"full in {round(seconds)} s" in dashboard.cards.facts(key)
         assert f"step 50 of 600 · full in {round(seconds)} s" in dashboard.panel.progress.words.text()

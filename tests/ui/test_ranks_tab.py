@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
@@ -10,7 +11,7 @@ from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.ranks.rows import RankRow
-from gpudash.telemetry.records import Note, RunFailed, RunStarted, Warning
+from gpudash.telemetry.records import Note, RunFailed, RunFinished, RunStarted, Warning
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.tabs.ranks_tab import BARS, COLUMNS, RanksTab
@@ -221,6 +222,16 @@ def test_a_straggler_is_a_note_and_gives_way_to_a_warning(banner: Banner) -> Non
     assert banner.accessibleName() == "note: Rank 1 is slow." and banner.property("level") == "note"
     banner.take(Warning(time_s=2.0, level="warning", device="host", text="Full.", actions=()))
     assert banner.accessibleName() == "warning: Full."
+
+
+@pytest.mark.parametrize("found", [{"rank": 1, "slower": 1.26, "text": "Rank 1 computes 126 % longer."}, None])
+def test_at_the_end_of_the_run_the_strip_says_what_its_result_says(
+    banner: Banner, found: dict[str, Any] | None
+) -> None:
+    banner.take(straggler())
+    ended = RunFinished(time_s=9.0, run_id=1, status="finished", seconds=9.0, steps=9, result={"straggler": found})
+    banner.take(ended)
+    assert banner.accessibleName() == "note: Rank 1 computes 126 % longer." if found else not banner.isVisible()
 
 
 def test_a_failure_stands_above_the_straggler_and_the_next_run_begins_without_one(banner: Banner) -> None:

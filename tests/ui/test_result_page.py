@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
+from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.outcome import run_figures, size_chart
 from gpudash.telemetry.records import RunFinished, RunStarted
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.features.palette import _runs
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_verdict_page import RESULT as VERDICT
+from tests.ui.words import complaints
 
 LINK = 31.5e9
 
@@ -175,7 +179,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     dashboard = window.workspace.dashboard
     page = dashboard.result
     assert page.isVisible() and page.height() < dashboard.plots.height() / 2, "the memory stays in view over it"
-    assert page.accessibleDescription() == "Training, out of memory: training batch 64 on sim:0"
+    assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
     assert "hidden = self.fc1(hidden)" in page.ending.words and "it needed 44 MiB more" in page.ending.words
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
@@ -187,6 +191,19 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     fix.click()
     assert session.asked[-1] == ("start", "training", "sim:0")
     assert dashboard.panel.form.values()["batch"] == "24"
+
+
+def test_a_long_edit_that_would_have_fitted_is_read_whole(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1280, 800))
+    explained.failed(session)
+    edit = "write losses.append(loss.item()) at /home/mia/project/train.py:41, so that the graph of a step ends with it"
+    session.apply(explained.remedies(Remedy(f"{edit}: 0.31 GiB at the peak instead of 1.98 GiB", fits=True)))
+    settle(window)
+    page = window.workspace.dashboard.result
+    told = next(label for label in page.findChildren(QLabel) if label.text().startswith(edit))
+    assert told.isVisible() and told.heightForWidth(told.width()) <= told.height() > told.fontMetrics().height() * 1.5
+    assert page.rect().contains(QRect(told.mapTo(page, QPoint()), told.size()))
 
 
 def test_the_explanation_is_a_click_away_from_the_result_of_an_out_of_memory(open_window: OpenWindow) -> None:
@@ -240,7 +257,59 @@ def test_the_result_of_a_run_that_is_about_memory_leaves_the_plot_of_memory_in_f
     assert not dashboard.result.isVisible()
     dashboard.show_result()
     settle(window)
-    assert dashboard.result.height() < dashboard.plots.height() / 2
+    assert dashboard.result.isVisible() and not covered(dashboard)
+
+
+def covered(dashboard: Dashboard) -> list[str]:
+    """The plots that the result hides something of."""
+    page = QRect(dashboard.result.mapToGlobal(QPoint()), dashboard.result.size())
+    canvases = ((plot, QRect(plot.canvas.mapToGlobal(QPoint()), plot.canvas.size())) for plot in dashboard.plots.plots)
+    return [plot.spec.title for plot, place in canvases if page.intersects(place)]
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1440, 960), (2560, 1440)])
+def test_the_figures_of_a_training_lie_beside_the_plots_and_hide_none_of_them(
+    open_window: OpenWindow, session: FakeSession, size: tuple[int, int]
+) -> None:
+    window = open_window(session, size=size)
+    dashboard = window.workspace.dashboard
+    session.start("cuda:0")
+    session.train(5, device="cuda:0")
+    run = session.store.run
+    assert run is not None
+    result = {"steps_per_second": 3.0, "items_per_second": 99.0, "parameters": 826_433}
+    ending = RunFinished(
+        time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=5, result=result
+    )
+    session.end(ending)
+    settle(window)
+    page = dashboard.result
+    assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
+    assert not covered(dashboard), "nothing is hidden, least of all what is newest"
+    words = [label.text() for label in page.findChildren(QLabel) if label.isVisible()]
+    assert {"final loss", "time", "9.0 s", "parameters"} <= set(words)
+    assert [button.text() for button in shown_buttons(page)] == ["Esc"]
+    dashboard.plots.show_readout(False)
+    dashboard.show_result()
+    settle(window)
+    assert page.width() > dashboard.plots.width() / 2, "without that room it lies over the plots"
+    assert not complaints(window)
+
+
+def test_a_run_has_one_name_in_the_result_the_palette_and_the_library(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session)
+    ended(session, "pressure", {"allocated_bytes": 1 << 30}, cap=2 << 30)
+    dashboard = window.workspace.dashboard
+    dashboard.show_result()
+    run = session.store.run
+    assert run is not None
+    assert dashboard.result.accessibleDescription() == "pressure cap 2.00 GiB on cuda:0, finished"
+    session.titles[1] = "the steep one"
+    dashboard.show_result()
+    assert dashboard.result.accessibleDescription() == "the steep one, finished"
+    assert "the steep one" in [entry.name for entry in _runs(window.workspace)]
 
 
 def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:

@@ -13,12 +13,14 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import RunStarted
+from gpudash.telemetry.records import RunFinished, RunStarted
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
+from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
 from gpudash.ui.widgets.theme import ThemeFollower
 from gpudash.ui.window import main_window
 from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import format_throughput
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
 
@@ -62,6 +64,24 @@ def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) ->
     session.feed(30)
     settle(window)
     assert window.workspace.dashboard.panel.progress.words.text().startswith("Finished · step 100 of 500\nloss 2.")
+    assert " · last 9" in window.workspace.dashboard.panel.progress.words.text(), "of the last step, and called so"
+
+
+def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_window: OpenWindow) -> None:
+    session = training()
+    window = open_window(session)
+    run = session.store.run
+    assert run is not None
+    result = {"items_per_second": 2650.0}
+    session.end(
+        RunFinished(
+            time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=run.step, result=result
+        )
+    )
+    settle(window)
+    words = format_throughput(2650.0)
+    assert window.workspace.dashboard.panel.progress.words.text().endswith(f" · {words}")
+    assert ["throughput of the whole run", words] in [list(row) for row in result_rows(run)]
 
 
 def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:

@@ -32,6 +32,7 @@ from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.recording.facts import run_title
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
     REMOVED,
@@ -164,6 +165,11 @@ class Session:
     def device_words(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
         return self.machine.words(device)
+
+    def run_title(self, number: int) -> str:
+        """What the user has called the run ``number``, counted from 1, since it is recorded."""
+        recorder = self._recorder
+        return "" if recorder is None else run_title(recorder.annotations, number, len(self.store.runs))
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""

@@ -17,7 +17,7 @@ from gpudash.session.recordings.run_names import given_name
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.comparing.curves import STEPPED
 from gpudash.telemetry.comparing.noise import crowding
-from gpudash.telemetry.recording.facts import run_words, standing_marks
+from gpudash.telemetry.recording.facts import run_title, standing_marks
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic
@@ -111,7 +111,7 @@ def load_run(
             notes = [*_notes(path, runs, view, number), *recording.notices]
             machine = _machine(recording, gathered, replay, view)
             cores = recording.meta.get("host_cpus", "")
-            title = run_words(recording.meta, runs.index(view) + 1).title
+            title = run_title(recording.meta, runs.index(view) + 1, len(runs))
         with replay.store.lock:
             end = _end(view, replay.store)
             memory = dict(_memory(replay.store, view, end))

@@ -20,7 +20,7 @@ from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.facts import wall_clock_s
+from gpudash.telemetry.recording.facts import run_title, wall_clock_s
 from gpudash.telemetry.recording.pages import Digest, Pages, digests
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, copy_recording
@@ -263,6 +263,7 @@ class Replay(PastSource):
         opened = self._opened
         try:
             self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
+            self._meta = dict(opened.meta)
             self._product = opened.meta.get("host_product", "CPU")
             self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
             loaded = load(opened, self._buckets, progress, growing=written)
@@ -436,6 +437,10 @@ class Replay(PastSource):
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
         return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
+
+    def run_title(self, number: int) -> str:
+        """What the user had called the run ``number``, counted from 1, when the recording was opened."""
+        return run_title(self._meta, number, len(self.store.whole.runs))
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.

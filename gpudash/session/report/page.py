@@ -36,7 +36,7 @@ from gpudash.telemetry.plots import (
     utilisation,
 )
 from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
-from gpudash.telemetry.recording.facts import RunWords, run_words, standing_marks
+from gpudash.telemetry.recording.facts import RunWords, run_title, run_words, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import WATCH, RunView, item_of
@@ -213,7 +213,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         _sharpen(replay, run)
         with store.lock:
             if len(runs) > 1:
-                body.append(f'<h2 id="run-{number}">{number}. {_name(run, meta, number)}</h2>')
+                body.append(f'<h2 id="run-{number}">{number}. {_name(run, meta, number, len(runs))}</h2>')
             body += _run(replay, run, run_words(meta, number))
     if not runs:
         _sharpen(replay, None)
@@ -248,8 +248,9 @@ def _about(replay: Replay, runs: int) -> str:
     return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
 
 
-def _name(run: RunView, meta: Mapping[str, str], number: int) -> str:
-    name = escape(run_words(meta, number).title or given_name(run.workload, run.device, run.spec))
+def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int) -> str:
+    title = run_title(meta, number, runs)
+    name = escape(title or given_name(run.workload, run.device, run.spec))
     return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
 
 
@@ -258,7 +259,7 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
     head = (("run", False), ("ended", False), ("peak used", True), ("duration", True), ("loss", True), ("tags", False))
     rows = []
     for number, run in enumerate(runs, 1):
-        name = f"{number}. {_name(run, meta, number)}"
+        name = f"{number}. {_name(run, meta, number, len(runs))}"
         loss = run.metrics["loss"].last if "loss" in run.metrics else None
         rows.append(
             [

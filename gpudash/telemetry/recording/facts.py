@@ -319,6 +319,11 @@ def run_words(meta: Mapping[str, str], number: int) -> RunWords:
     return RunWords(*(meta.get(f"run {number} {what}", "")[:LONGEST_NOTE] for what in get_args(RunWord)))
 
 
+def run_title(meta: Mapping[str, str], number: int, runs: int) -> str:
+    """What the user calls the run ``number`` of ``runs``; the name of a session's only run may be the session's."""
+    return run_words(meta, number).title or (meta.get("title", "")[:LONGEST_NOTE] if runs == 1 else "")
+
+
 def annotate(path: Path, key: str, value: str) -> None:
     """Set a key of the table ``meta``, "" removes it. The file's date stays: it says when the session was.
 

@@ -108,11 +108,13 @@ class Recorder:
 
     Attributes:
         failed: why recording ended early, in one sentence; ``None`` while all is well.
+        annotations: what has been noted since with `annotate`, by key.
     """
 
     def __init__(self, path: Path, *, meta: Mapping[str, Any], exclusive: bool = True) -> None:
         self.path = path
         self.failed: str | None = None
+        self.annotations: dict[str, str] = {}
         self._connection: sqlite3.Connection | None = None
         self._pages: PageWriter | None = None
         self._pending = 0
@@ -200,6 +202,7 @@ class Recorder:
             for wish in wishes:
                 if self._connection is not None:
                     schema.annotate(self._connection, wish.key, wish.value)
+                    self.annotations[wish.key] = wish.value
             self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -93,6 +94,7 @@ class Banner(QFrame):
         """Learn of an event; those that need no attention are ignored."""
         if isinstance(event, (RunFinished, RunFailed, OutOfMemory)):
             self._open = {key: other for key, other in self._open.items() if not _grows(other)}
+            self._settle_straggler(event)
         if isinstance(event, Warning):
             if event.level == "passed":
                 self._open.pop(event.device, None)
@@ -113,6 +115,18 @@ class Banner(QFrame):
         elif not isinstance(event, RunFinished):
             return
         self._update()
+
+    def _settle_straggler(self, ending: RunFinished | RunFailed | OutOfMemory) -> None:
+        """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
+        told = self._open.get(Topic.STRAGGLER)
+        if not isinstance(told, Note) or Topic.STRAGGLER not in ending.result:
+            return
+        found = ending.result[Topic.STRAGGLER]
+        words = found.get("text") if isinstance(found, Mapping) else None
+        if words:
+            self._open[Topic.STRAGGLER] = replace(told, text=str(words))
+        else:
+            del self._open[Topic.STRAGGLER]
 
     @property
     def standing(self) -> list[Warning]:

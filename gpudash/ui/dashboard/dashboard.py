@@ -31,6 +31,7 @@ from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, RemediesFound, RunEnded, RunStarted, Table
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.cards import CardContent, DeviceCards, device_rows, gpu_card, host_card
@@ -129,7 +130,7 @@ class Dashboard(PlotsPage):
         self.panel.set_commanding(self.live)
         self.panel.fit.set_palette(palette)
         self.result = ResultPage()
-        self.plots.lay_over(self.result, self.result.height_within)
+        self.plots.lay_over(self.result, self.result.place_in)
         self.view_bar = ViewBar(self.view, settings.smoothing, live=self.live)
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
@@ -282,9 +283,14 @@ class Dashboard(PlotsPage):
         with store.lock:
             run = store.run
             assert run is not None
-            name = given_name(run.workload, run.device, run.spec)
-            self.result.show_run(run, list(store.runs), name, commanding=self.live)
+            self.result.show_run(run, list(store.runs), self.run_name(run), commanding=self.live)
         self.plots.cover(covered=True)
+
+    def run_name(self, run: RunView) -> str:
+        """What a run of the session is called, as the library calls it; called under the store's lock."""
+        runs = enumerate(self.session.store.runs, 1)
+        number = next((number for number, one in runs if (one.run_id, one.began_s) == (run.run_id, run.began_s)), 0)
+        return self.session.run_title(number) or given_name(run.workload, run.device, run.spec)
 
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""

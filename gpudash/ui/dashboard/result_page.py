@@ -1,4 +1,8 @@
-"""A run's result in front of the plots: the verdict of a comparison, else a few large figures, a chart and the rest."""
+"""A run's result: the verdict of a comparison, else a few large figures, a chart and the rest.
+
+What is all figures lies beside the plots and hides none of them; a verdict, a chart and why a run ended badly lie over
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
-from gpudash.specs import workloads
 from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
-from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.telemetry.runs import RunView
 from gpudash.ui.dashboard.banner import ACTION_WORDS
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
@@ -27,8 +40,11 @@ ENDINGS = {"cancelled": "stopped"}
 
 LEAST_CHART_PX = 150
 
-BOTTOM_PX, BELOW_HEAD_PX = 6, 10
-"""Logical pixels below everything, and both there and between the title and what the run came to."""
+BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
+"""Logical pixels below everything, both there and between the title and what the run came to, and between its parts."""
+
+CLOSE_WORDS, CLOSE_SHORT = "Back to the plots   Esc", "Esc"
+"""On the button that takes the result away, and where it takes no plot's room."""
 
 
 class ResultPage(QFrame):
@@ -55,14 +71,14 @@ class ResultPage(QFrame):
         self.setProperty("role", "panel")
         self.setAccessibleName("Result of the run")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self._title = worded_label("figure-small", wraps=False)
-        self._asked = worded_label("muted", wraps=True)
+        self._title = worded_label("figure-small")
         self.verdict = VerdictPage()
         self.ending = BadEnding()
         self.ending.remedies.applied.connect(self.applied)
         self.ending.action.connect(self.action)
         self.chart = RateChart()
         self.rows = Table("Result", (Column("what"), Column("outcome", wide=True)), "The run told nothing more.")
+        self._beside = FiguresBeside()
         self._figures = QHBoxLayout()
         self._shown: list[tuple[str, str]] = []
         self._tiles: list[QWidget] = []
@@ -72,18 +88,17 @@ class ResultPage(QFrame):
         head = self._head = QHBoxLayout()
         head.setContentsMargins(14, 8, 8, 0)
         head.setSpacing(12)
-        head.addWidget(self._title)
-        head.addWidget(self._asked, 1)
-        close = worded_button("Back to the plots   Esc", "Show the plots again (Esc)", self.closed.emit)
-        close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        head.addWidget(close)
+        head.addWidget(self._title, 1)
+        self._close = worded_button(CLOSE_WORDS, "Take the result away (Esc); R brings it back", self.closed.emit)
+        self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
         self._figures.setContentsMargins(14, 4, 14, 4)
         self._figures.setSpacing(34)
         self._figures.addStretch(1)
         self._general = general = QWidget()
         column = QVBoxLayout(general)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
+        column.setSpacing(GAP_PX)
         column.addWidget(self.ending)
         column.addLayout(self._figures)
         column.addWidget(self.chart, 3)
@@ -94,26 +109,24 @@ class ResultPage(QFrame):
         self._bodies = QStackedWidget()
         self._bodies.addWidget(general)
         self._bodies.addWidget(self.verdict)
+        self._bodies.addWidget(self._beside)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, BOTTOM_PX)
         whole.setSpacing(BELOW_HEAD_PX - BOTTOM_PX)
         whole.addLayout(head)
         whole.addWidget(self._bodies, 1)
 
-    def show_run(self, run: RunView, runs: Sequence[RunView], asked: str, *, commanding: bool = False) -> None:
+    def show_run(self, run: RunView, runs: Sequence[RunView], name: str, *, commanding: bool = False) -> None:
         """Show what ``run`` came to; called under the store's lock.
 
         Args:
             run: that has ended.
             runs: of the session, with it.
-            asked: what was asked for, in words.
+            name: what it is called.
             commanding: whether a remedy can be applied here.
         """
-        kind = workloads().get(run.workload)
-        what = kind.title if kind is not None else "My script" if run.workload == WATCH else run.workload
-        self._title.setText(f"{what}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
-        self._asked.setText(asked)
-        self.setAccessibleDescription(f"{self._title.text()}: {asked}")
+        self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
+        self.setAccessibleDescription(self._title.text())
         comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
@@ -124,22 +137,44 @@ class ResultPage(QFrame):
         rows = outcome_rows(run.result)
         self.rows.show_rows(rows)
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
+        self._beside.show_figures(self._shown, [(name, value) for name, value in rows])
 
-    def height_within(self, room: int) -> int:
+    def place_in(self, stage: QRect, beside: QRect) -> QRect:
+        """Where it lies: beside the plots if it is all figures and there is room, else over their lower part.
+
+        Args:
+            stage: of the plots and of what is beside them, without the time axis.
+            beside: of what is beside them, down to the lower edge of the axis; empty where nothing is.
+        """
+        comparison = self._bodies.currentWidget() is self.verdict
+        aside = not comparison and self.chart.isHidden() and self.ending.isHidden() and not beside.isEmpty()
+        self._close.setText(CLOSE_SHORT if aside else CLOSE_WORDS)
+        if not comparison:
+            self._bodies.setCurrentWidget(self._beside if aside else self._general)
+        for part in self.findChildren(QWidget):
+            part.ensurePolished()  # what was never shown does not know its font, by which its height is told
+        place = QRect(beside if aside else stage)
+        self.resize(place.size())  # it needs more height where its words wrap
+        place.setTop(place.bottom() - self._height_within(place.height()) + 1)
+        return place
+
+    def _height_within(self, room: int) -> int:
         """Logical pixels it takes of ``room``: all of it for a verdict or a chart, else what the figures need."""
+        if self._bodies.currentWidget() is self._beside:
+            border = self.height() - self.contentsRect().height()
+            head = self._head.totalHeightForWidth(self.contentsRect().width())
+            return min(room, border + head + BELOW_HEAD_PX + self._beside.height_of_all)
         if self._bodies.currentWidget() is self.verdict or not self.chart.isHidden():
             return room
-        inside = self._general.layout()
-        assert inside is not None
-        for part in (self.ending.layout(), inside):
-            if part is not None:
-                part.invalidate()  # else it still has the height of a chart that was just hidden
-        border = self.height() - self.contentsRect().height()
-        needed = border + self._head.sizeHint().height() + BELOW_HEAD_PX
-        needed += inside.totalMinimumHeightForWidth(self.contentsRect().width())
+        border, width = self.height() - self.contentsRect().height(), self.contentsRect().width()
+        edges = self._figures.contentsMargins()
+        tiles = max((tile.sizeHint().height() for tile in self._tiles), default=0)
+        parts = [border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX + edges.top() + tiles + edges.bottom()]
+        if not self.ending.isHidden():
+            parts.append(self.ending.heightForWidth(width) + GAP_PX)
         if not self.rows.isHidden():
-            needed += self.rows.height_of_all - self.rows.minimumSizeHint().height()
-        return min(room, needed)
+            parts.append(self.rows.height_of_all + GAP_PX)
+        return min(room, sum(parts))
 
     @property
     def figures(self) -> list[tuple[str, str]]:
@@ -160,6 +195,44 @@ class ResultPage(QFrame):
             column.addWidget(words)
             self._figures.insertWidget(len(self._tiles), tile)
             self._tiles.append(tile)
+
+
+class FiguresBeside(QScrollArea):
+    """Names and values under one another, the most telling first and larger; as narrow as what it lies on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName("Figures of the run")
+        panel = QWidget()
+        panel.setProperty("role", "scrolled")
+        self._grid = QGridLayout(panel)
+        self._grid.setContentsMargins(14, 0, 12, 0)
+        self._grid.setHorizontalSpacing(10)
+        self._grid.setVerticalSpacing(3)
+        self._grid.setColumnStretch(1, 1)
+        self._cells: list[QWidget] = []
+        self.setWidget(panel)
+
+    def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> None:
+        """Show ``figures``, and below them ``more`` of the rest."""
+        discard(self._cells, self._grid)
+        for row, (name, value) in enumerate((*figures, *more)):
+            named, told = worded_label("muted"), worded_label("figure-small" if row < len(figures) else "")
+            named.setText(name)
+            told.setText(value)
+            told.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
+            for column, cell in enumerate((named, told)):
+                self._grid.addWidget(cell, row, column)
+                self._cells.append(cell)
+
+    @property
+    def height_of_all(self) -> int:
+        """Logical pixels at which everything is seen at the width that it has."""
+        self._grid.invalidate()
+        return self._grid.totalHeightForWidth(self.viewport().width()) + 2
 
 
 class BadEnding(QWidget):

@@ -128,8 +128,11 @@ class RemediesView(QWidget):
         return QSize(0, super().minimumSizeHint().height())
 
     def _fit(self) -> None:
-        """Show as many as there is room for, at least one; one that is too long ends in an ellipsis."""
+        """Show as many as there is room for, at least one; one that is too long wraps, on a button it ends in an
+        ellipsis.
+        """
         whole = len(self._remedies)
+        self._let_wrap(None)
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
             _say(widget, remedy_words(remedy))
         wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
@@ -142,12 +145,25 @@ class RemediesView(QWidget):
             widget.setVisible(place < fitting)
         if fitting == 1 and (excess := wide[0] + self._room_for_more(1) - room) > 0:
             alone, words = self._widgets[0], remedy_words(self._remedies[0])
+            if isinstance(alone, QLabel):
+                self._let_wrap(alone)
+                excess = 0
             space = alone.fontMetrics().horizontalAdvance(words) - excess - GAP
-            if space >= LEAST_WORDS:
+            if excess and space >= LEAST_WORDS:
                 _say(alone, alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
         self.more.setVisible(fitting < whole)
         self.more.setText(f"{whole - fitting} more")
         self._fill_menu(self._remedies[fitting:])
+        for part in (self._line, self):
+            part.updateGeometry()  # else whoever lays them out goes by the height before words wrapped
+
+    def _let_wrap(self, alone: QLabel | None) -> None:
+        """Give the line to one remedy, whose words may wrap; ``None`` lets none wrap."""
+        for widget in self._widgets:
+            if isinstance(widget, QLabel):
+                widget.setWordWrap(widget is alone)
+                self._row.setStretchFactor(widget, int(widget is alone))
+        self._row.setStretch(self._row.count() - 1, int(alone is None))  # of the room behind the last
 
     def _room_for_more(self, shown: int) -> int:
         return self.more.sizeHint().width() + GAP if shown < len(self._remedies) else 0

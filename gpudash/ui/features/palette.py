@@ -143,13 +143,10 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
 
 def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
     """The runs of the session in front, the newest first."""
-    from gpudash.session.recordings.run_names import given_name
-
-    session = workspace.meant_dashboard.session
-    with session.store.lock:
-        runs = list(reversed(session.store.runs))
-    for run in runs:
-        name = given_name(run.workload, run.device, run.spec)
+    dashboard = workspace.meant_dashboard
+    with dashboard.session.store.lock:
+        runs = [(run, dashboard.run_name(run)) for run in reversed(dashboard.session.store.runs)]
+    for run, name in runs:
         ended = "in progress" if run.running else ENDINGS.get(run.status, "Ended").lower()
         act = partial(_show_run, workspace, run)
         yield PaletteEntry(name, "Run of this session", act, tip=f"Show its time in the plots; it is {ended}")

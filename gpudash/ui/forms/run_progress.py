@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
@@ -106,12 +105,21 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
         parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
     parts += [ranks] if (ranks := ranks_words(run)) else []
     parts += [left] if (left := run_left(run, ahead)) else []
-    throughput = partial(format_throughput, item=item_of(run.workload))
-    writers: tuple[tuple[str, Callable[[float], str]], ...] = (*_METRICS, ("throughput", throughput))
     figures = [
-        write(metric.last) for name, write in writers if (metric := run.metrics.get(name)) is not None and metric.count
+        write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
+    figures += [pace] if (pace := _pace_words(run, running)) else []
     return "\n".join(" · ".join(words) for words in (parts, figures) if words)
+
+
+def _pace_words(run: RunView, running: bool) -> str:
+    """How fast a run is; once it is over how fast it was, as its result tells it: the last step alone says little."""
+    whole, metric = run.result.get("items_per_second"), run.metrics.get("throughput")
+    if not running and isinstance(whole, int | float):
+        return format_throughput(whole, item_of(run.workload))
+    if metric is None or not metric.count:
+        return ""
+    return f"{'' if running else 'last '}{format_throughput(metric.last, item_of(run.workload))}"
 
 
 def _loss_words(loss: float) -> str:

@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygon
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
-from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.telemetry.store import BAD_ENDINGS, MAX_EVENTS, Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.layers import Label, Layer
@@ -27,6 +27,7 @@ MOST = 4 * MAX_EVENTS
 """Marks above which those are let go that the store let go (it has at most half as many), so that this is rare."""
 
 _PRIORITY = {"user": 0, "warning": 1, "run": 2, "source": 3, "epoch": 4, "phase": 5}
+"""Category → place in line for room. Before all comes how a run ended badly, and last that a warning has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def place(
     xs = [x_of(mark.time_s) for mark in marks]
     taken: list[tuple[float, float]] = []
     texts: dict[int, tuple[str, float]] = {}
-    for i in sorted(range(len(marks)), key=lambda i: (_PRIORITY.get(marks[i].category, 9), -marks[i].time_s)):
+    for i in sorted(range(len(marks)), key=lambda i: (_priority(marks[i]), -marks[i].time_s)):
         room_left, room_right = _room(xs[i], left, right, taken)
         width = width_of(marks[i].label)
         if xs[i] + 3 + width <= room_right:
@@ -167,6 +168,16 @@ def place(
             texts[i] = (text, start)
             taken.append((start - 4, start + width + 4))
     return [PlacedMark(mark, x, *texts.get(i, ("", 0.0))) for i, (mark, x) in enumerate(zip(marks, xs, strict=True))]
+
+
+def _priority(mark: Mark) -> int:
+    if _ended_badly(mark):
+        return -1
+    return 9 if mark.category == "warning" and mark.label == "passed" else _PRIORITY.get(mark.category, 9)
+
+
+def _ended_badly(mark: Mark) -> bool:
+    return mark.category == "run" and mark.label in BAD_ENDINGS
 
 
 def _room(x: float, left: float, right: float, taken: Iterable[tuple[float, float]]) -> tuple[float, float]:
@@ -315,8 +326,9 @@ class PlotOverlay(Layer):
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
         area = geometry.area
-        for placed in self._content.marks:
-            colour = QColor(getattr(self._palette, _MARK_COLOURS.get(placed.mark.category, "muted")))
+        for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
+            look = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
+            colour = QColor(getattr(self._palette, look))
             painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
             x = round(placed.x)
             painter.drawLine(QLineF(x, area.top() - (8 if self._content.mark_labels else 0), x, area.bottom()))

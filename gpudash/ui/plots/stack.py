@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QCursor, QImage, QResizeEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QSizePolicy, QSplitter, QWidget
 
@@ -117,7 +117,7 @@ class PlotStack(QFrame):
         self._readout_wanted = True
         self._card_above = False
         self._cover: QWidget | None = None
-        self._cover_height: Callable[[int], int] = lambda room: room
+        self._cover_place: Callable[[QRect, QRect], QRect] = lambda stage, _beside: stage
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -307,14 +307,15 @@ class PlotStack(QFrame):
         self.view.clear_selection()
         self.strip.set_open(False)
 
-    def lay_over(self, page: QWidget, height_within: Callable[[int], int]) -> None:
-        """Let ``page`` lie over the lower part of plots and readout; the time axis stays in view under it.
+    def lay_over(self, page: QWidget, place_in: Callable[[QRect, QRect], QRect]) -> None:
+        """Let ``page`` lie over plots or readout; the time axis stays in view under it.
 
         Args:
             page: hidden at first, and whenever `dismiss` is called.
-            height_within: pixels that it takes of so many.
+            place_in: where it lies, of the room of plots and readout, and of the readout alone with what is left of
+                its height below; that is empty while the readout is not shown.
         """
-        self._cover, self._cover_height = page, height_within
+        self._cover, self._cover_place = page, place_in
         page.setParent(self)
         page.hide()
 
@@ -322,17 +323,20 @@ class PlotStack(QFrame):
         """Show what lies over the plots, or take it away."""
         if self._cover is not None:
             self._cover.setVisible(covered)
-            self._place_over()  # once it is shown its words have the fonts by which its height is told
+            self._place_over()
+            # once it is shown and as wide as it will be, its words have the fonts and lines by which its height is told
+            QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+            self._place_over()
             self._cover.raise_()
 
     def _place_over(self) -> None:
         self._place_card()
         if self._cover is not None:
-            place = self._scroll.geometry()
-            place.setRight(self.width() - CARD_GAP_PX)
-            self._cover.resize(place.size())  # it needs more height where its words wrap
-            place.setTop(place.bottom() - self._cover_height(place.height()) + 1)
-            self._cover.setGeometry(place)
+            stage = self._scroll.geometry()
+            stage.setRight(self.width() - CARD_GAP_PX)
+            beside = QRect() if self.readout.isHidden() else self.readout.geometry()
+            beside.setRight(stage.right() if not beside.isEmpty() else beside.right())
+            self._cover.setGeometry(self._cover_place(stage, beside))
 
     def dismiss(self) -> None:
         """Esc: uncover the plots, else select nothing and close the figures of the range."""

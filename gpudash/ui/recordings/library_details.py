@@ -30,6 +30,8 @@ from gpudash.units import format_bytes, format_duration
 
 WIDTH_PX, NARROW_PX, NOTE_PX = 280, 230, 64
 
+HEADINGS = {"run": "SELECTED RUN", "session": "SELECTED SESSION"}
+
 NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
 NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
 
@@ -70,16 +72,16 @@ class Details(QFrame):
         column = QVBoxLayout(self)
         column.setContentsMargins(14, 12, 14, 12)
         column.setSpacing(6)
-        column.addWidget(title_label("SELECTED RUN"))
+        self.heading = title_label(HEADINGS["run"])
+        column.addWidget(self.heading)
         for words, field, tip in (
-            ("Name", self.title, "What the run is called here; its recording's file keeps its name"),
+            ("Name", self.title, "What it is called here; its recording's file keeps its name"),
             ("Tags", self.tags, "Words to find the run by, with commas between them"),
             ("Note", self.note, "Anything worth remembering of the run"),
         ):
             label = PlainLabel(words)
             label.setProperty("role", "muted")
             label.setBuddy(field)
-            field.setAccessibleName(f"{words} of the run")
             field.setToolTip(plain_tip(tip))
             self._labels.append((label, field))
             column.addWidget(label)
@@ -102,6 +104,8 @@ class Details(QFrame):
             wanted = single is not None and (single.run is not None or field is self.title)
             label.setVisible(wanted)
             field.setVisible(wanted)
+            field.setAccessibleName(f"{label.text()} of the {'run' if single is None else single.kind}")
+        self.heading.setText(HEADINGS["run" if single is None else single.kind])
         if single is None:
             nothing = NOTHING_IN_TRASH if in_trash else NOTHING
             self._words.setText(_counted(rows) if rows else nothing)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QResizeEvent
@@ -45,6 +45,11 @@ class LibraryRow:
 
     entry: LibraryEntry
     run: RunFacts | None = None
+
+    @property
+    def kind(self) -> Literal["run", "session"]:
+        """What it is a row of."""
+        return "session" if self.run is None else "run"
 
     @property
     def key(self) -> RunKey:

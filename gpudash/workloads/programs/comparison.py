@@ -398,18 +398,39 @@ def _agreement_of(spec: Spec, first: Repetition, second: Repetition) -> Agreemen
     return of_results(first.result, second.result, precision)
 
 
+_TOLD = (
+    *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
+    *("dtype", "precision", "batches"),
+)
+"""Fields that time depends on, as they are told."""
+
+_WAYS = ("mode", "batches")
+"""Fields that are told where they are not as usual."""
+
+_LEFT_TO_IT = (None, 0, "", "auto")
+"""Values with which the choice is the workload's."""
+
+
 def what(spec: Spec) -> str:
-    """The workload in a line: the fields that its time depends on."""
-    shown = ("model", "mode", "size", "rows", "columns", "width", "depth", "batch", "sequence", "dtype", "precision")
+    """The workload in a line: the fields that its time depends on, in the words that the form has for them.
+
+    Left out is what does not matter beside the others, what is left to the workload, and the usual way of working.
+    """
     fields = type(spec).model_fields
     words = []
-    for field in (*shown, "batches"):
-        value = getattr(spec, field, None)
-        extra: Any = fields[field].json_schema_extra if field in fields else None
-        when = (extra or {}).get("when", {})
-        matters = all(str(getattr(spec, other)) in allowed for other, allowed in when.items())
-        if value is not None and matters:
-            words.append(str(value) if isinstance(value, str) else f"{field} {value}")
+    for told in (told for told in _TOLD if told in fields):
+        value, field = getattr(spec, told), fields[told]
+        extra: Any = field.json_schema_extra or {}
+        matters = all(str(getattr(spec, other)) in allowed for other, allowed in extra.get("when", {}).items())
+        if not matters or value in _LEFT_TO_IT or (told in _WAYS and value == field.default):
+            continue
+        if told == "path":
+            words.append(Path(value).expanduser().resolve().name)
+        elif isinstance(value, str):
+            shown = str(extra.get("words", {}).get(value, value))
+            words.append(f"{told} {shown}" if told == "batches" else shown)
+        else:
+            words.append(f"{told} {value}")
     threads = spec.threads or torch.get_num_threads()
     return " · ".join([spec.title, *words, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
 

@@ -404,6 +404,11 @@ def test_runs_stand_under_their_session_and_are_named_by_what_differs(
     assert [row.key for row in rows] == [(path, 0), (path, 2), (path, 1)]
     assert [library.table.runs.words(row, 0) for row in rows[1:]] == names[::-1]
     assert "2 runs" in headings(library)[0]
+    library.table.selectRow(1)
+    assert library.details.heading.text() == "SELECTED RUN"
+    library.table.selectRow(0)
+    assert library.details.heading.text() == "SELECTED SESSION"
+    assert library.details.title.accessibleName() == "Name of the session"
     library.group_button.click()
     library.table.sortByColumn(column("run"), Qt.SortOrder.DescendingOrder)
     assert [name_of(row) for row in library.table.shown()] == names

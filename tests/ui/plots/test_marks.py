@@ -134,6 +134,16 @@ def test_marks_outside_the_plot_are_not_placed() -> None:
     assert len(asked) < 30
 
 
+@pytest.mark.parametrize("others", [[("passed", "warning")], [("critical", "warning"), ("mine", "user")]])
+def test_that_memory_ran_out_is_readable_whatever_is_marked_beside_it(others: list[tuple[str, str]]) -> None:
+    full = Mark(10.0, "out of memory", "run")
+    marks = [full, *(Mark(10.0 + 0.1 * n, label, category) for n, (label, category) in enumerate(others))]
+    placed = place(marks, lambda t: 40 * t, 0.0, 500.0, lambda text: 8.0 * len(text), lambda text, width: text)
+    assert {one.mark.label: one.text for one in placed}["out of memory"] == "out of memory"
+    passed = [one for one in placed if one.mark.label == "passed"]
+    assert [one.text for one in passed] in ([], [""]), "that a warning passed gives way"
+
+
 def test_marks_of_a_run_are_drawn_on_every_plot_and_labelled_on_the_first(drawn: PlotStack, store: Store) -> None:
     store.apply(RunStarted(time_s=12.0, run_id=1, workload="training", device="cpu", spec={}))
     store.apply(Warning(time_s=15.0, level="warning", device="host", text="memory"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
+from gpudash.specs.model import ModelSpec
 from gpudash.workloads.programs import comparison_side
 from gpudash.workloads.programs.comparison import (
     LASTS_S,
@@ -172,11 +173,21 @@ def test_memory_of_a_process_is_read_where_the_system_tells_it(monkeypatch: pyte
         assert (reader() or 0) > 1
 
 
+def test_what_was_compared_is_told_in_the_words_of_the_form_without_what_nobody_chose(tmp_path: Path) -> None:
+    (tmp_path / "llama").mkdir()
+    told = what(ModelSpec(path=str(tmp_path / "llama"), threads=1))
+    assert told == "A model of yours · llama · training · batch 1 · 1 CPU thread", "neither sequence 0 nor auto"
+    told = what(ModelSpec(path=str(tmp_path / "llama"), task="lora", sequence=512, precision="amp", threads=2))
+    assert told == "A model of yours · llama · LoRA · batch 1 · sequence 512 · bf16 autocast · 2 CPU threads"
+    told = what(TrainingSpec(mode="inference", batches="pingpong", threads=1))
+    assert "transformer · inference · width 128" in told and told.endswith("fp32 · batches ping-pong · 1 CPU thread")
+
+
 def test_the_result_says_what_was_compared_and_how_long_the_whole_run_would_take() -> None:
     spec = build_comparison(fields={"model": "mlp", "batch": 8, "steps": 300})
     found = compared(0.01, 0.02)
     result = result_of(spec, with_steps(spec.chosen, 12), found, verdict(found), 16)
-    assert result["what"].startswith("Training · mlp · train · width 128 · depth 4 · batch 8 · fp32 · moved · ")
+    assert result["what"].startswith("Training · MLP · width 128 · depth 4 · batch 8 · fp32 · ")
     assert "sequence" not in what(spec.chosen)
     assert [one["whole_seconds"] for one in result["sides"]] == [pytest.approx(3), pytest.approx(6)]
     assert (result["measured_steps"], result["repetitions"]) == (10, 16)
