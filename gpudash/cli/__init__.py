@@ -7,8 +7,8 @@ import io
 import itertools
 import resource
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash import __version__
 from gpudash.cli.qt import has_display
@@ -34,7 +34,7 @@ def build_app(argv: Sequence[str]) -> App:
     command, ``--help`` or ``--version``: their flags are made from the specs, and loading those takes as long as all
     else that a help page takes.
     """
-    from cyclopts import App
+    from cyclopts import App, Group
 
     from gpudash.cli import devices, doctor, export, monitor
     from gpudash.cli.compare import compare
@@ -42,28 +42,40 @@ def build_app(argv: Sequence[str]) -> App:
     from gpudash.cli.open import open_file
     from gpudash.cli.snapshot import snapshot
     from gpudash.cli.start import start
+    from gpudash.cli.terminal import examples
     from gpudash.cli.watch import watch
 
     app = App(
         name="gpudash",
         version=__version__,
         help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
+        help_epilogue=examples.shown(""),
         console=help_console(),
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)
-    app.command(devices.devices)
-    app.command(monitor.monitor)
-    app.command(watch)
-    app.command(snapshot)
-    app.command(compare)
-    app.command(export.export)
-    app.command(open_file, name="open")
-    app.command(demo)
-    app.command(doctor.doctor)
+    commands: dict[str, Callable[..., Any]] = {
+        "devices": devices.devices,
+        "monitor": monitor.monitor,
+        "watch": watch,
+        "snapshot": snapshot,
+        "compare": compare,
+        "export": export.export,
+        "open": open_file,
+        "demo": demo,
+        "doctor": doctor.doctor,
+    }
+    for name, command in commands.items():
+        app.command(command, name=name, help_epilogue=examples.shown(name))
+    about = Group("About gpudash")
+    app.command(_help, name="help", group=about)
+    app.command(_version, name="version", group=about)
+    app.command(_completion, name="completion", group=about)
     without_workloads = bool(argv) and argv[0] in app
-    run_workload = App(name="run", help="Run a workload in the terminal.")
-    estimate_workload = App(name="estimate", help="Predict the memory a run would take.")
+    run_workload = App(name="run", help="Run a workload in the terminal.", help_epilogue=examples.shown("run"))
+    estimate_workload = App(
+        name="estimate", help="Predict the memory a run would take.", help_epilogue=examples.shown("estimate")
+    )
     if not without_workloads:
         from gpudash.cli.estimate import add_estimate_commands
         from gpudash.cli.run import add_run_commands
@@ -73,6 +85,29 @@ def build_app(argv: Sequence[str]) -> App:
     app.command(run_workload)
     app.command(estimate_workload)
     return app
+
+
+def _help(*command: str) -> int:
+    """Show how a command is used: gpudash help run training."""
+    app = build_app(command)
+    _require_command(app, command)
+    app.help_print(command)
+    return Exit.FINISHED
+
+
+def _version() -> int:
+    """Print the version."""
+    sys.stdout.write(f"{__version__}\n")
+    return Exit.FINISHED
+
+
+def _completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print what completes commands and flags in a shell: source <(gpudash completion bash)
+
+    Write it where your shell looks for completions to have it always.
+    """
+    sys.stdout.write(build_app(()).generate_completion(shell=shell))
+    return Exit.FINISHED
 
 
 MORE_FILES = "Allow more with ulimit -n 1024."
@@ -124,9 +159,9 @@ def _run_command(argv: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     as_json = _wants_json(argv)
-    words = ["gpudash", *itertools.takewhile(lambda word: not word.startswith("-"), argv)]
-    remedy = f"{' '.join(words[:3])} --help lists what there is."
     app = build_app(argv)
+    command, _apps, _rest = app.parse_commands(list(argv))
+    remedy = f"{' '.join(['gpudash', *command])} --help lists what there is."
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -165,8 +200,11 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
     if argv and not argv[0].startswith("-") and argv[0] not in app:
-        there = ", ".join(name for name in app if not name.startswith("-"))
-        raise RequestError(f"There is no command {argv[0]!r}.", f"There is: {there}.")
+        from gpudash.specs.invalid import did_you_mean
+
+        there = [name for name in app if not name.startswith("-")]
+        hint = did_you_mean(argv[0], there)
+        raise RequestError(f"There is no command {argv[0]!r}{hint}.", f"There is: {', '.join(there)}.")
 
 
 def _validation_error() -> type[ValueError]:
@@ -185,5 +223,4 @@ def _sentence(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__
-    text = "; ".join(invalid_fields(cause).values()) if cause is not None else " ".join(str(error).split())
-    return text.partition(" Did you mean")[0]
+    return "; ".join(invalid_fields(cause).values()) if cause is not None else " ".join(str(error).split())

@@ -1,22 +1,16 @@
 """``gpudash compare A B``: two recorded runs beside one another, and an exit code for CI."""
 
-from collections.abc import Collection
-from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import parse_tolerance
-from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, stdout
+from gpudash.cli.terminal.output import Exit, RequestError, print_json, print_notice, print_table, stdout
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from gpudash.telemetry.comparing import ComparedRun, Comparison
-
-WIDEST = 1000
-"""Columns of a terminal in which every table has room."""
 
 NAMED = 6
 """Fields of a spec that a sentence names; more are counted."""
@@ -138,10 +132,10 @@ def _print(comparison: "Comparison") -> None:
         console.print(f"{name}  {_described(run)}", soft_wrap=True)
     console.print(headline(comparison), style="bold", soft_wrap=True)
     if comparison.differences:
-        console.print(_figures(comparison, console))
+        print_table(_figures(comparison), console, _SPARED)
     changed = [*comparison.changed, *(pair for pair in comparison.machine if pair.differs)]
     if changed:
-        console.print(_changes(comparison))
+        print_table(_changes(comparison), console)
     for note in comparison.notes:
         console.print(note, soft_wrap=True)
 
@@ -153,32 +147,18 @@ def _described(run: "ComparedRun") -> str:
     return f"{run.label}: {run.view.workload} on {shown_devices(run.view.device, run.view.spec)}, {status}"
 
 
-def _figures(comparison: "Comparison", console: "Console") -> "Table":
-    """The table of figures; where it is too wide, without the columns that the others imply."""
-    for left_out in range(len(_SPARED) + 1):
-        table = _table(comparison, _SPARED[:left_out])
-        if console.measure(table, options=console.options.update_width(WIDEST)).maximum <= console.width:
-            break
-    return table
-
-
-def _table(comparison: "Comparison", left_out: Collection[str]) -> "Table":
+def _figures(comparison: "Comparison") -> "Table":
     from rich.table import Table
 
     from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, figure_row
 
-    shown = [title not in left_out for title in FIGURE_TITLES]
-    rows = [(figure_row(difference), difference) for difference in comparison.differences]
-    longest = max(len(word) for cells, _difference in rows for word in cells[0].split())
     table = Table(box=None, pad_edge=False)
-    for position, title in enumerate(compress(FIGURE_TITLES, shown)):
-        right = title not in ("figure", "verdict")
-        table.add_column(
-            title, justify="right" if right else "left", no_wrap=position > 0, min_width=0 if position else longest
-        )
-    for cells, difference in rows:
+    for title in FIGURE_TITLES:
+        words = title in ("figure", "verdict")
+        table.add_column(title, justify="left" if words else "right", no_wrap=not words)
+    for difference in comparison.differences:
         style = _STYLES.get(difference.judgement or "", "dim" if difference.verdict in ("same", "unclear") else "")
-        table.add_row(*compress(cells, shown), style=style)
+        table.add_row(*figure_row(difference), style=style)
     return table
 
 

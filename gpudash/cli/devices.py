@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from gpudash.cli.terminal.flags import SimulateOptions
-from gpudash.cli.terminal.output import Exit, print_json, stdout
+from gpudash.cli.terminal.output import Exit, print_json, print_table, stdout
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import (
     Device,
@@ -61,7 +61,7 @@ def devices(
             format_bytes(device["total_bytes"]),
             device["uuid"] or device.get("capacity_source", ""),
         )
-    console.print(table)
+    print_table(table, console)
     for device in document["devices"]:
         missing = [] if device["simulated"] else [f"{metric} {state}" for metric, state in device["states"].items()]
         if missing:
@@ -85,7 +85,7 @@ def _list_known(*, as_json: bool) -> int:
         major, minor = gpu.capability
         memory, count = format_bytes(gpu.total_bytes), str(gpu.multiprocessors)
         table.add_row(gpu.key, gpu.product, memory, f"{major}.{minor}", count, gpu.source)
-    stdout().print(table)
+    print_table(table, stdout())
     return Exit.FINISHED
 
 

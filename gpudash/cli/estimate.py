@@ -24,10 +24,11 @@ from gpudash.cli.terminal.output import (
     refused,
     stderr,
 )
-from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, parsed_fields
+from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_fields, no_workload, parsed_fields
 from gpudash.devices.names import kind_of
 from gpudash.settings import load_settings
-from gpudash.specs import ModelSpec, Spec, broken_entry_points, build, workloads
+from gpudash.specs import ModelSpec, Spec, build, workloads
+from gpudash.specs.invalid import did_you_mean
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
@@ -97,19 +98,22 @@ def _estimate_callable(
     if model is not None:
         return _estimate_model(model, words, callable, python, options or EstimateOptions())
     known = workloads()
-    there = ", ".join(name for name, spec in known.items() if not has_fields(spec))
+    there = [name for name, spec in known.items() if not has_fields(spec)]
     if callable is not None and words:
         raise RequestError(
             f"{words[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
         )
     if words and words[0] in known:
-        raise RequestError(f"A {words[0]} takes the memory of the workload that it runs.", f"Predict one of: {there}.")
-    if words:
         raise RequestError(
-            f"There is no workload {words[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()])
+            f"A {words[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
         )
+    if words and words[0].startswith("-"):
+        hint = did_you_mean(words[0].partition("=")[0], ("--callable", "--model", "--steps", "--python"))
+        raise RequestError(f"Unknown option: {words[0]}{hint}.", "gpudash estimate --help lists what there is.")
+    if words:
+        raise no_workload(words[0], there)
     if callable is None:
-        raise RequestError("Which workload?", f"There is: {there}; or --callable package.module:function.")
+        raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
     module, _, function = callable.rpartition(":")
     parts = [] if module.endswith(".py") else module.split(".")  # a file may have any name, such as train-gpt.py
     if not all(part.isidentifier() for part in [*parts, function]):

@@ -27,11 +27,12 @@ from gpudash.cli.terminal.workload_flags import (
     SpecHelp,
     WorkloadOptions,
     has_fields,
+    no_workload,
     with_nested,
     without_fields,
 )
 from gpudash.devices.names import OFFERED_BYTES, kind_of
-from gpudash.specs import Spec, TrainingSpec, broken_entry_points, build, workloads
+from gpudash.specs import Spec, TrainingSpec, build, workloads
 from gpudash.specs.invalid import flag
 from gpudash.specs.training import ONE_RANK
 from gpudash.system.processes import TORCH_IMPORT_S
@@ -73,11 +74,10 @@ def add_run_commands(app: App) -> None:
 
 
 def _no_workload(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
-    there = ", ".join(workloads())
     named = [word for word in words if not word.startswith("-")]
     if not named:
-        raise RequestError("Which workload?", f"There is: {there}.")
-    raise RequestError(f"There is no workload {named[0]!r}.", " ".join([f"There is: {there}.", *broken_entry_points()]))
+        raise RequestError("Which workload?", f"There is: {', '.join(workloads())}.")
+    raise no_workload(named[0], list(workloads()))
 
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:

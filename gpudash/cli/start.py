@@ -13,6 +13,11 @@ from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_no
 PICTURE_SIZE = (1600, 1000)
 """Logical pixels of the picture left behind where there is no display."""
 
+WITHOUT_DISPLAY = (
+    "There is no display: the default workload runs here once and leaves a picture of the dashboard. "
+    "For a live table instead: gpudash monitor. Ctrl+C leaves."
+)
+
 
 def start(*, simulated: SimulateOptions | None = None) -> int:
     """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
@@ -20,7 +25,7 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
     simulation = simulated.simulation()
     if has_display():
         return open_window(simulation)
-    print_notice("There is no display, so the default workload runs here and leaves a picture of the dashboard.")
+    print_notice(WITHOUT_DISPLAY)
     return _run_and_draw(simulated)
 
 
@@ -35,7 +40,7 @@ def _run_and_draw(simulated: SimulateOptions) -> int:
     target = recording_name(recordings_folder(), spec.name)
     summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)))
     print_run(summary, notes)
-    picture = _draw(target)
+    picture = None if summary["status"] == "cancelled" else _draw(target)
     if picture is not None:
         sys.stdout.write(f"Picture: {picture}\n")
     return leave(OF_STATUS[summary["status"]], joined)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
+from gpudash.cli.terminal.flags import SIMULATED, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
 
@@ -42,7 +42,7 @@ Pid = Annotated[int, Parameter(converter=_pid, metavar="PID", allow_leading_hyph
 class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """What belongs to the command rather than to the program."""
 
-    simulate: Simulated = field(default_factory=list)
+    simulate: Annotated[Simulated, SIMULATED] = field(default_factory=list)
     """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them), for
     the program, which calls it sim:0; repeat for sim:1 and so on."""
 
@@ -55,7 +55,7 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
 
     metric_pattern: str = ""
     """Read losses from what the command prints by this regular expression instead of by the names of fields: its groups
-    loss, accuracy, step and epoch count, as in 'it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)'."""
+    loss, accuracy, step and epoch count, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
 
     attach: Pid | None = None
     """Watch a running process by its number, from outside, instead of starting a command."""

@@ -27,7 +27,7 @@ from gpudash.specs.base import (
     field,
 )
 from gpudash.specs.comparison import ComparisonSpec
-from gpudash.specs.invalid import flag, invalid_fields
+from gpudash.specs.invalid import did_you_mean, flag, invalid_fields
 from gpudash.specs.matmul import MatmulSpec
 from gpudash.specs.model import ModelSpec
 from gpudash.specs.pipeline import PipelineSpec
@@ -122,9 +122,10 @@ def build(spec: type[Spec], values: Mapping[str, Any], preset: str | None = None
     base: Mapping[str, Any] = {}
     if preset is not None:
         if preset not in spec.presets:
-            raise ValueError(f"{spec.name} has no preset {preset!r}; it has {', '.join(spec.presets)}")
+            hint = did_you_mean(preset, spec.presets)
+            raise ValueError(f"{spec.name} has no preset {preset!r}{hint}; it has {', '.join(spec.presets)}")
         base = spec.presets[preset]
     try:
         return spec.model_validate({**base, **values})
     except ValidationError as error:
-        raise ValueError("; ".join(invalid_fields(error).values())) from None
+        raise ValueError("; ".join(invalid_fields(error, spec.model_fields).values())) from None

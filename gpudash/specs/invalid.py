@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,6 +37,13 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def did_you_mean(written: str, there: Iterable[str]) -> str:
+    """A question behind a name that is not there: " (did you mean training?)"; nothing where no other is near it."""
+    names = {name.casefold(): name for name in there}
+    near = difflib.get_close_matches(written.casefold(), names, n=1)
+    return f" (did you mean {names[near[0]]}?)" if near else ""
+
+
 def words(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
     """What is wrong with ``value``: itself, and the limit or what to give instead.
 
@@ -63,15 +71,19 @@ def words(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
     return f"{_shown(value, unit)}: {what}"
 
 
-def invalid_fields(error: ValidationError) -> dict[str, str]:
-    """Field → sentence for each thing pydantic found wrong; a field named "" concerns the whole spec."""
+def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[str, str]:
+    """Field → sentence for each thing pydantic found wrong; a field named "" concerns the whole spec.
+
+    Args:
+        fields: names that there are, to be suggested for one that there is not.
+    """
     found: dict[str, str] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         if problem["type"] == OWN_WORDS:
             message = problem["msg"]
         elif name and problem["type"] == "extra_forbidden":
-            message = "there is no such field"
+            message = f"there is no such field{did_you_mean(name, fields)}"
         elif name:
             message = words(problem, problem["input"])
         else:

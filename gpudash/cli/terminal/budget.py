@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import CardSize, parse_tolerance
-from gpudash.cli.terminal.output import RequestError, one_line, stdout
+from gpudash.cli.terminal.output import RequestError, one_line, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.units import SizeScale, format_bytes
 
@@ -19,22 +19,25 @@ if TYPE_CHECKING:
     from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
 
 
+BUDGET = Parameter(group="A budget")
+
+
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class BudgetOptions:
     """What makes a prediction fail, for CI."""
 
-    max: CardSize | None = None
+    max: Annotated[CardSize | None, BUDGET] = None
     """Exit with 1 when the run needs more of a device than this (20GiB, or what a GPU has by its name: l4), the
     context included."""
 
-    baseline: Path | None = None
+    baseline: Annotated[Path | None, BUDGET] = None
     """Exit with 1 when the run needs more than what --write-baseline has stored here, and show what changed."""
 
-    tolerance: Annotated[str | None, Parameter(metavar="SHARE", allow_leading_hyphen=True)] = None
+    tolerance: Annotated[str | None, Parameter(metavar="SHARE", allow_leading_hyphen=True), BUDGET] = None
     """Growth beyond the baseline that is let pass (2% or 0.02); 1% when left out."""
 
-    write_baseline: Annotated[Path | None, Parameter(negative="")] = None
+    write_baseline: Annotated[Path | None, Parameter(negative=""), BUDGET] = None
     """Store what the run needs in this file, beside what it has of other workloads."""
 
     def refuse_budget(self, why: str) -> None:
@@ -211,4 +214,4 @@ class Judged:
             table.add_row(Text(one_line(name)), *sizes)
         console = stdout()
         console.print()
-        console.print(table)
+        print_table(table, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, stdout
+from gpudash.cli.terminal.output import one_line, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
@@ -51,7 +51,7 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         console.print(words, soft_wrap=True)
     if estimate.alternatives:
         console.print()
-        console.print(_ways_out(told))
+        print_table(_ways_out(told), console)
 
 
 def _devices(estimate: Estimate) -> str:

@@ -65,6 +65,12 @@ Simulated = Annotated[
 """GPUs to simulate, each as a size or by name; a flag that may be repeated."""
 
 
+SIMULATED = Parameter(group="Simulated GPUs")
+RECORDING = Parameter(group="Recording")
+SERVING = Parameter(group="Figures for Prometheus")
+"""Headings of the help pages' groups."""
+
+
 def parse_tolerance(text: str) -> float:
     """The share that a flag ``--tolerance`` names, from ``10%`` or ``0.1``.
 
@@ -83,11 +89,11 @@ def parse_tolerance(text: str) -> float:
 class SimulateOptions:
     """Which GPUs are simulated."""
 
-    simulate: Simulated = field(default_factory=list)
+    simulate: Annotated[Simulated, SIMULATED] = field(default_factory=list)
     """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them).
     Repeat it for sim:1 and so on. Left out: one of 8 GiB where there is no GPU."""
 
-    simulate_others: Size = 0
+    simulate_others: Annotated[Size, SIMULATED] = 0
     """Memory of sim:0 that simulated other processes hold (2GiB)."""
 
     def simulation(self) -> Simulation:
@@ -107,10 +113,10 @@ class SimulateOptions:
 class RecordOptions:
     """Whether and where a session is recorded."""
 
-    record: Path | None = None
+    record: Annotated[Path | None, RECORDING] = None
     """Recording to write; left out: a new one in the recordings folder."""
 
-    no_record: Annotated[bool, Parameter(negative="")] = False
+    no_record: Annotated[bool, Parameter(negative=""), RECORDING] = False
     """Record nothing."""
 
     def session(self, name: str, simulation: Simulation | None, *, rate_hz: float | None = None) -> "Session":
@@ -151,18 +157,18 @@ def begin(session: "Session", *, worker: bool = True) -> None:
 class ServeOptions:
     """Whether and where the figures are served for Prometheus."""
 
-    serve: Annotated[str | bool, Parameter(negative="", show_default=False, metavar="[ADDRESS:PORT]")] = False
+    serve: Annotated[str | bool, Parameter(negative="", show_default=False, metavar="[ADDRESS:PORT]"), SERVING] = False
     """Serve the figures for Prometheus: alone at 127.0.0.1:10950, with :9500 at another port of this machine. An
     address that other machines can reach needs a token and TLS."""
 
-    serve_token_file: Path | None = None
+    serve_token_file: Annotated[Path | None, SERVING] = None
     """File with the token that requests must bring; the variable GPUDASH_SERVE_TOKEN may hold it instead. A command
     line may not: everybody on the machine can see it."""
 
-    serve_cert: Path | None = None
+    serve_cert: Annotated[Path | None, SERVING] = None
     """Certificate (PEM) to encrypt with."""
 
-    serve_key: Path | None = None
+    serve_key: Annotated[Path | None, SERVING] = None
     """Its key (PEM)."""
 
     @contextmanager

@@ -4,19 +4,24 @@ record as a line of JSON on stdout, written so that a reader who stalls or leave
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
 import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
-from gpudash.cli.terminal.output import json_visible, print_notice, stdout
+from gpudash.cli.terminal.output import fitted, json_visible, print_notice, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.session import Session
 from gpudash.telemetry.metrics import SENSORS
@@ -52,14 +57,16 @@ class LiveTable:
             if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
                 print_notice(event.text)
         if self._live is not None:
-            self._live.update(self._table())
+            table = self._table()
+            told = fitted(table, self._live.console)
+            self._live.update(Group(table, told) if told else table)
 
     def close(self) -> None:
         """Leave the last readings behind."""
         self.refresh()
         if self._live is not None:
             self._live.stop()
-        stdout().print(self._table())
+        print_table(self._table(), stdout())
         if self._session.gpu_problem is not None:
             stdout().print(self._session.gpu_problem, soft_wrap=True)
 
@@ -109,8 +116,13 @@ WAITING_LINES = 20_000
 """Records that wait for a slow reader, some minutes' worth; later ones are left out of the output and counted."""
 
 
+REORDERED_S = 0.25
+"""How long a line waits for those of an earlier time: a reading carries the time at which it was asked for, and one
+that takes longer comes later."""
+
+
 class JsonLines:
-    """Writes records on a thread of its own.
+    """Writes records in order of their time, on a thread of its own.
 
     Attributes:
         reader_left: whether the other end of the pipe was closed.
@@ -144,14 +156,40 @@ class JsonLines:
         return not self._thread.is_alive()
 
     def _write_all(self) -> None:
-        while (record := self._waiting.get()) is not None:
+        held: list[tuple[float, int, Record]] = []  # a heap, by time and then as they came
+        arrivals: deque[tuple[float, float, int]] = deque()  # when each came, with its place in that heap
+        for number in itertools.count():
+            wait_s = arrivals[0][0] + REORDERED_S - time.monotonic() if arrivals else None
+            try:
+                record = self._waiting.get(timeout=None if wait_s is None else max(0.0, wait_s))
+            except queue.Empty:
+                pass
+            else:
+                if record is None:
+                    self._write_lines(heapq.heappop(held)[-1] for _ in range(len(held)))
+                    return
+                heapq.heappush(held, (record.time_s, number, record))
+                arrivals.append((time.monotonic(), record.time_s, number))
+            due = (0.0, -1)
+            while arrivals and arrivals[0][0] <= time.monotonic() - REORDERED_S:
+                due = max(due, arrivals.popleft()[1:])
+            ready = []
+            while held and held[0][:2] <= due:
+                ready.append(heapq.heappop(held)[-1])
+            if not self._write_lines(ready):
+                return
+
+    def _write_lines(self, records: Iterable[Record]) -> bool:
+        """False: nobody reads."""
+        for record in records:
             text = json_visible(json.dumps(as_json(record), ensure_ascii=False)) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
             except OSError as error:
                 self.reader_left = True
                 self.problem = "" if isinstance(error, BrokenPipeError) else str(error.strerror)
-                return
+                return False
+        return True
 
     def _write(self, data: bytes) -> None:
         # Past sys.stdout, whose lock a stalled write would hold against the flush on the way out.

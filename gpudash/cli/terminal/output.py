@@ -9,12 +9,13 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Column, Table
 
 
 class Exit(enum.IntEnum):
@@ -128,6 +129,63 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
             discard_stdout()
 
     return PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> str:
+    """Have a table wrap between words only, and leave columns out where it is too wide even so; says which.
+
+    Args:
+        spared: titles of those to leave out first, in this order; then the last ones go. The first two stay.
+        cut: titles of those whose words may be cut, such as long names.
+    """
+    widths = [_widths(column, console, cut=column.header in cut) for column in table.columns]
+    least, most = [narrow for narrow, _wide in widths], [wide for _narrow, wide in widths]
+    needed = _with_gaps(least)
+    left_out: list[str] = []
+    while len(least) > 2 and _with_gaps(least) > console.width:
+        titles = [str(column.header) for column in table.columns]
+        title = next((title for title in spared if title in titles), titles[-1])
+        left_out.append(title)
+        position = titles.index(title)
+        del table.columns[position], least[position], most[position]
+    room = console.width - _with_gaps(least)
+    for _column_of_text in range(min(room, sum(most) - sum(least))):
+        least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
+    for column, width in zip(table.columns, least, strict=True):
+        column.width = width
+    return f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
+
+
+def _widths(column: Column, console: Console, *, cut: bool) -> tuple[int, int]:
+    """The least width of a column that keeps its words whole, or cuts them where it may; and that of whole cells."""
+    unbounded = console.options.update_width(_WIDEST)
+    title, *cells = (console.measure(cell, options=unbounded) for cell in (column.header, *column.cells))
+    most = max(cell.maximum for cell in (title, *cells))
+    if cut:
+        return min(most, max(title.maximum, _WHOLE)), most
+    if column.no_wrap:
+        return most, most
+    return max(cell.maximum if cell.maximum <= _WHOLE else cell.minimum for cell in (title, *cells)), most
+
+
+def _with_gaps(widths: Sequence[int]) -> int:
+    """The width of a table without a frame: rich leaves two columns of text between cells."""
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> None:
+    """Print a table as `fitted` makes it, and what was left out of it."""
+    told = fitted(table, console, spared, cut)
+    console.print(table)
+    if told:
+        console.print(told, soft_wrap=True)
+
+
+_WHOLE = 10
+"""A cell up to this width does not wrap: a figure and its unit stay together."""
+
+_WIDEST = 10_000
+"""Columns of text that no table needs, for measuring one by itself."""
 
 
 def json_visible(text: str) -> str:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, stderr, stdout
+from gpudash.cli.terminal.output import one_line, print_table, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.watching.levels import HOST
@@ -82,9 +82,9 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     if explanation is not None:
         _print_explanation(console, explanation)
     if summary["stages"]:
-        console.print(_stages(summary["stages"]))
+        print_table(_stages(summary["stages"]), console)
     if (summary["result"] or {}).get("epochs"):
-        console.print(_epochs(summary["result"]["epochs"]))
+        print_table(_epochs(summary["result"]["epochs"]), console)
     print_ranks(console, summary["result"])
     for note in notes:
         if note.topic not in _TOLD_ELSEWHERE:
@@ -242,7 +242,7 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
     rows = (result or {}).get("ranks")
     if not result or not isinstance(rows, Sequence) or not rows:
         return
-    console.print(_table(rows))
+    print_table(_table(rows), console, cut=("host", "device"))
     for sentence in rank_sentences(result):
         console.print(sentence, soft_wrap=True)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, stdout
+from gpudash.cli.terminal.output import one_line, print_table, stdout
 from gpudash.memory.serving.plan import RANKS
 from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_bytes
@@ -33,10 +33,10 @@ def print_serving(answer: ServingAnswer) -> None:
         console.print(line, soft_wrap=True)
     if answer.ways:
         console.print()
-        console.print(_ways("change", answer))
+        print_table(_ways("change", answer), console)
     if answer.cards:
         console.print()
-        console.print(_ways("card", answer))
+        print_table(_ways("card", answer), console)
     elif answer.ways or not answer.enough:
         console.print(f"No card known by name serves them, {RANKS[-1]} in one machine at the most.")
 

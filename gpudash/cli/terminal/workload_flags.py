@@ -14,9 +14,9 @@ from pydantic import create_model
 
 from gpudash.cli.terminal.flags import SimulateOptions, size_text
 from gpudash.cli.terminal.output import RequestError
-from gpudash.specs import Spec
+from gpudash.specs import Spec, broken_entry_points
 from gpudash.specs.comparison import spec_of
-from gpudash.specs.invalid import flag
+from gpudash.specs.invalid import did_you_mean, flag
 from gpudash.specs.memory_cap import MemoryCap
 
 if TYPE_CHECKING:
@@ -70,6 +70,14 @@ def with_nested(
     found = parsed_fields(spec_of(chosen), words)
     fields = {**kept, **found}
     return {**given, FIELDS: fields} if fields else dict(given)
+
+
+def no_workload(name: str, there: Sequence[str]) -> RequestError:
+    """What to say of the name of a workload that is none of those ``there``."""
+    listed = f"There is: {', '.join(there)}."
+    return RequestError(
+        f"There is no workload {name!r}{did_you_mean(name, there)}.", " ".join([listed, *broken_entry_points()])
+    )
 
 
 def parsed_fields(chosen: type[Spec], words: Sequence[str]) -> dict[str, Any]:
@@ -128,6 +136,10 @@ ESSENTIALS, THE_REST = "Essentials", "How and where it runs"
 """Headings of the fields that everybody sees first, and of the flags that are no fields of the workload."""
 
 
+PARAMETERS = "Parameters"
+"""The parser's heading of what belongs to no group."""
+
+
 class SpecHelp(DefaultFormatter):
     """Shows the fields of a workload's spec by their groups, the essential ones first, as the window's form does; sizes
     as sizes. A spec knows nothing of the command line.
@@ -143,10 +155,10 @@ class SpecHelp(DefaultFormatter):
         }
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        if panel.format != "parameter":
+        if panel.format != "parameter" or panel.title != PARAMETERS:
             super().__call__(console, options, panel)
             return
-        left = [self._in_sizes(entry) for entry in panel.entries]
+        left = [self._of_spec(entry) for entry in panel.entries]
         for group, names in self._spec_type.tiers().items():
             flags = {flag(name) for name in names}
             found = [entry for entry in left if not flags.isdisjoint(entry.positive_names)]
@@ -157,7 +169,10 @@ class SpecHelp(DefaultFormatter):
         if left:
             super().__call__(console, options, panel.copy(title=THE_REST, entries=left))
 
-    def _in_sizes(self, entry: "HelpEntry") -> "HelpEntry":
+    def _of_spec(self, entry: "HelpEntry") -> "HelpEntry":
+        if "--preset" in entry.positive_names:
+            presets = ", ".join(self._spec_type.presets)
+            return entry.copy(description=f"Named set of field values to start from: {presets}.")
         name = next((name for name in entry.positive_names if name in self._defaults), None)
         if name is None:
             return entry

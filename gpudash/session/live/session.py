@@ -45,10 +45,11 @@ from gpudash.telemetry.records import (
     Sample,
     SourceFailed,
     Topic,
+    Value,
     Warning,
 )
-from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import Store
+from gpudash.telemetry.series import Series, Statistics
+from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
     from gpudash.sources.monitor import Monitor
@@ -354,7 +355,14 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """What ``gpudash monitor --json`` prints."""
-        return summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
+        named = {device.uuid: device for device in self.devices()}
+        host = {"name": "cpu", "product": self.machine.host.product, "uuid": None}
+        cards = [
+            {"name": named[gpu.uuid].name if gpu.uuid in named else None, "product": gpu.product, "uuid": gpu.uuid}
+            for gpu in self.gpus
+        ]
+        found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
+        return {**found, "devices": [{**told, "metrics": metrics(self.store, told["uuid"])} for told in (host, *cards)]}
 
     def close(self) -> bool:
         """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all.
@@ -560,8 +568,37 @@ def summary(
     }
 
 
+def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
+    """What a session has read of a GPU by its UUID, or with ``None`` of the host: metric → figures of its readings.
+
+    ``last`` is ``None`` where the newest tick had no reading, and ``state`` says why; the others leave gaps out.
+    """
+    table = "host" if uuid is None else "gpu"
+    with store.lock:
+        return {
+            metric: _told(series, store.latest(table, metric, uuid))
+            for (of, metric, device), series in store.curves()
+            if (of, device) == (table, uuid)
+        }
+
+
+def _told(series: Series, latest: Reading) -> dict[str, Value]:
+    figures = _figures(series)
+    told: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
+    if figures is not None:
+        told |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
+    if latest is not NEVER_READ:  # what the store makes of other metrics is not read
+        told |= {"last": latest.value, "state": latest.state.value}
+    return told
+
+
 def _had(series: Series) -> int:
     """Readings that were had; the others are gaps."""
+    figures = _figures(series)
+    return 0 if figures is None else figures.count
+
+
+def _figures(series: Series) -> Statistics | None:
+    """Figures of all readings; ``None`` where none was had."""
     extent = series.extent()
-    statistics = None if extent is None else series.statistics(*extent)
-    return 0 if statistics is None else statistics.count
+    return None if extent is None else series.statistics(*extent)

@@ -105,14 +105,15 @@ def test_a_gate_fails_on_what_is_too_noisy_to_tell_unless_noise_is_allowed(folde
     assert compared(folder, slower, "--tolerance", "20%", a=MADE.but(**FEW)) == 0
 
 
-def test_the_table_keeps_its_words_whole_on_a_narrow_terminal(
-    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("columns", "left_out"), [(100, ""), (80, "noise")])
+def test_figures_stay_whole_on_a_narrow_terminal_and_those_that_others_imply_go_first(
+    columns: int, left_out: str, folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", str(columns))
     compared(folder, MADE.but(step_s=0.02))
-    table = [line for line in capsys.readouterr().out.splitlines() if "items/s" in line or "verdict" in line]
-    assert "noise" not in table[1]
-    assert "1\u202f600 items/s" in table[2] and "less, worse" in table[2] and "…" not in table[2]
+    told = capsys.readouterr().out
+    assert "1\u202f600 items/s" in told and "…" not in told
+    assert ("Left out" in told) == bool(left_out) and f"of text: {left_out}" in f"{told}of text: "
 
 
 def test_without_a_tolerance_worse_is_no_failure(folder: Path, capsys: Capture) -> None:

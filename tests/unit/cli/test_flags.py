@@ -1,12 +1,15 @@
-"""What ``--help`` says of flags, under which headings, and what a cap on memory may be."""
+"""What help pages say: flags under their headings, examples, what was meant; and what a cap on memory may be."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
-from gpudash.cli import run
+from gpudash import __version__
+from gpudash.cli import build_app, run
+from gpudash.cli.terminal.examples import EXAMPLES
 from gpudash.cli.terminal.flags import size_text
 from gpudash.cli.terminal.workload_flags import ESSENTIALS, THE_REST
 from gpudash.specs import workloads
@@ -36,17 +39,89 @@ def test_flags_stand_under_the_groups_of_the_form_essentials_first_and_the_comma
         group.capitalize() if group else ESSENTIALS: {flag(field)[2:] for field in fields}
         for group, fields in workloads()[name].tiers().items()
     }
-    *groups, rest = under
+    groups = list(under)[: len(wanted)]
     assert groups == list(wanted)
     assert {group: set(under[group]) for group in groups} == wanted
-    assert rest == THE_REST and {"device", "preset", "simulate"} <= set(under[rest])
+    rest, *others = list(under)[len(wanted) :]
+    assert rest == THE_REST and {"device", "preset"} <= set(under[rest])
+    assert {"simulate", "simulate-others"} == set(under["Simulated GPUs"])
+    assert (
+        others
+        == {
+            "run": ["Figures for Prometheus", "Recording", "Simulated GPUs"],
+            "estimate": ["A budget", "Simulated GPUs"],
+        }[command]
+    )
+
+
+def test_the_presets_of_a_workload_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "from: Transformer, MLP, Inference." in helped(capsys, "run", "training")["--preset"]
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_a_help_page_ends_with_examples_that_the_command_takes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(command)
+    assert run([*words, "--help"]) == 0
+    listed = re.findall(r"• (.*?) *\n", capsys.readouterr().out)
+    assert listed == list(EXAMPLES[command]) and len(listed) == 3
+    for line in listed:
+        assert shlex.split(line)[1 : 1 + len(words)] == words
+        for part in line.split(" | "):
+            program, *given = shlex.split(part.partition(" >")[0])
+            assert program == "gpudash"
+            given = given[: given.index("--") + 2] if "--" in given else given
+            build_app(given).parse_args(given, exit_on_error=False, print_error=False)
+
+
+def test_help_can_be_asked_for_as_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["monitor"], ["run", "training"]):
+        assert run([*words, "--help"]) == run(["help", *words]) == 0
+        page = capsys.readouterr().out
+        assert page[: len(page) // 2] == page[len(page) // 2 :]
+    assert run(["help", "monitr"]) == 2
+    assert "'monitr' (did you mean monitor?)" in capsys.readouterr().err
+
+
+def test_the_version_can_be_asked_for_as_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == run(["--version"]) == 0
+    assert capsys.readouterr().out.split() == [__version__] * 2
+
+
+def test_completion_for_a_shell_knows_commands_workloads_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert run(["completion", shell]) == 0
+        text = capsys.readouterr().out
+        assert all(name in text for name in ("monitor", "training", "global-batch", "simulate-others"))
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("moniter", "monitor"),
+        ("run trianing", "training"),
+        ("run training --bacth 3", "--batch"),
+        ("run training --preset transfomer", "Transformer"),
+        ("estimate pipline", "pipeline"),
+        ("estimate --modle x", "--model"),
+        ("monitor --secnds 3", "--seconds"),
+        ("--simulat 8GiB", "--simulate"),
+    ],
+)
+def test_a_name_nearly_right_is_answered_with_the_one_that_was_meant(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split()) == 2
+    assert f"id you mean {meant}?" in capsys.readouterr().err
 
 
 def helped(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, str]:
     """Flag → its line of the help."""
     assert run([*command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    return {found[1]: line for line in lines if (found := re.search(r"(--[a-z-]+(?:\.[a-z]+)?)", line))}
+    flags = (line for line in lines if line.startswith("│"))
+    return {found[1]: line for line in flags if (found := re.search(r"(--[a-z-]+(?:\.[a-z]+)?)", line))}
 
 
 def test_flags_that_take_sizes_say_so_and_show_their_defaults_as_one_types_them(

@@ -1,0 +1,56 @@
+"""Command lines that show what a command is for; each help page ends with its own."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": (
+        "gpudash",
+        "gpudash run training --simulate 8GiB",
+        "gpudash watch -- python train.py",
+    ),
+    "devices": ("gpudash devices", "gpudash devices --known", "gpudash devices --simulate h100 --json"),
+    "monitor": (
+        "gpudash monitor",
+        "gpudash monitor --seconds 60 --json",
+        "gpudash monitor --json-lines --no-record | gpudash open -",
+    ),
+    "watch": (
+        "gpudash watch -- python train.py --epochs 3",
+        "gpudash watch --simulate 24GiB -- python train.py",
+        "gpudash watch --attach 4711",
+    ),
+    "snapshot": (
+        "gpudash snapshot snapshot.pickle",
+        "gpudash snapshot snapshot.pickle --capacity h100",
+        "gpudash snapshot snapshot.pickle --html report.html",
+    ),
+    "compare": (
+        "gpudash compare before.gpudash after.gpudash",
+        "gpudash compare session.gpudash#1 session.gpudash#2 --json",
+        "gpudash compare before.gpudash after.gpudash --tolerance 10%",
+    ),
+    "export": (
+        "gpudash export run.gpudash --to csv -o run.csv",
+        "gpudash export run.gpudash --to html -o report.html",
+        "gpudash export run.gpudash --to trace -o run.json",
+    ),
+    "open": ("gpudash open run.gpudash", "gpudash open snapshot.pickle", "gpudash open prometheus:http://monitor:9090"),
+    "demo": ("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
+    "doctor": ("gpudash doctor", "gpudash doctor --json", "gpudash doctor > doctor.txt"),
+    "run": (
+        "gpudash run training --preset MLP --batch 64",
+        "gpudash run pressure --simulate 1GiB --until oom",
+        "gpudash run transfer --json --no-record",
+    ),
+    "estimate": (
+        "gpudash estimate training --simulate 8GiB --batch 256",
+        "gpudash estimate --model ./Llama-3.1-8B --task qlora --simulate 24GiB",
+        "gpudash estimate --callable train.py:build --max 20GiB",
+    ),
+}
+"""Command → its examples; "" is ``gpudash`` alone. Those of ``run`` and ``estimate`` are theirs, not a workload's."""
+
+
+def shown(command: str) -> str:
+    """The end of a help page, in its markup."""
+    return "\n".join(["Examples:", "", *(f"* {line}" for line in EXAMPLES[command])])
