@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from gpudash.specs.base import Presets, Spec, field
+from gpudash.specs.base import NEEDS_CUDA, Presets, Spec, field
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -59,10 +59,11 @@ class ModelSpec(Spec):
     sequence: int = field(
         0, "Length of each sequence; 0: 2048, or as many as the model takes", unit="tokens", ge=0, le=2**24
     )
-    precision: Literal["auto", "fp32", "bf16", "fp16", "amp"] = field(
+    precision: Literal["auto", "fp32", "bf16", "fp16", "amp", "amp_fp16"] = field(
         "auto",
-        "Type of the weights and of what is computed: as stored, or another; amp: fp32 weights under bf16 autocast",
-        words={"auto": "as stored", "amp": "bf16 autocast"},
+        "Type of the weights and of what is computed: as stored, or another; amp and amp_fp16: fp32 weights under bf16 "
+        "autocast, or under fp16 autocast with scaled gradients",
+        words={"auto": "as stored", "amp": "bf16 autocast", "amp_fp16": "fp16 autocast"},
     )
     steps: int = field(3, "Steps of a run", ge=1, le=10_000_000)
     optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
@@ -70,6 +71,13 @@ class ModelSpec(Spec):
     )
     accumulation: int = field(
         1, "Forward and backward passes per optimizer step", more="optimizer", when={"task": LEARNS}, ge=1, le=65536
+    )
+    clip: float = field(
+        0.0,
+        "Norm of all gradients beyond which they are scaled down before each step, as trainers do at 1; 0: never",
+        more="optimizer",
+        when={"task": LEARNS},
+        ge=0,
     )
     lora_rank: int = field(16, "Rank of the adapters", more="optimizer", when={"task": ADAPTED}, ge=1, le=4096)
     lora_targets: str = field(
@@ -97,13 +105,18 @@ class ModelSpec(Spec):
         words={"none": "nothing", "activations": "activations (save_on_cpu)", "weights": "weights (FSDP2)"},
         when={"task": LEARNS},
     )
-    attention: Literal["auto", "sdpa", "eager"] = field(
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = field(
         "auto",
-        "How transformers computes attention: by torch's fused kernels, or with all scores at once",
+        "How transformers computes attention: by torch's fused kernels, with all scores at once, or by flash-attn",
         more="memory",
-        words={"auto": "as the model has it"},
+        words={"auto": "as the model has it", "flash_attention_2": "flash-attn 2"},
     )
     trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")
+
+    @field_validator("attention", mode="before")
+    @classmethod
+    def _in_short(cls, value: object) -> object:
+        return "flash_attention_2" if value in ("flash", "flash_attention") else value
 
     @model_validator(mode="after")
     def _can_learn(self) -> ModelSpec:
@@ -116,6 +129,8 @@ class ModelSpec(Spec):
             raise ValueError("offload: weights are kept on the host where all of them learn; choose activations")
         if self.offload == "weights" and self.optimizer in ("adamw8bit", "adamw_fused"):
             raise ValueError(f"offload: {self.optimizer} does not step on the CPU; choose adamw")
+        if self.offload == "weights" and self.precision == "amp_fp16":
+            raise ValueError("offload: weights on the host have no scaled gradients here; choose --precision amp")
         return self
 
     @property
@@ -140,6 +155,8 @@ class ModelSpec(Spec):
         found = self.problems(device)
         if self.missing:
             found.append(self.missing.rstrip("."))
+        if self.attention == "flash_attention_2" and not device.startswith("cuda"):
+            found.append(f"--attention {self.attention}: {NEEDS_CUDA.format(device=device)}; choose sdpa")
         packed = f"weights packed as {self.packed}" if self.packed else ""
         rounded = OPTIMIZERS[self.optimizer] if self.optimizer == "adamw8bit" and self.task != "infer" else ""
         if packed or rounded:

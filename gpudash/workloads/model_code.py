@@ -6,7 +6,15 @@ import json
 
 from gpudash.specs import ModelSpec
 
-_DTYPES = {"fp32": "torch.float32", "amp": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}
+_DTYPES = {
+    "fp32": "torch.float32",
+    "amp": "torch.float32",
+    "amp_fp16": "torch.float32",
+    "bf16": "torch.bfloat16",
+    "fp16": "torch.float16",
+}
+
+_AUTOCAST = {"amp": "torch.bfloat16", "amp_fp16": "torch.float16"}
 
 _OPTIMIZERS = {
     "adamw": "torch.optim.AdamW(parameters, lr=1e-4)",
@@ -50,7 +58,8 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
 
 
 def _autocast(spec: ModelSpec) -> str:
-    return f"torch.autocast(device.type, torch.bfloat16, enabled={spec.precision == 'amp'})"
+    dtype = _AUTOCAST.get(spec.precision, "torch.bfloat16")
+    return f"torch.autocast(device.type, {dtype}, enabled={spec.precision in _AUTOCAST})"
 
 
 def _prompting(spec: ModelSpec) -> list[str]:
@@ -64,6 +73,8 @@ def _prompting(spec: ModelSpec) -> list[str]:
 
 
 def _learning(spec: ModelSpec) -> list[str]:
+    scaled = spec.precision == "amp_fp16"
+    unscale = ["    scaler.unscale_(optimizer)"] if scaled and spec.clip else []
     targets = spec.lora_targets.split(",") if "," in spec.lora_targets else spec.lora_targets or None
     rank = f"r={spec.lora_rank}, lora_alpha={2 * spec.lora_rank}, target_modules={json.dumps(targets)}"
     adapters = [f"model = get_peft_model(model, LoraConfig({rank.replace('null', 'None')}))"]
@@ -74,12 +85,15 @@ def _learning(spec: ModelSpec) -> list[str]:
         "model.train()",
         "parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]",
         f"optimizer = {_OPTIMIZERS[spec.optimizer]}",
+        *(["scaler = torch.amp.GradScaler(device.type)"] if scaled else []),
         f"for step in range({spec.steps}):",
         f"    for _ in range({spec.accumulation}):",
         f"        with {_autocast(spec)}:",
         f"            loss = model(input_ids=tokens, labels=tokens).loss / {spec.accumulation}",
-        "        loss.backward()",
-        "    optimizer.step()",
+        f"        {'scaler.scale(loss)' if scaled else 'loss'}.backward()",
+        *unscale,
+        *([f"    torch.nn.utils.clip_grad_norm_(parameters, {spec.clip:g})"] if spec.clip else []),
+        *(["    scaler.step(optimizer)", "    scaler.update()"] if scaled else ["    optimizer.step()"]),
         "    optimizer.zero_grad()",
         f'    print(f"step {{step + 1}}: loss {{loss.item() * {spec.accumulation}:.4f}}")',
     ]

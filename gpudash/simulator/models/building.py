@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models import flash_attention
 from gpudash.simulator.models.config import ModelConfig, refused
 from gpudash.simulator.models.offload import Offload
 from gpudash.simulator.models.quantised import Quantisation, chosen, quantise
@@ -61,7 +62,11 @@ def build(
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
     where = device if draws else torch.device("meta")
+    if config.is_diffusers and asked["attention"] not in ("auto", "sdpa"):
+        raise refused("A model of diffusers attends by torch's fused kernels here.", "Leave --attention out.")
     made = _of_diffusers(config, dtype, where) if config.is_diffusers else _of_transformers(config, dtype, where, asked)
+    if asked["attention"] == flash_attention.NAME and not draws:
+        flash_attention.use_flash_attention(made, _library("transformers"))
     if how is not None:
         quantise(made, how)
     if offload is not None and offload.holds_weights:
@@ -85,7 +90,7 @@ def weights_dtype(config: ModelConfig, precision: str) -> torch.dtype:
     if precision == "auto":
         found = getattr(torch, config.dtype or "float32", None)
         return found if isinstance(found, torch.dtype) and found.is_floating_point else torch.float32
-    return {"fp32": torch.float32, "amp": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
 
 
 def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None = None) -> None:
@@ -143,7 +148,7 @@ def _of_transformers(
         chosen = _class_of(settings, values, transformers)
         with warnings.catch_warnings(), where:
             warnings.simplefilter("ignore")
-            model = chosen._from_config(settings, dtype=dtype, **_attention(asked))
+            model = chosen._from_config(settings, dtype=dtype, **_attention(asked, where))
             model.tie_weights()
     except CannotPredictError:
         raise
@@ -156,6 +161,9 @@ def _of_remote_code(
     config: ModelConfig, dtype: torch.dtype, where: torch.device, asked: Mapping[str, Any]
 ) -> nn.Module:
     """A model whose code lies beside its config; asked for."""
+    if asked["attention"] == flash_attention.NAME:
+        told = f"The code that comes with {config.file} may call flash-attn itself, which is not followed."
+        raise refused(told, "Leave --attention out.")
     transformers = _library("transformers")
     named = [name for name in config.values["auto_map"] if name.startswith("AutoModel")]
     auto = next((name for name in ("AutoModelForCausalLM", *named) if name in named), "AutoModel")
@@ -164,7 +172,7 @@ def _of_remote_code(
         settings = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True, local_files_only=True)
         with where:
             chosen = getattr(transformers, auto)
-            model = chosen.from_config(settings, trust_remote_code=True, dtype=dtype, **_attention(asked))
+            model = chosen.from_config(settings, trust_remote_code=True, dtype=dtype, **_attention(asked, where))
             model.tie_weights()
     except Exception as error:
         raise _unbuildable(config, error) from error
@@ -217,9 +225,10 @@ def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> An
     return transformers.MODEL_MAPPING[type(settings)]
 
 
-def _attention(asked: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = asked.get("attention", "auto")
-    return {} if chosen == "auto" else {"attn_implementation": chosen}
+def _attention(asked: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
+    chosen = asked["attention"]
+    later = chosen == flash_attention.NAME and where.type == "meta"
+    return {} if chosen == "auto" or later else {"attn_implementation": chosen}
 
 
 def _module(made: Any) -> nn.Module:

@@ -17,7 +17,7 @@ from torch import nn
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.own_code import Followed, follow
-from gpudash.simulator.models import building
+from gpudash.simulator.models import building, flash_attention
 from gpudash.simulator.models.adapters import adapt
 from gpudash.simulator.models.config import read, refused
 from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
@@ -31,6 +31,9 @@ Step = Callable[[], object]
 UNPADDED = "every sequence is as long as asked for, without padding"
 HEADLESS = "a model without a head learns the mean of what it puts out"
 PACKED_LEARNS = "Train adapters on it with --task qlora, where bitsandbytes packed it."
+AUTOCAST = {"amp": torch.bfloat16, "amp_fp16": torch.float16}
+"""Precisions with float32 weights → type of what autocast computes."""
+
 PROMPT = "a pass over the whole prompt with its KV cache, as generate begins"
 
 
@@ -118,6 +121,8 @@ class AskedModel:
             "stored_bytes": None if stored is None else stored.total_bytes,
         }
         self.assumptions = (UNPADDED,) if inputs.takes_tokens else ()
+        if self._asked["attention"] == flash_attention.NAME:
+            self.assumptions += (flash_attention.AS_TORCH,)
 
     def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
         names = inspect.signature(model.forward).parameters
@@ -141,7 +146,9 @@ class AskedModel:
         if hasattr(config, "use_cache"):
             config.use_cache = False  # as trainers set it: keys and values of a training are not used again
         offload = self.offload
-        optimizer = _optimizer(str(self._asked["optimizer"]), offload.learned(model))
+        learned = offload.learned(model)
+        optimizer, clip = _optimizer(str(self._asked["optimizer"]), learned), float(self._asked["clip"])
+        scaler = torch.amp.GradScaler(device.type, enabled=self._asked["precision"] == "amp_fp16")
         parts = int(self._asked["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
             self.assumptions += (HEADLESS,)
@@ -154,17 +161,20 @@ class AskedModel:
                     batch = inputs.make(device, dtype, learns=True)
                     with self._autocast(device), offload.saving():
                         loss = _loss(model(**batch)) / parts
-                    loss.backward()  # type: ignore[no-untyped-call]  # torch's is untyped
-                optimizer.step()
+                    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's is untyped
+                if clip:
+                    scaler.unscale_(optimizer)
+                    nn.utils.clip_grad_norm_(learned, clip)
+                scaler.step(optimizer)
+                scaler.update()
                 offload.stepped(optimizer)
             return loss.detach()
 
         return step
 
     def _autocast(self, device: torch.device) -> Any:
-        if self._asked["precision"] != "amp":
-            return contextlib.nullcontext()
-        return torch.autocast(device.type, torch.bfloat16)
+        dtype = AUTOCAST.get(str(self._asked["precision"]))
+        return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def _loss(out: Any) -> torch.Tensor:

@@ -82,16 +82,28 @@ def attend(
         made = _cudnn(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)
         return made[0]
     if chosen == SDPBackend.FLASH_ATTENTION:
-        width = query.shape[-1]
-        padded = [_padded(tensor, 8) for tensor in (query, key, value)]
-        result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
-        return result if result.shape[-1] == width else result[..., :width]
+        return flash(query, key, value, dropout_p, is_causal, scale)
     if chosen == SDPBackend.EFFICIENT_ATTENTION:
         keeps = _keeps(query, key, value, attn_mask)
         bias = _bias(query, key, attn_mask)
         return _efficient(query, key, value, bias, keeps, dropout_p, is_causal, scale=scale)[0]
     mask = _as_bias(attn_mask, query)
     return _math(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+def flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attention by the flash kernel, whether or not it would be chosen; all are (batch, heads, length, width)."""
+    width = query.shape[-1]
+    padded = [_padded(tensor, 8) for tensor in (query, key, value)]
+    result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
+    return result if result.shape[-1] == width else result[..., :width]
 
 
 def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
