@@ -255,7 +255,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column("host", overflow="ellipsis", no_wrap=True)
     table.add_column("device", overflow="ellipsis", no_wrap=True)
     for title in (*(title for title, _key, _write in FIGURES), "peak"):
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(title, justify="right")
     for row in rows:
         where = [str(row.get("host") or "")] if len(hosts) > 1 else []
         figures = (write(row.get(key)) for _title, key, write in FIGURES)
