@@ -107,6 +107,11 @@ def format_bytes(size: float | None, *, unit: str | None = None) -> str:
     return f"{format_number(size, unit)} {unit}"
 
 
+def format_change(size: float) -> str:
+    """``size`` bytes more, or with a minus fewer: "+1.10 GiB", "−3 MiB"."""
+    return f"{'−' if size < 0 else '+'}{format_bytes(abs(size))}"
+
+
 def memory_unit(size: float) -> str:
     """The unit in which ``size`` bytes is written."""
     magnitude = abs(size)

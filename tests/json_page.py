@@ -66,6 +66,8 @@ def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]
     section = f"gpudash {arguments[0]}"
     if "--known" in arguments:
         section += " --known"
+    if "changes" in document:
+        section += " A B"
     if "serve" in arguments and "error" not in document:
         section += " --task serve"
     elif section == "gpudash estimate" and "reason" in document and "error" in document:

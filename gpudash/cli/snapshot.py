@@ -7,7 +7,16 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from gpudash.cli.terminal.flags import CardSize
-from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, print_notice, stderr, stdout
+from gpudash.cli.terminal.output import (
+    Exit,
+    RequestError,
+    one_line,
+    print_json,
+    print_notice,
+    print_table,
+    stderr,
+    stdout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +33,7 @@ RECORD_AGAIN = "gpudash snapshot reads what torch.cuda.memory._dump_snapshot wri
 
 def snapshot(
     file: Path,
+    other: Path | None = None,
     /,
     *,
     capacity: CardSize | None = None,
@@ -39,6 +49,9 @@ def snapshot(
     ----------
     file
         The snapshot, or the folder of a report that holds one.
+    other
+        A later snapshot to compare it with: what grew and what shrank, by call site, where memory ran out or else at
+        the peak.
     capacity
         Replay it with so much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
     settings
@@ -55,12 +68,34 @@ def snapshot(
     if capacity == 0:
         raise RequestError("--capacity 0 is no memory at all.", "Give what PyTorch may have, such as 8GiB.")
     path = _found(file)
+    if other is not None:
+        asked = {"--capacity": capacity, "--settings": settings, "--html": html}
+        if given := next((flag for flag, value in asked.items() if value is not None), None):
+            raise RequestError(f"{given} is for one snapshot.", "Leave it out, or name one file.")
+        return _compare(path, _found(other), device, as_json=json)
     if html is not None:
         _check_target(html, path, force)
+    read, studies = _studied(path, capacity, settings, device)
+    if html is not None:
+        from gpudash.memory.snapshot.report_html import page
+
+        _write(html, page(read, studies, path.name, capacity))
+    if json:
+        from gpudash.memory.snapshot.summary import figures
+
+        print_json({"file": str(path), **figures(read, studies)})
+    else:
+        _print(path, read, studies)
+    return Exit.FINISHED
+
+
+def _studied(
+    path: Path, capacity: int | None = None, settings: str | None = None, device: int | None = None
+) -> "tuple[Snapshot, Sequence[DeviceStudy]]":
     opened = _opening(path)
     try:
         # meanwhile the file is read
-        from gpudash.memory.snapshot.summary import figures, studied
+        from gpudash.memory.snapshot.summary import studied
         from gpudash.memory.watching.growth_notice import source_line
         from gpudash.session.watching.report_folder import beside
 
@@ -69,17 +104,43 @@ def snapshot(
     finally:
         opened.close()
     try:
-        studies = studied(read, capacity, settings, device, source_line, known)
+        return read, studied(read, capacity, settings, device, source_line, known)
     except ValueError as error:
         raise RequestError(str(error), "gpudash snapshot --help says what can be asked.") from None
-    if html is not None:
-        from gpudash.memory.snapshot.report_html import page
 
-        _write(html, page(read, studies, path.name, capacity))
-    if json:
-        print_json({"file": str(path), **figures(read, studies)})
-    else:
-        _print(path, read, studies)
+
+MOST_CHANGES = 20
+"""Call sites in the table of what changed."""
+
+
+def _compare(first: Path, second: Path, device: int | None, *, as_json: bool) -> int:
+    """Print what changed from one snapshot to another."""
+    (before, (one, *_)), (after, (another, *_)) = (_studied(path, device=device) for path in (first, second))
+    from gpudash.memory.snapshot.summary import compared_with
+
+    found = compared_with(one, another)
+    warnings = [*before.warnings, *after.warnings]
+    if as_json:
+        print_json({"file": str(first), "other": str(second), **found.to_json(), "warnings": warnings})
+        return Exit.FINISHED
+    from rich.table import Table
+
+    from gpudash.memory.snapshot.reading.source import name_of
+    from gpudash.units import format_bytes, format_change, format_count
+
+    console = stdout()
+    for line in (f"A  {name_of(first)}", f"B  {name_of(second)}", *warnings, found.sentence):
+        console.print(line, soft_wrap=True)
+    if found.changes:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("call site", "category", "A", "B", "B minus A"):
+            table.add_column(title, justify="left" if title in ("call site", "category") else "right")
+        for change in found.changes[:MOST_CHANGES]:
+            sizes = format_bytes(change.first), format_bytes(change.second), format_change(change.grown)
+            table.add_row(one_line(change.name), change.category, *sizes)
+        print_table(table, console, ("category",))
+    if (more := len(found.changes) - MOST_CHANGES) > 0:
+        console.print(f"and {format_count(more)} more; --json has all.")
     return Exit.FINISHED
 
 

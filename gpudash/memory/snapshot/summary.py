@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.snapshot.explaining import chosen_moment, remedies
-from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.history import History, SiteChange, difference_words, differences
 from gpudash.memory.snapshot.history.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
 from gpudash.memory.snapshot.replay.card_limits import card_limits
 from gpudash.memory.snapshot.replay.placements import ReplayOutcome, replay
@@ -101,6 +101,53 @@ def compared(studies: Sequence[DeviceStudy]) -> str:
     out = [str(study.device.index) for study, _ in had if study.found.requested_bytes is not None]
     ran_out = f"Device {' and '.join(out)} ran out of memory. " if out else ""
     return f"{ran_out}PyTorch reserved {f'at most {told}' if recorded else told}."
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChange:
+    """What changed from one snapshot to another, each where memory ran out or else at its peak.
+
+    Attributes:
+        device: index of the device in the first.
+        first, second: bytes allocated in each.
+        changes: by call site, the largest first.
+        sentence: the same in words.
+    """
+
+    device: int
+    first: int
+    second: int
+    changes: tuple[SiteChange, ...]
+    sentence: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``gpudash snapshot A B --json`` prints it."""
+        changes = [
+            {
+                "file": change.file,
+                "line": change.line,
+                "function": change.function,
+                "category": change.category,
+                "first_bytes": change.first,
+                "second_bytes": change.second,
+                "grown_bytes": change.grown,
+            }
+            for change in self.changes
+        ]
+        told = {"device": self.device, "first_allocated_bytes": self.first, "second_allocated_bytes": self.second}
+        return {**told, "sentence": self.sentence, "changes": changes}
+
+
+def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
+    """What changed between devices of two snapshots."""
+    begin, end = chosen_moment(first.history), chosen_moment(second.history)
+    return SnapshotChange(
+        first.device.index,
+        int(first.history.allocated[begin + 1]),
+        int(second.history.allocated[end + 1]),
+        tuple(differences(first.history, begin, second.history, end)),
+        difference_words(first.history, begin, second.history, end),
+    )
 
 
 def summary(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.system.files import open_regular, written_whole
-from gpudash.units import format_bytes
+from gpudash.units import format_bytes, format_change
 
 FORMAT = 1
 KIND = "gpudash memory baseline"
@@ -215,7 +215,7 @@ class FootprintChange:
                     f"{kind} {part.name}",
                     format_bytes(part.before),
                     format_bytes(part.after),
-                    f"{'+' if part.difference > 0 else '−'}{format_bytes(abs(part.difference))}",
+                    format_change(part.difference),
                 )
                 for part in changed[:SHOWN_PARTS]
             ]

@@ -16,6 +16,7 @@ from gpudash.cli import run
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.session.watching.report_folder import write_steps
 from gpudash.units import MIB
+from tests.json_page import undescribed
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made
 
 
@@ -193,3 +194,28 @@ def test_what_lies_beside_the_snapshot_of_a_report_is_heeded(
     told = capsys.readouterr().out.splitlines()
     assert told[1] == "steps.json beside the snapshot was left aside: it is no list of times and numbers of steps."
     assert "of every step" not in told[3]
+
+
+def test_a_second_snapshot_is_compared_by_call_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Made(), Made()
+    before.malloc(4 * MIB, stack=KEPT)
+    after.malloc(4 * MIB, stack=KEPT)
+    after.malloc(6 * MIB, stack=KEPT)
+    after.malloc(2 * MIB, stack=FORWARD)
+    files = [str(made.written(tmp_path / name)) for made, name in ((before, "a.pickle"), (after, "b.pickle"))]
+    assert run(["snapshot", *files]) == 0
+    told = capsys.readouterr().out
+    assert "allocated grew by 8 MiB: +6 MiB train.py:44" in told
+    assert [line.split()[-2:] for line in told.splitlines()[-2:]] == [["+6", "MiB"], ["+2", "MiB"]]
+    assert run(["snapshot", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert undescribed(["snapshot", *files], document) == []
+    assert document["second_allocated_bytes"] - document["first_allocated_bytes"] == 8 * MIB
+    assert [change["grown_bytes"] for change in document["changes"]] == [6 * MIB, 2 * MIB]
+
+
+def test_two_snapshots_are_compared_as_they_are(leaking: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["snapshot", str(leaking), str(leaking), "--capacity", "1GiB"]) == 2
+    assert capsys.readouterr().err.startswith("--capacity is for one snapshot.")
+    assert run(["snapshot", str(leaking), str(leaking)]) == 0
+    assert "nothing changed" in capsys.readouterr().out

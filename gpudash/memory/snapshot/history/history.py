@@ -7,6 +7,7 @@ gives a moment as `gpudash.memory.explaining.explain` takes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -32,7 +33,7 @@ from gpudash.memory.snapshot.history.model import (
 from gpudash.memory.snapshot.history.phases import CATEGORIES, Band, bands, categorise, numbered, phases, steps
 from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
 from gpudash.telemetry.explanation import Evidence, Growth, site_name
-from gpudash.units import format_bytes, format_count, format_duration
+from gpudash.units import format_bytes, format_change, format_count, format_duration
 
 Ints = NDArray[np.int64]
 
@@ -280,16 +281,49 @@ def python_stack(stack: Stack) -> tuple[Frame, ...]:
     return tuple(Frame(*frame) for frame in filter(is_python, stack))
 
 
-def difference_words(first: History, begin: int, second: History, end: int) -> str:
-    """What grew and what shrank, by call site, from a moment of one history to a moment of the same or of another."""
+@dataclass(frozen=True, slots=True)
+class SiteChange:
+    """A call site at two moments.
+
+    Attributes:
+        file, line, function: of it; "" and 0 for what has no stack.
+        category: of most of its bytes at the later moment, or at the earlier one where nothing is left.
+        first, second: bytes alive at each.
+    """
+
+    file: str
+    line: int
+    function: str
+    category: str
+    first: int
+    second: int
+
+    @property
+    def grown(self) -> int:
+        """Bytes, the second moment minus the first."""
+        return self.second - self.first
+
+    @property
+    def name(self) -> str:
+        """Its short name: "train.py:41 step"."""
+        return site_name(self.file, self.line, self.function)
+
+
+def differences(first: History, begin: int, second: History, end: int) -> list[SiteChange]:
+    """What grew and what shrank, most first, from a moment of one history to one of the same or of another."""
     before, after = _by_place(first, begin), _by_place(second, end)
     changes = []
     for place in before.keys() | after.keys():
         was, function, category = before.get(place) or (0, "", "")
         now, function, category = after.get(place) or (0, function, category)
         if now != was:
-            changes.append((now - was, f"{site_name(*place, function)} ({category})", place))
-    changes.sort(key=lambda change: (-abs(change[0]), change[2]))
+            changes.append(SiteChange(*place, function, category, was, now))
+    return sorted(changes, key=lambda change: (-abs(change.grown), change.file, change.line))
+
+
+def difference_words(first: History, begin: int, second: History, end: int) -> str:
+    """The same in a sentence."""
+    changes = differences(first, begin, second, end)
     allocated = int(second.allocated[end + 1])
     grown = allocated - int(first.allocated[begin + 1])
     beginning, ending = moment_words(first, begin), moment_words(second, end)
@@ -299,10 +333,12 @@ def difference_words(first: History, begin: int, second: History, end: int) -> s
     if not changes:
         return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
     verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
-    told = [f"{_signed(amount)} {name}" for amount, name, _place in changes[:TOLD]]
-    rest = [amount for amount, _name, _place in changes[TOLD:]]
+    told = [f"{format_change(change.grown)} {change.name} ({change.category})" for change in changes[:TOLD]]
+    rest = [change.grown for change in changes[TOLD:]]
     if rest:
-        told.append(f"{_signed(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}")
+        told.append(
+            f"{format_change(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}"
+        )
     return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(told)}."
 
 
@@ -321,7 +357,3 @@ def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int,
         file, line, name = history.sites.frames[site]
         found[file, line] = (int(whole[site]), name, CATEGORIES[int(most[site])])
     return found
-
-
-def _signed(size: int) -> str:
-    return f"{'−' if size < 0 else '+'}{format_bytes(abs(size))}"
