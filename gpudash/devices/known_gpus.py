@@ -95,7 +95,7 @@ KNOWN_GPUS = (
     _known("rtx4070ti", "RTX 4070 Ti", "NVIDIA GeForce RTX 4070 Ti", 12_282, (8, 9), 60, NVML),
     _known("rtx4070", "RTX 4070", "NVIDIA GeForce RTX 4070", 11_994, (8, 9), 46, _torch("1.13")),
     _known("rtx4060ti-16gb", "RTX 4060 Ti 16GB", "NVIDIA GeForce RTX 4060 Ti", 16_380, (8, 9), 34, NVML),
-    _known("rtx4060", "RTX 4060", "NVIDIA GeForce RTX 4060", 8_188, (8, 9), 24, NVML),
+    _known("rtx4060", "RTX 4060", "NVIDIA GeForce RTX 4060", 7_933, (8, 9), 24, TORCH),
     _known("rtx3090", "RTX 3090", "NVIDIA GeForce RTX 3090", 24_259, (8, 6), 82, TORCH),
     _known("rtx3080", "RTX 3080", "NVIDIA GeForce RTX 3080", 10_240, (8, 6), 68, TORCH),
     _known("rtx3070", "RTX 3070", "NVIDIA GeForce RTX 3070", 7_973, (8, 6), 46, _torch("1.8")),
