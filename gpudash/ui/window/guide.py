@@ -31,6 +31,7 @@ ORDER = (
     "fit",
     "models",
     "serving",
+    "blind",
     "budgets",
     "out-of-memory",
     "watch",

@@ -7,6 +7,7 @@ the libraries what the run used: transformers for a model of `models.json`, torc
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -163,7 +164,7 @@ def _perceptron(asked: Mapping[str, Any]) -> nn.Module:
         else:
             widths.append(max(widths[-1] // 2, outputs))
     layers: list[nn.Module] = []
-    for inward, outward in zip(widths, widths[1:], strict=False):
+    for inward, outward in itertools.pairwise(widths):
         layers.append(nn.Linear(inward, outward))
         if asked["batch_norm"]:
             layers.append(nn.BatchNorm1d(outward))
