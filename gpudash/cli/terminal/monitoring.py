@@ -57,8 +57,7 @@ class LiveTable:
             if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
                 print_notice(event.text)
         if self._live is not None:
-            table = self._table()
-            told = fitted(table, self._live.console)
+            table, told = fitted(self._table(), self._live.console)
             self._live.update(Group(table, told) if told else table)
 
     def close(self) -> None:

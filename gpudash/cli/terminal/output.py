@@ -131,29 +131,42 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
     return PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> str:
-    """Have a table wrap between words only, and leave columns out where it is too wide even so; says which.
+def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> tuple[Table, str]:
+    """A table that wraps between words only, without the columns that find no room even so; and which those are.
+
+    A column without a word in any row goes without being named.
 
     Args:
         spared: titles of those to leave out first, in this order; then the last ones go. The first two stay.
         cut: titles of those whose words may be cut, such as long names.
     """
-    widths = [_widths(column, console, cut=column.header in cut) for column in table.columns]
+    columns = [column for column in table.columns if any(map(str, column.cells)) or not table.row_count]
+    widths = [_widths(column, console, cut=column.header in cut) for column in columns]
     least, most = [narrow for narrow, _wide in widths], [wide for _narrow, wide in widths]
     needed = _with_gaps(least)
     left_out: list[str] = []
-    while len(least) > 2 and _with_gaps(least) > console.width:
-        titles = [str(column.header) for column in table.columns]
+    while len(columns) > 2 and _with_gaps(least) > console.width:
+        titles = [str(column.header) for column in columns]
         title = next((title for title in spared if title in titles), titles[-1])
         left_out.append(title)
         position = titles.index(title)
-        del table.columns[position], least[position], most[position]
+        del columns[position], least[position], most[position]
     room = console.width - _with_gaps(least)
     for _column_of_text in range(min(room, sum(most) - sum(least))):
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
-    for column, width in zip(table.columns, least, strict=True):
-        column.width = width
-    return f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
+    told = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
+    return _of_columns(table, columns, least), told
+
+
+def _of_columns(table: Table, columns: Sequence[Column], widths: Sequence[int]) -> Table:
+    from rich.table import Table
+
+    kept = Table(box=None, pad_edge=False, header_style=table.header_style)
+    for column, width in zip(columns, widths, strict=True):
+        kept.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap, width=width)
+    for row, cells in zip(table.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
+        kept.add_row(*cells, style=row.style)
+    return kept
 
 
 def _widths(column: Column, console: Console, *, cut: bool) -> tuple[int, int]:
@@ -175,8 +188,8 @@ def _with_gaps(widths: Sequence[int]) -> int:
 
 def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> None:
     """Print a table as `fitted` makes it, and what was left out of it."""
-    told = fitted(table, console, spared, cut)
-    console.print(table)
+    shown, told = fitted(table, console, spared, cut)
+    console.print(shown)
     if told:
         console.print(told, soft_wrap=True)
 

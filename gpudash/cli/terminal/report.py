@@ -25,6 +25,8 @@ from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import item_of
 from gpudash.units import (
     format_bytes,
+    format_change,
+    format_count,
     format_duration,
     format_percent,
     format_rate,
@@ -89,6 +91,8 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     for note in notes:
         if note.topic not in _TOLD_ELSEWHERE:
             console.print(f"{note.topic}: {note.text}", soft_wrap=True)
+        if note.topic == Topic.OPERATORS and note.details.get("operators"):
+            print_table(_operators(note.details["operators"]), console, ("total memory", "shapes"))
     for line in _figures(summary):
         console.print(line, soft_wrap=True)
     if error and explanation is None:
@@ -180,6 +184,33 @@ def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
             format_percent(epoch["accuracy"]),
             format_duration(epoch["seconds"]),
             epoch["observation"],
+        )
+    return table
+
+
+MOST_OPERATORS = 12
+"""Operators of a profile that the terminal lists; the recording has all."""
+
+
+def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Where the time of profiled steps went, the operator that took most by itself first."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("operator", overflow="fold")
+    for title in ("calls", "own CPU", "total CPU", "own GPU", "total GPU", "own memory", "total memory"):
+        table.add_column(title, justify="right")
+    table.add_column("shapes", overflow="fold")
+    own = sorted(rows, key=lambda row: -(row["device_self_seconds"] or row["cpu_self_seconds"]))
+    for row in own[:MOST_OPERATORS]:
+        seconds = (row[name] for name in ("cpu_self_seconds", "cpu_total_seconds"))
+        on_gpu = (row[name] for name in ("device_self_seconds", "device_total_seconds"))
+        sizes = (row["device_self_bytes"] or row["cpu_self_bytes"], row["device_total_bytes"] or row["cpu_total_bytes"])
+        table.add_row(
+            one_line(row["name"]),
+            format_count(row["calls"]),
+            *map(format_duration, seconds),
+            *(format_duration(taken) if taken else "" for taken in on_gpu),
+            *(format_change(size) if size else "" for size in sizes),
+            one_line(str(row["shapes"])),
         )
     return table
 
