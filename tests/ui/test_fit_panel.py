@@ -119,6 +119,8 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
     assert len(session.estimates.questions) == 1
     assert window.workspace.dashboard.panel.fit.headline == "correct Batch first"
     assert window.workspace.dashboard.panel.fit.estimate is None
+    tell(window, session, FITS)
+    assert window.workspace.dashboard.panel.fit.headline == "correct Batch first", "an answer that came late"
     session.torch_ready = False
     type_into(window, "batch", "4")
     wait(window, clock, 10)
@@ -135,6 +137,7 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
         (SHORT, "✕ does not fit, 3.10 GiB short", "error"),
         (replace(FITS, fits=None, margin_bytes=120 * MIB), "≈ may fit: within the margin of 120 MiB", "warn"),
         (replace(FITS, fits=None, free_bytes=None), "needs 3.00 GiB; what is free is not known", "muted"),
+        (replace(SHORT, spare_bytes=None), "✕ runs out of memory, as it is meant to", "error"),
     ],
 )
 def test_the_verdict_is_told_by_words_sign_and_colour(

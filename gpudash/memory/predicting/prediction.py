@@ -88,7 +88,7 @@ class Prediction:
         if found == "uncertain":
             return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
         if need is None or free is None:
-            return "takes all there is and runs out, as it is meant to"
+            return "runs out of memory, as it is meant to"
         where = "" if not estimate.ranks else f" on rank {estimate.deciding_rank}" if unequal(estimate) else " per rank"
         if found == "short":
             return f"does not fit, {self.scale.apart(need, free)} short{where}"

@@ -40,6 +40,7 @@ class FitFollower:
         self._look_at = 0.0
         self._asked_free: int | None = None
         self._asked_device = panel.device_name
+        self._asked = False
         self._shown: Answer | None = None
         self._running = False
         panel.changed.connect(self.form_changed)
@@ -63,7 +64,8 @@ class FitFollower:
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
-            self._show(self._session.estimates.newest())
+            if self._asked:  # else the newest answer is to values that are in the form no more
+                self._show(self._session.estimates.newest())
             if self._running:
                 self._show_reached()
             else:
@@ -90,7 +92,7 @@ class FitFollower:
         self._panel.fit.show_reached(reserved)
 
     def _ask(self) -> None:
-        self._due, self._shown = None, None
+        self._due, self._shown, self._asked = None, None, False
         spec = self._panel.spec()
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
@@ -103,6 +105,7 @@ class FitFollower:
         except (ValueError, RuntimeError) as error:
             self._panel.fit.show_reason(str(error), "")
             return
+        self._asked = True
         self._panel.fit.withdraw()
 
     def _show(self, answer: Answer | None) -> None:

@@ -32,7 +32,7 @@ FITS = Estimate(
         ({}, "fits", "fits, 2.30 GiB spare"),
         ({"spare_bytes": 0}, "fits", "fits, with nothing to spare"),
         ({"fits": False, "spare_bytes": -round(3.1 * GIB)}, "short", "does not fit, 3.10 GiB short"),
-        ({"fits": False, "spare_bytes": None}, "short", "takes all there is and runs out, as it is meant to"),
+        ({"fits": False, "spare_bytes": None}, "short", "runs out of memory, as it is meant to"),
         ({"released_bytes": 100 * MIB}, "fits", "fits only after releasing its cache"),
         ({"fits": None, "margin_bytes": 120 * MIB}, "uncertain", "may fit: within the margin of 120 MiB"),
         ({"fits": None, "free_bytes": None}, "unknown", "needs 4.29 GiB; what is free is not known"),
