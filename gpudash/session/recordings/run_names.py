@@ -66,9 +66,13 @@ def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
     if named:
         preset, base = max(named, key=lambda found: len(found[1]))
         yield preset
-    for name in sorted(asked, key=_LAST.__contains__):
-        found = kind.model_fields[name]
-        if asked[name] != base.get(name, found.default):
+    for name in sorted(asked, key=lambda name: (name in _LAST, not isinstance(asked[name], Mapping))):
+        found, value = kind.model_fields[name], asked[name]
+        if isinstance(value, Mapping):  # the fields of what is compared
+            told = base.get(name, {})  # by the preset's name
+            own = {field: given for field, given in value.items() if told.get(field) != given}
+            yield from differences_of(str(asked.get("workload", "")), own)
+        elif value != base.get(name, found.default):
             extra = found.json_schema_extra
             yield _words(name, asked[name], extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
 

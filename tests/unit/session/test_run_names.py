@@ -26,6 +26,23 @@ from gpudash.telemetry.recording.facts import RunFacts, RunWords
         ("training", "cpu", {"devices": "cpu,cpu"}, "training on 2 × cpu"),
         ("pressure", "sim:0", {"cap": 2**30}, "pressure cap 1.00 GiB on sim:0"),
         ("pressure", "cpu", {"rate": 6.0, "hold": 0.25}, "pressure rate 6, hold 0.25 on cpu"),
+        (
+            "comparison",
+            "cpu",
+            {
+                "workload": "training",
+                "devices": "cpu,cpu",
+                "half_width": 0.04,
+                "fields": {"width": 256, "model": "mlp"},
+            },
+            "comparison model mlp, width 256, half width 0.04 on 2 × cpu",
+        ),
+        (
+            "comparison",
+            "cpu",
+            {"workload": "training", "devices": "cpu,cpu", "limit": 20.0, "fields": {"model": "mlp", "batch": 8}},
+            "comparison Small, limit 20 on 2 × cpu",
+        ),
         ("watch", "cuda:0", {"command": ["python", "-u", "/a/train.py", "--lr", "0.1"]}, "train.py --lr 0.1 on cuda:0"),
         ("watch", "cpu", {"command": "not a list"}, "program on cpu"),
         ("somebody's own", "", {"width": 3}, "somebody's own"),
