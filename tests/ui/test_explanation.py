@@ -22,7 +22,7 @@ from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, Reme
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.header import RemediesView, remedy_words
-from gpudash.ui.explanation.page import Choice, owner_rows
+from gpudash.ui.explanation.page import Choice, ExplanationPage, owner_rows
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB, format_bytes
@@ -137,9 +137,19 @@ def test_under_a_cap_the_bar_ends_where_the_cap_does(qtbot: QtBot) -> None:
     )
     bar = PartsBar(DARK)
     qtbot.addWidget(bar)
-    bar.show_parts(explain(capped))
+    found = explain(capped)
+    bar.show_parts(found)
     assert "free under the memory cap 512 MiB" in bar.accessibleDescription()
     assert "barred" not in bar.accessibleDescription()
+    session = failed(Session(), found)
+    page = ExplanationPage(session.store, DARK)
+    qtbot.addWidget(page)
+    page.show_explanation(found, 1.0, None, commanding=False, looking=False)
+    page.resize(1280, 760)
+    page.show()
+    page.plots.refresh(force=True)
+    assert page.plots.plots[0].y_range[1] < 3 * GIB, "the curve that climbs to the cap is not flat under the card's"
+    assert page.plots.plots[0].legend.levels == ["memory cap 2.00 GiB", "↑ capacity 8.00 GiB"]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from gpudash.units import format_bytes
 MOST = 4
 """Remedies that are seen at once, where there is room."""
 
-GAP = 10
+GAP = 18
 """Logical pixels between them."""
 
 LEAST_WORDS = 80

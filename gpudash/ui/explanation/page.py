@@ -41,6 +41,9 @@ SHARES = (3000, 2000)
 CURVE_WIDTH = 320
 """Logical pixels below which the curve says nothing."""
 
+MOST_STACK_PX = 240
+"""Logical pixels of the stack's pane; what a taller page has beyond it is the table's and the curve's."""
+
 COLUMNS = (
     OWN,
     TOTAL,
@@ -114,6 +117,7 @@ class ExplanationPage(QWidget):
         outer.addWidget(filled)
         outer.addWidget(self.middle, 3)
         outer.addWidget(self.stack, 2)
+        self.stack.setMaximumHeight(MOST_STACK_PX)
         outer.addWidget(self._evidence)
 
     def _connect(self) -> None:
@@ -174,7 +178,9 @@ class ExplanationPage(QWidget):
             CurveSpec(("allocator", "allocated_bytes", allocator), "allocated", "bytes", "allocated"),
             CurveSpec(("gpu", "used_bytes", uuid), "used", "bytes", "reference", style="dot", note="By all processes"),
         )
-        capacity = LineSpec("capacity", "capacity", value=float(found.capacity_bytes))
+        cap = found.allowed_bytes
+        capacity = LineSpec("capacity", "capacity", value=float(found.capacity_bytes), scales=cap is None)
+        capped = () if cap is None else (LineSpec("memory cap", "warning", value=float(cap)),)
         self.plots.set_plots(
             [
                 PlotSpec(
@@ -182,7 +188,7 @@ class ExplanationPage(QWidget):
                     title=f"3  WHEN · {shown_name(allocator)}",
                     curves=curves,
                     unit="bytes",
-                    lines=(capacity,),
+                    lines=(*capped, capacity),
                 )
             ]
         )
