@@ -440,7 +440,8 @@ def loss(run: RunView | None) -> PlotSpec:
         trained = [replace(curves[0], name=f"training loss{whence}")] if "loss" in run.metrics else []
         validated = CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
         curves = [*trained, validated]
-    if own or (run is not None and "accuracy" in run.metrics):
+    untold = own and (run is None or "loss" not in run.metrics)
+    if untold or (run is not None and "accuracy" in run.metrics):
         accuracy = ("run", "accuracy", None)
         name = f"accuracy{whence}"
         curves.append(CurveSpec(accuracy, name, "ratio", "accuracy", style="dash", axis="right", smoothed=True))

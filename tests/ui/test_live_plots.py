@@ -74,7 +74,7 @@ def test_the_link_line_is_the_most_the_link_can_do_whatever_it_does_now(
     ("workload", "accuracy", "title", "unit"),
     [
         ("training", 0.5, "LOSS (solid) · ACCURACY (dashed)", "nats"),
-        ("training", None, "LOSS (solid) · ACCURACY (dashed)", "nats"),
+        ("pressure", None, "LOSS", "nats"),
         ("watch", 0.5, "LOSS (solid) · ACCURACY (dashed)", "loss"),
         ("watch", None, "LOSS", "loss"),
     ],
