@@ -30,7 +30,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
-from gpudash.ui.widgets.text_size import scaled
+from gpudash.ui.widgets.text_size import scaled, text_scale
 
 HEIGHT_PX = 18
 
@@ -51,7 +51,10 @@ _BEFORE_ENTRIES = 2
 
 
 SWATCH_PX = 18
-"""Room for the piece of line before a level's name."""
+"""Room for a patch, or the piece of line before a level's name."""
+
+PATCH_PX = (14, 12)
+"""Width and height of a curve's patch."""
 
 AROUND_PX, LEAST_NAME_PX = SWATCH_PX + 14, 24
 """Room that a level takes beside its words, and below which a name says nothing."""
@@ -90,6 +93,7 @@ class LegendEntry(QWidget):
     def __init__(self, spec: CurveSpec, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.spec = spec
+        self._palette = palette
         self._button = Button(self)
         self._button.setProperty("role", "legend")
         self._button.setText(without_mnemonics(spec.name))
@@ -121,8 +125,9 @@ class LegendEntry(QWidget):
         self.set_shown(True)
 
     def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
         self._button.setIcon(QIcon(swatch(self.spec, palette, self.devicePixelRatioF())))
-        self._button.setIconSize(QSize(14, 12))
+        self._button.setIconSize(patch_size())
 
     def set_shown(self, shown: bool) -> None:
         """Struck through when hidden."""
@@ -141,6 +146,7 @@ class LegendEntry(QWidget):
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
             self._measure()
+            self.set_palette(self._palette)
 
     @property
     def icon(self) -> QIcon:
@@ -156,11 +162,11 @@ class LegendEntry(QWidget):
         """Paint swatch and name where they are in the legend."""
         place = self.geometry()
         painter.save()
-        painter.translate(place.left() + SWATCH_LEFT_PX, place.center().y() - 5)
+        painter.translate(place.left() + SWATCH_LEFT_PX, place.center().y() + 1 - patch_size().height() // 2)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         paint_swatch(painter, self.spec, palette)
         painter.restore()
-        words = place.adjusted(SWATCH_LEFT_PX + 18, 0, 0, 0)
+        words = place.adjusted(SWATCH_LEFT_PX + scaled(SWATCH_PX), 0, 0, 0)
         write_words(painter, self._button, self.spec.name, words, palette.text)
 
     def set_roomy(self, roomy: bool) -> None:
@@ -224,9 +230,9 @@ class LevelKey(QWidget):
         ways = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
         fitting = (words for words in ways if sum(self._widths(words)) <= room)
         self._words = next(fitting, [])
-        if names and not self._words and room >= LEAST_NAME_PX + AROUND_PX:
+        if names and not self._words and room >= scaled(LEAST_NAME_PX + AROUND_PX):
             metrics = QFontMetrics(self._font)
-            self._words = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - AROUND_PX)]
+            self._words = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
         width = sum(self._widths(self._words))
         self.setFixedSize(width, scaled(HEIGHT_PX))
         self.update()
@@ -234,7 +240,7 @@ class LevelKey(QWidget):
 
     def _widths(self, words: Sequence[str]) -> list[int]:
         metrics = QFontMetrics(self._font)
-        return [metrics.horizontalAdvance(text) + AROUND_PX for text in words]
+        return [metrics.horizontalAdvance(text) + scaled(AROUND_PX) for text in words]
 
     @property
     def _font(self) -> QFont:
@@ -249,14 +255,14 @@ class LevelKey(QWidget):
         painter.setFont(self._font)
         right, middle = place.right(), place.center().y() + 1
         for level, text, width in zip(self.levels, self._words, self._widths(self._words), strict=False):
-            left = right - width + 10
-            pen = QPen(QColor(level.colour), 2, PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
+            left = right - width + scaled(10)
+            pen = QPen(QColor(level.colour), scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
             if level.style in _DASHED_SWATCHES:
                 pen.setDashPattern(_DASHED_SWATCHES[level.style])
             painter.setPen(pen)
-            painter.drawLine(left, middle, left + SWATCH_PX - 4, middle)
+            painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
             painter.setPen(QColor(self._palette.muted))
-            words = QRect(left + SWATCH_PX, place.top(), width, place.height())
+            words = QRect(left + scaled(SWATCH_PX), place.top(), width, place.height())
             painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
             right -= width
 
@@ -465,9 +471,14 @@ class Legend(QWidget):
         self._fit()
 
 
+def patch_size() -> QSize:
+    """Logical pixels of a curve's patch at the text size in force."""
+    return QSize(*map(scaled, PATCH_PX))
+
+
 def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
-    """A patch of the curve's colour and line style, 14 by 12 pixels."""
-    pixmap = QPixmap(round(14 * ratio), round(12 * ratio))
+    """A patch of the curve's colour and line style, of `patch_size`."""
+    pixmap = QPixmap(patch_size() * ratio)
     pixmap.setDevicePixelRatio(ratio)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
@@ -484,7 +495,9 @@ def write_words(painter: QPainter, like: QWidget, text: str, place: QRect, colou
 
 
 def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:
-    """Paint the patch of a curve at the painter's origin."""
+    """Paint the patch of a curve at the painter's origin, as large as the words beside it."""
+    painter.save()
+    painter.scale(text_scale(), text_scale())
     colour = QColor(palette.curves[spec.colour])
     if spec.stack:
         if spec.faint:
@@ -502,3 +515,4 @@ def paint_swatch(painter: QPainter, spec: CurveSpec, palette: Palette) -> None:
             pen.setDashPattern(_DASHED_SWATCHES[spec.style])
         painter.setPen(pen)
         painter.drawLine(0, 6, 12, 6)
+    painter.restore()

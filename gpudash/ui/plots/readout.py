@@ -29,7 +29,7 @@ from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.plots.canvas import label_font
-from gpudash.ui.plots.legend import Button, swatch
+from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
@@ -37,7 +37,6 @@ from gpudash.units import format_clock
 
 WIDTH_PX = 236
 _PAD = 10
-_SWATCH = 18
 
 
 class Readout(QWidget):
@@ -129,13 +128,15 @@ class Readout(QWidget):
 
     def _paint_row(self, painter: QPainter, metrics: QFontMetricsF, place: QRectF, row: Row, value: str) -> None:
         ratio = self.devicePixelRatioF()
-        painter.drawPixmap(round(place.left()), round(place.center().y() - 6), swatch(row.curve, self._palette, ratio))
+        top = round(place.center().y() - patch_size().height() / 2)
+        painter.drawPixmap(round(place.left()), top, swatch(row.curve, self._palette, ratio))
         painter.setPen(QColor(self._palette.text))
         painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
-        room = place.width() - _SWATCH - metrics.horizontalAdvance(value) - 8
+        beside = scaled(SWATCH_PX)
+        room = place.width() - beside - metrics.horizontalAdvance(value) - 8
         painter.setPen(QColor(self._palette.muted))
         name = metrics.elidedText(row.curve.name, Qt.TextElideMode.ElideRight, room)
-        painter.drawText(place.adjusted(_SWATCH, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
+        painter.drawText(place.adjusted(beside, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
 
 def _written(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> list[tuple[str, list[tuple[CurveSpec, str]]]]:
@@ -215,7 +216,9 @@ class MarkField(QLineEdit):
 
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
-ROW_PX = 20
+ROW_PX, FIGURE_PX = 20, 104
+"""Logical pixels of a row, and of a column of figures where there is room."""
+
 PER_SECOND = "a second"
 """End of the name of a curve that says itself what its figures are."""
 
@@ -354,10 +357,17 @@ class StatisticsCard(QFrame):
             + 4
         )
 
+    @property
+    def whole_width(self) -> int:
+        """Width at which every figure is seen beside the curve that it is of."""
+        names = max(self._table.sizeHintForColumn(0), self._table.horizontalHeader().sectionSizeHint(0))
+        return names + (len(COLUMNS) - 1) * scaled(FIGURE_PX) + self.sizeHint().width() - self._table.sizeHint().width()
+
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange and hasattr(self, "_table"):
             self._table.verticalHeader().setDefaultSectionSize(scaled(ROW_PX))
+            self._curves = []
 
     def cells(self) -> list[list[str]]:
         """The table as shown, a list per curve."""
@@ -380,6 +390,7 @@ class StatisticsCard(QFrame):
 
     def _set_curves(self, curves: list[CurveSpec]) -> None:
         self._curves = curves
+        self._table.setIconSize(patch_size())
         self._table.setRowCount(len(curves))
         for row, curve in enumerate(curves):
             icon = QIcon(swatch(curve, self._palette, self.devicePixelRatioF()))

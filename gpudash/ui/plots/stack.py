@@ -115,7 +115,7 @@ class PlotStack(QFrame):
         self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
-        self._card_above = False
+        self._card_above = self._card_right = False
         self._cover: QWidget | None = None
         self._cover_place: Callable[[QRect, QRect], QRect] = lambda stage, _beside: stage
         self._build()
@@ -572,16 +572,19 @@ class PlotStack(QFrame):
         if self.strip.open:
             pointer = self._scroll.mapFromGlobal(QCursor.pos())
             self._card_above = pointer.y() > self._scroll.height() / 2 and self._scroll.rect().contains(pointer)
+            self._card_right = self.view.selection is not None and sum(self.view.selection) < sum(self.view.range())
             self._place_card()
             self.strip.card.raise_()
         self._remeasure()
 
     def _place_card(self) -> None:
-        """Lay the figures over the half of the plots in which the pointer is not."""
+        """Lay the figures over the half of the plots in which the pointer is not, beside the range where it is wide."""
         place, card = self._scroll.geometry(), self.strip.card
         height = min(card.whole_height, round(place.height() * CARD_SHARE))
+        width = min(card.whole_width, place.width() - 2 * CARD_GAP_PX)
         top = place.top() + CARD_GAP_PX if self._card_above else place.bottom() - height - CARD_GAP_PX
-        card.setGeometry(place.left() + CARD_GAP_PX, top, place.width() - 2 * CARD_GAP_PX, height)
+        left = place.right() - width - CARD_GAP_PX if self._card_right else place.left() + CARD_GAP_PX
+        card.setGeometry(left, top, width, height)
 
     def _remeasure(self) -> None:
         self._reader.remeasure()

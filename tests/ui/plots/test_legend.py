@@ -4,12 +4,14 @@ from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QRect, Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.ui.colours import DARK
 from gpudash.ui.plots.legend import Legend, LevelKey, LevelName
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.theme import restyle
 from gpudash.units import GIB
 from tests.ui.plots.conftest import MEMORY, Feed, refresh
 
@@ -99,3 +101,16 @@ def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> 
         assert all(QRect(0, 0, width, 40).contains(place) for place in places), width
         apart = sorted(places, key=lambda place: place.left())
         assert all(one.right() < other.left() for one, other in pairwise(apart)), width
+
+
+def test_the_patches_of_curves_grow_with_the_words_beside_them(drawn: PlotStack, qapp: QApplication) -> None:
+    entry = drawn.plots[0].legend._entries[0]
+    patch, words = entry._button.iconSize(), entry._button.fontMetrics().height()
+    try:
+        restyle(drawn, DARK, 2.0)
+        refresh(drawn)
+        assert entry._button.fontMetrics().height() > 1.8 * words
+        assert entry._button.iconSize() == 2 * patch
+        assert entry.icon.availableSizes()[0].height() >= 2 * patch.height()
+    finally:
+        restyle(drawn, DARK, 1.0)

@@ -1,5 +1,5 @@
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
@@ -157,3 +157,21 @@ def test_statistics_of_the_visible_window_close_like_those_of_a_range(drawn: Plo
     assert drawn.strip.card.isVisible()
     drawn.clear_selection()
     assert not drawn.strip.open and not drawn.strip.card.isVisible()
+
+
+def test_in_a_wide_window_the_statistics_are_as_wide_as_their_figures_and_lie_beside_the_range(
+    drawn: PlotStack, view: TimeView
+) -> None:
+    drawn.resize(2200, 900)
+    refresh(drawn)
+    for begin, end in ((0.05, 0.2), (0.8, 0.95)):
+        low, high = view.range()
+        view.select(low + begin * (high - low), low + end * (high - low))
+        refresh(drawn)
+        geometry, card = drawn.plots[0].geometry_now, drawn.strip.card.geometry()
+        assert geometry is not None and view.selection is not None
+        edges = [drawn.plots[0].canvas.mapTo(drawn, QPoint(round(geometry.x_of(t)), 0)).x() for t in view.selection]
+        assert card.width() == drawn.strip.card.whole_width < drawn.width() / 2
+        assert card.right() < edges[0] or card.left() > edges[1], "the range is in sight"
+        drawn.clear_selection()
+        refresh(drawn)
