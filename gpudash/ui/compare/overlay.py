@@ -181,7 +181,7 @@ class Overlay(QFrame):
         if not self.plots or not (self._dirty or columns != self._drawn_columns):
             return False
         self._dirty, self._drawn_columns = False, columns
-        pens = [run_pen(place, self._palette) for place in range(len(self._runs))]
+        pens = [run_pen(place, self._palette, self.devicePixelRatioF()) for place in range(len(self._runs))]
         for name, plot in self.plots.items():
             plot.show_curves(self._curves.get(name, ()), pens, *self.axis.span)
             plot.setAccessibleDescription(self._description(name))
@@ -197,7 +197,8 @@ class Overlay(QFrame):
         self.difference.places.setLabel(_WHERE[self._laying.alignment])
         curve = self._difference(name, columns)
         self.hint.setText(HINT if len(curve.x) else APART)
-        self.difference.show_curves([curve], [pyqtgraph.mkPen(self._palette.text, width=1)], *self.axis.span)
+        pen = pyqtgraph.mkPen(self._palette.text, width=max(1, round(self.devicePixelRatioF())))
+        self.difference.show_curves([curve], [pen], *self.axis.span)
         self.difference.setAccessibleDescription(f"{MINUS}; above 0 B has more.")
 
     def _difference(self, name: Quantity, columns: int) -> Curve:

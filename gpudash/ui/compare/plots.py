@@ -117,9 +117,15 @@ def run_colour(place: int, palette: Palette) -> str:
     return palette.curves[_CURVES[place % MOST_RUNS]]
 
 
-def run_pen(place: int, palette: Palette) -> QPen:
-    """The pen of the run at ``place``, one pixel wide, since a wider one costs many times as much."""
-    pen = QPen(QColor(run_colour(place, palette)), 1, _STYLES[place % MOST_RUNS])
+def run_pen(place: int, palette: Palette, ratio: float = 1.0) -> QPen:
+    """The pen of the run at ``place``, a logical pixel wide, since a wider one costs many times as much.
+
+    Args:
+        place: from 0.
+        palette: colours in force.
+        ratio: device pixels per pixel.
+    """
+    pen = QPen(QColor(run_colour(place, palette)), max(1, round(ratio)), _STYLES[place % MOST_RUNS])
     pen.setCosmetic(True)
     return pen
 
@@ -129,6 +135,8 @@ AXIS_PX = 62
 
 TICK_PX = 34.0
 TIME_TICK_PX = 80.0
+
+GRID_ALPHA = 0.5
 
 ZOOM = 0.85
 """How much narrower one notch of the wheel makes the view."""
@@ -248,11 +256,12 @@ class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
         font = label_font(self)
         for axis in (self.values, self.places):
             axis.setPen(QPen(QColor(palette.border)))
+            axis.labelStyle["font-size"] = f"{font.pointSizeF():g}pt"
             axis.setTextPen(QColor(palette.muted))
             axis.setTickFont(font)
         self.places.setStyle(showValues=shows_places)
         self.places.setHeight(None if shows_places else 8)
-        self.showGrid(x=True, y=True, alpha=0.16)
+        self.showGrid(x=True, y=True, alpha=GRID_ALPHA)
         self.cursor.setPen(pyqtgraph.mkPen(palette.muted, width=1))
         self.zero.setPen(pyqtgraph.mkPen(palette.muted, width=1, style=Qt.PenStyle.DotLine))
 

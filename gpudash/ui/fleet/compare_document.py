@@ -232,7 +232,7 @@ class FleetComparison(Document):
         unit, name = axis_of(self._span)
         low, high = self.axis.span
         begin, end = low * unit, high * unit
-        pens = [run_pen(place, self._palette) for place in range(2)]
+        pens = [run_pen(place, self._palette, self.devicePixelRatioF()) for place in range(2)]
         for metric, plot in self.plots.items():
             curves, found = [], []
             for side, store in zip(self.sides, stores, strict=True):

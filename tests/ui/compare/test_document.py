@@ -19,6 +19,7 @@ from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour, short_title
+from gpudash.ui.compare.plots import run_pen
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))
@@ -367,3 +368,7 @@ def test_a_long_run_is_drawn_on_the_columns_there_are(open_runs: Open) -> None:
     plot = document.overlay.plots["loss"]
     assert all(len(curve.x) < 6 * plot.columns for curve in plot.shown)
     assert np.isfinite(document.overlay.difference.shown[0].y).all()
+
+
+def test_on_a_dense_screen_lines_are_as_wide_as_on_any_other() -> None:
+    assert [run_pen(0, DARK, ratio).width() for ratio in (1.0, 1.25, 2.0)] == [1, 1, 2]
