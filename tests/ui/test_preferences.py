@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QLabel, QLineEdit
+from PySide6.QtWidgets import QAbstractButton, QCheckBox, QDialog, QDialogButtonBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
 from gpudash.ui.features.edit import TITLES, Preferences
+from gpudash.ui.features.run import AttachDialog
+from tests.ui.conftest import OpenWindow
+from tests.ui.fake_session import FakeSession
 
 
 class Kept:
@@ -129,3 +132,19 @@ def test_an_address_that_cannot_be_served_at_is_told_before_it_is_kept(
     assert kept.settings == []
     type_into(dialog, "serve", ":9500")
     assert dialog.settings() == Settings(rate_hz=10.0, serve=":9500")
+
+
+def test_the_buttons_of_a_dialog_have_words_and_no_pictures(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession())
+    for command, kind in (("edit.preferences", Preferences), ("run.attach", AttachDialog), ("help.keys", QDialog)):
+        window.menus.actions[command].trigger()
+        shown = [dialog for dialog in window.findChildren(kind) if dialog.isVisible()]
+        assert shown and all(button.icon().isNull() for dialog in shown for button in buttons_of(dialog))
+        for dialog in shown:
+            dialog.close()
+
+
+def buttons_of(dialog: QDialog) -> list[QAbstractButton]:
+    found = dialog.findChild(QDialogButtonBox)
+    assert found is not None
+    return found.buttons()

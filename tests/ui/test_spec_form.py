@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.ui.forms.device_forms import form_of
 from gpudash.ui.forms.spec_form import SpecForm
-from gpudash.ui.widgets.fields import enabled_choices
+from gpudash.ui.widgets.fields import ChoiceField, enabled_choices
 
 
 @pytest.fixture
@@ -183,3 +183,20 @@ def test_an_empty_optional_field_means_automatic(qtbot: QtBot) -> None:
     spec = form.spec()
     assert isinstance(spec, PressureSpec)
     assert spec.cap is None
+
+
+def test_a_choice_without_room_for_its_words_shows_those_before_what_explains_them(qtbot: QtBot) -> None:
+    choice = ChoiceField()
+    qtbot.addWidget(choice)
+    choice.addItems(["leak: losses kept with their graphs", "sim:0 (SIMULATED)", "cpu · a processor with a long name"])
+    option = QStyleOptionComboBox()
+    shown = {}
+    for width in (600, 110):
+        choice.resize(width, 30)
+        for row in range(choice.count()):
+            choice.setCurrentIndex(row)
+            choice.initStyleOption(option)
+            shown[width, row] = option.currentText
+    assert [shown[600, row] for row in range(3)] == [choice.itemText(row) for row in range(3)]
+    assert [shown[110, row] for row in range(2)] == ["leak", "sim:0"]
+    assert shown[110, 2].startswith("cpu") and shown[110, 2].endswith("…")

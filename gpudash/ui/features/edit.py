@@ -194,7 +194,8 @@ class Preferences(QDialog):
         self._buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Save
             | QDialogButtonBox.StandardButton.Cancel
-            | QDialogButtonBox.StandardButton.RestoreDefaults
+            | QDialogButtonBox.StandardButton.RestoreDefaults,
+            parent=self,  # from the start, else its buttons have the icons of a style without the window's sheet
         )
         self._buttons.accepted.connect(self.accept)
         self._buttons.rejected.connect(self.reject)

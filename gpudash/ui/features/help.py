@@ -134,7 +134,7 @@ def _show_page(workspace: Workspace, title: str, page: str) -> None:
     text = QTextBrowser()
     text.setAccessibleName(title)
     text.setHtml(page)
-    buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+    buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, dialog)
     buttons.rejected.connect(dialog.reject)
     column = QVBoxLayout(dialog)
     column.addWidget(text)

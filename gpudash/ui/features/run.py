@@ -303,7 +303,7 @@ class AttachDialog(QDialog):
         what = PlainLabel(WHAT)
         what.setProperty("role", "muted")
         what.setWordWrap(True)
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel, self)
         self._button = self.buttons.addButton("Attach", QDialogButtonBox.ButtonRole.AcceptRole)
         self.buttons.accepted.connect(self.accept)
         self.buttons.rejected.connect(self.reject)

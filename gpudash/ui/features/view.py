@@ -153,6 +153,7 @@ def _selection_commands(workspace: Workspace) -> list[Command]:
             "Let the selection begin at the cursor; it ends where it did, else where the view does",
             partial(_select, workspace, from_cursor=True),
             "I",
+            menu="View/Cursor",
         ),
         _plot_command(
             workspace,
@@ -161,6 +162,7 @@ def _selection_commands(workspace: Workspace) -> list[Command]:
             "Let the selection end at the cursor; it begins where it did, else where the view does",
             partial(_select, workspace, from_cursor=False),
             "O",
+            menu="View/Cursor",
         ),
     ]
 
@@ -307,7 +309,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
     return [
         *((add,) if workspace.live else ()),
         Command(
-            "View",
+            "View/Marks",
             "Previous Mark",
             "Move the cursor to the mark before",
             lambda: workspace.meant.plots.jump_mark(-1),
@@ -318,7 +320,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
             plot=True,
         ),
         Command(
-            "View",
+            "View/Marks",
             "Next Mark",
             "Move the cursor to the mark after",
             lambda: workspace.meant.plots.jump_mark(1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -10,7 +11,15 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QStandardItemModel, QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QStyleOptionComboBox,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.settings import PERCENT
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -19,8 +28,18 @@ from gpudash.units import GIB, KIB, MIB, format_bytes
 Control = QLineEdit | QComboBox | QCheckBox
 
 
+AROUND_WORDS_PX = 36
+"""Logical pixels of a choice beside its words: border, padding and arrow of the style sheet, and Qt's own margin."""
+
+_EXPLAINED = re.compile(r": | \(")
+"""Begins what explains the words before it."""
+
+
 class ChoiceField(QComboBox):
-    """A choice that leaves the wheel to what scrolls around it; with the focus and Ctrl the wheel changes it."""
+    """A choice that leaves the wheel to what scrolls around it; with the focus and Ctrl the wheel changes it.
+
+    Where it has no room for all of its words, it shows those before the first colon or bracket; its list has all.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,6 +50,13 @@ class ChoiceField(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:
+        super().initStyleOption(option)
+        room, metrics, words = self.width() - AROUND_WORDS_PX, self.fontMetrics(), option.currentText
+        if metrics.horizontalAdvance(words) > room:
+            short = _EXPLAINED.split(words, maxsplit=1)[0]
+            option.currentText = metrics.elidedText(short, Qt.TextElideMode.ElideRight, room)
 
 
 _OF_FORM = (QEvent.Type.LayoutRequest, QEvent.Type.Resize, QEvent.Type.Show)

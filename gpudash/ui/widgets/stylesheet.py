@@ -53,6 +53,7 @@ QLabel[role="warn"] { color: $warn; }
 QLabel[role="badge"] { color: $warn; border: 1px solid $warn; border-radius: 4px; padding: 0px 5px;
     font-weight: bold; font-size: 7pt; }
 
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QPushButton { background: $button; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; }
 QPushButton:hover { background: $button_hover; border-color: $muted; }
 QPushButton:pressed { background: $border; }

@@ -25,7 +25,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
 
-WIDTH_PX, ROWS = 620, 12
+WIDTH_PX, ROWS = 720, 12
 """Logical pixels across, and rows that are seen at once, at the usual text size."""
 
 BETWEEN = " ▸ "
