@@ -296,7 +296,7 @@ class Demo(QObject):
         self._holder.setFloatable(False)
         self._holder.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self._holder.toggleViewAction().setVisible(False)
-        self._holder.setStyleSheet("QToolBar { border: 0px; padding: 0px 8px 6px 8px; }")
+        self._holder.setStyleSheet("QToolBar { border: 0px; padding: 0px 11px 6px 11px; }")
         self._holder.addWidget(self.bar)
         window.addToolBar(Qt.ToolBarArea.BottomToolBarArea, self._holder)
         workspace.colours_changed.connect(self._take_colours)

@@ -321,6 +321,22 @@ def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, 
     assert verdict.verticalScrollBar().maximum() == 0, "nothing of it is below the fold"
 
 
+def test_in_a_large_window_a_verdict_leaves_plots_in_sight_and_a_chart_has_what_its_rows_leave(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session, size=(2560, 1440))
+    dashboard = window.workspace.dashboard
+    ended(session, "comparison", VERDICT, devices="cpu,cuda:0")
+    settle(window)
+    assert dashboard.result.verdict.verticalScrollBar().maximum() == 0
+    assert dashboard.result.height() < dashboard.plots.height() / 2
+    ended(session, "transfer", TRANSFER)
+    settle(window)
+    rows = dashboard.result.rows
+    assert rows.height() == rows.height_of_all
+    assert dashboard.result.chart.height() > 0.6 * dashboard.result.height()
+
+
 def test_a_result_takes_no_focus_from_what_is_being_typed(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session)
     field = window.workspace.dashboard.panel.form.control("steps")

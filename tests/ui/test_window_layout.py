@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect, QSettings, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QGraphicsItem, QScrollArea, QWidget
+from PySide6.QtWidgets import QApplication, QGraphicsItem, QMenu, QScrollArea, QWidget
 
 from gpudash.settings import data_folder
 from gpudash.telemetry.records import RunStarted
@@ -344,6 +344,20 @@ def test_memory_pressure_gives_memory_two_fifths_of_the_plots_and_a_warning_too(
     assert memory.height() >= 0.5 * plots._scroll.height()
 
 
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])
+def test_while_a_warning_stands_every_plot_stays_in_sight(open_window: OpenWindow, size: tuple[int, int]) -> None:
+    session = busy_session()
+    window = open_window(session, size=size)
+    window.workspace.dashboard.plots.choice.choose("transfer", False)
+    session.warn("warning", session.gpus[0].uuid)
+    settle(window)
+    plots = window.workspace.dashboard.plots
+    memory = plots.plot("memory")
+    assert len(plots.plots) == 4 and memory is not None
+    assert memory.height() >= 0.4 * plots._scroll.height() - len(plots.plots) * 5
+    assert [plot.spec.id for plot in plots.plots if not inside(window, plot)] == []
+
+
 def test_a_comparison_shows_the_memory_of_its_own_devices(open_window: OpenWindow) -> None:
     session = FakeSession([gpu(0), gpu(1)])
     session.feed(5)
@@ -360,3 +374,43 @@ def test_a_comparison_shows_the_memory_of_its_own_devices(open_window: OpenWindo
     session.feed(120)
     settle(window)
     assert [plot.spec.title for plot in window.workspace.dashboard.plots.plots] == ["MEMORY cuda:1", "UTILISATION"]
+
+
+@pytest.mark.parametrize("size", [DEFAULT_SIZE, (1920, 1080), (2560, 1440)])
+def test_the_tables_are_as_high_as_whole_rows_are(open_window: OpenWindow, size: tuple[int, int]) -> None:
+    view = open_window(busy_session(), size=size).workspace.dashboard.tabs.stages.view
+    room = view.height() - view.horizontalHeader().height()
+    row = view.verticalHeader().defaultSectionSize()
+    assert room >= 3 * row and room % row <= 4
+
+
+def test_a_wide_window_has_a_wider_panel_for_longer_names(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1440, 960))
+    panel = window.workspace.dashboard.panel
+    before = panel.width()
+    window.resize(1920, 1080)
+    settle(window)
+    assert panel.width() > before
+    window.resize(1440, 960)
+    settle(window)
+    assert panel.width() == before
+
+
+def test_for_an_audience_nothing_is_kept_free_below_the_plots(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1280, 800))
+    dashboard = window.workspace.dashboard
+    before = dashboard.footer.height()
+    window.menus.actions["view.presentation"].trigger()
+    settle(window)
+    plots = dashboard.plots
+    assert window.height() - plots.mapTo(window, plots.rect().bottomLeft()).y() < before
+    window.menus.actions["view.presentation"].trigger()
+    settle(window)
+    assert dashboard.footer.height() == before
+
+
+def test_every_menu_has_one_column_where_a_large_screen_is_drawn_at_twice_the_size(open_window: OpenWindow) -> None:
+    window = open_window(busy_session(), size=(1280, 720))
+    for menu in window.findChildren(QMenu):
+        menu.ensurePolished()
+        assert menu.sizeHint().height() < 720 - window.menuBar().height(), menu.objectName()

@@ -460,6 +460,7 @@ class Dashboard(PlotsPage):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.panel.fit_width()
         low = self.window().height() < LOW_WINDOW
         if low != self._low:
             self._low = low
@@ -481,14 +482,15 @@ class Dashboard(PlotsPage):
 
     def _balance(self) -> None:
         """Give the tables one height, whichever of them is open, and the plots the rest."""
-        key = (self.splitter.height(), self.tabs.collapsed)
+        useful = None if self._tables_share is None else self.tabs.useful_height
+        key = (self.splitter.height(), self.tabs.collapsed, useful)
         if self._balanced == key:
             return
         self._balanced = key
         height = self.splitter.height() - self.splitter.handleWidth()
         open_height = self._tables_height or self.tabs.usual_height(height)
         if self._tables_share is not None:
-            open_height = min(round(height * self._tables_share), scaled(TABLES_PX))
+            open_height = min(round(height * self._tables_share), scaled(TABLES_PX), useful or height)
         lower = self.tabs.minimumHeight() if self.tabs.collapsed else open_height
         self.splitter.setSizes([max(1, height - lower), lower])
 

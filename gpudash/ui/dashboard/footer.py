@@ -12,6 +12,9 @@ from gpudash.ui.widgets.text_size import scaled
 HEIGHT_PX = 34
 """Two lines of a strip's words, or one of its buttons."""
 
+BARE_PX = 6
+"""Of the row while the status line is hidden, as for an audience; strips lie over what is above it."""
+
 _MOVED = frozenset({QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.LayoutRequest})
 
 
@@ -33,6 +36,8 @@ class Footer(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.addWidget(status_line)
         status_line.telling_changed.connect(self._place)
+        status_line.installEventFilter(self)
+        self._bare = False
         self.setFixedHeight(scaled(HEIGHT_PX))
 
     def hold(self, strip: QFrame) -> None:
@@ -45,14 +50,21 @@ class Footer(QWidget):
         self._place()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in _MOVED:
+        if watched is self._line:
+            if event.type() in (QEvent.Type.ShowToParent, QEvent.Type.HideToParent):
+                self._bare = event.type() is QEvent.Type.HideToParent
+                self._measure()
+        elif event.type() in _MOVED:
             self._place()
         return super().eventFilter(watched, event)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self.setFixedHeight(scaled(HEIGHT_PX))
+            self._measure()
+
+    def _measure(self) -> None:
+        self.setFixedHeight(scaled(BARE_PX if self._bare else HEIGHT_PX))
 
     def moveEvent(self, event: QMoveEvent) -> None:
         super().moveEvent(event)
@@ -66,7 +78,7 @@ class Footer(QWidget):
         self.clearMask()
         shown = [strip for strip in self._strips if not strip.isHidden()]
         for strip in reversed(shown):
-            height = max(self.height(), strip.heightForWidth(self.width()))
+            height = max(scaled(HEIGHT_PX), strip.heightForWidth(self.width()))
             strip.setGeometry(QRect(self.x(), self.geometry().bottom() + 1 - height, self.width(), height))
             strip.raise_()
         if shown and self._line.telling:

@@ -38,7 +38,8 @@ from gpudash.ui.widgets.tables import Column, Table
 ENDINGS = {"cancelled": "stopped"}
 """Status of a run whose result is shown → the word for it, where it is another."""
 
-LEAST_CHART_PX = 150
+LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
+"""Logical pixels below which a chart says nothing, and a plot beside a verdict."""
 
 BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
 """Logical pixels below everything, both there and between the title and what the run came to, and between its parts."""
@@ -136,6 +137,7 @@ class ResultPage(QFrame):
         self.chart.show_chart(size_chart(run, runs))
         rows = outcome_rows(run.result)
         self.rows.show_rows(rows)
+        self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
         self._beside.show_figures(self._shown, [(name, value) for name, value in rows])
 
@@ -159,17 +161,19 @@ class ResultPage(QFrame):
         return place
 
     def _height_within(self, room: int) -> int:
-        """Logical pixels it takes of ``room``: all of it for a verdict or a chart, else what the figures need."""
-        if self._bodies.currentWidget() is self._beside:
-            border = self.height() - self.contentsRect().height()
-            head = self._head.totalHeightForWidth(self.contentsRect().width())
-            return min(room, border + head + BELOW_HEAD_PX + self._beside.height_of_all)
-        if self._bodies.currentWidget() is self.verdict or not self.chart.isHidden():
-            return room
+        """Logical pixels it takes of ``room``: all of it for a chart, else what the verdict or the figures need."""
         border, width = self.height() - self.contentsRect().height(), self.contentsRect().width()
+        head = border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX
+        if self._bodies.currentWidget() is self._beside:
+            return min(room, head + self._beside.height_of_all)
+        if self._bodies.currentWidget() is self.verdict:
+            needed = head + self.verdict.height_within(width)
+            return needed if room - needed >= LEAST_PLOT_PX else room
+        if not self.chart.isHidden():
+            return room
         edges = self._figures.contentsMargins()
         tiles = max((tile.sizeHint().height() for tile in self._tiles), default=0)
-        parts = [border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX + edges.top() + tiles + edges.bottom()]
+        parts = [head + edges.top() + tiles + edges.bottom()]
         if not self.ending.isHidden():
             parts.append(self.ending.heightForWidth(width) + GAP_PX)
         if not self.rows.isHidden():

@@ -36,6 +36,7 @@ class ViewBar(QWidget):
         for part in (self.pause, self._state):
             row.addWidget(part)
             part.setVisible(live)
+        self._state.setIndent(4)
         row.addStretch(1)
         self._windows = QButtonGroup(self)
         self._windows.setExclusive(False)

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
-from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, workloads
+from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, ParallelForm, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
@@ -35,8 +35,11 @@ from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
-WIDTH = 312
-"""Logical pixels: room for the longest label and a choice beside it."""
+WIDTH, WIDE = 312, 372
+"""Logical pixels: room for the longest label and a choice beside it; in a wide window for longer names and values."""
+
+WIDE_WINDOW = 1700
+"""Logical pixels of the window's width from which the panel is wide."""
 
 DEVICE_WORDS = "Where the workload runs"
 
@@ -82,7 +85,7 @@ class WorkloadPanel(QFrame):
     def _build(self) -> None:
         outer = QVBoxLayout(self)
         outer.setContentsMargins(14, 12, 14, 12)
-        outer.setSpacing(8)
+        outer.setSpacing(6)
         title = PlainLabel("WORKLOAD")
         title.setProperty("role", "title")
         outer.addWidget(title)
@@ -177,9 +180,10 @@ class WorkloadPanel(QFrame):
             form.set_devices(self._devices)
 
     def fit_width(self) -> None:
-        """As wide as its words need at the text size in force."""
-        if self.minimumWidth() != scaled(WIDTH):
-            self.setFixedWidth(scaled(WIDTH))
+        """As wide as its words need at the text size in force, wider in a wide window."""
+        width = scaled(WIDE if self.window().width() >= scaled(WIDE_WINDOW) else WIDTH)
+        if self.minimumWidth() != width:
+            self.setFixedWidth(width)
             for layout in self.findChildren(QLayout):  # a form that is not shown has kept the size it had before
                 layout.invalidate()
                 layout.activate()
@@ -446,7 +450,7 @@ class WorkloadPanel(QFrame):
             refusals = [] if spec.missing else self._refusals()  # what is missing is said in place of the prediction
             return " ".join([*spec.cautions(self.device_name), *(_sentence(words) for words in refusals)])
         errors = self.form.errors()
-        return errors.get("", "") or errors.get("devices", "")
+        return (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
 
     def _update_button(self) -> None:
         anyway = self.ready and bool(self._forecast)

@@ -96,6 +96,7 @@ class StepsPane(QWidget):
         self._steps = study.steps()
         self.words.setText(steps_words(self._steps, study.growth))
         self.growth.show_rows([_growth_cells(line) for line in study.growth])
+        self.growth.setMaximumHeight(self.growth.height_of_all + self.growth.fontMetrics().lineSpacing())
         self.steps.show_rows([_step_cells(step) for step in self._steps])
 
     @property
@@ -112,7 +113,8 @@ def steps_words(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
     """What the tables show, in a sentence."""
     if growth:
         first = growth[0]
-        more = f", and {len(growth) - 1} more lines grow" if len(growth) > 1 else ""
+        others = len(growth) - 1
+        more = f", and {others} more line{' grows' if others == 1 else 's grow'}" if others else ""
         return f"{first.place} keeps {format_bytes(first.bytes_per_step)} of every step{more}."
     if not steps:
         return ""

@@ -217,6 +217,8 @@ def test_the_steps_tell_what_each_keeps_and_a_click_compares_its_ends(page: Snap
     page.tabs.setCurrentWidget(page.steps)
     assert page.steps.growth.model.rows[0][0] == "+4 MiB" and "train.py:44" in page.steps.words.text()
     assert page.steps.steps.model.rows[4][3] == "+4 MiB"
+    assert page.steps.growth.view.verticalScrollBar().maximum() == 0
+    assert page.steps.growth.height() < page.steps.steps.height() / 2, "the long table has the room"
     view = page.steps.steps.view
     qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=view.visualRect(view.model().index(4, 0)).center())
     page.tabs.setCurrentWidget(page.who)

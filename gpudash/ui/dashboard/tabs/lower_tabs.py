@@ -49,7 +49,7 @@ from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_scaled
 
@@ -62,6 +62,9 @@ Range = tuple[float, float] | None
 LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
 """Logical pixels that what a tab shows has at least, its usual share of the height, and at most until it is dragged."""
 
+
+FEW_ROWS = 5
+"""Rows that there is room for before there are any."""
 
 UNLIMITED = 2**24 - 1
 """Qt's QWIDGETSIZE_MAX, which PySide6 does not name."""
@@ -143,7 +146,18 @@ class LowerTabs(QWidget):
     def usual_height(self, whole: int) -> int:
         """Logical pixels for the open tabs where they and the plots share ``whole``."""
         shown = max(scaled(LEAST_HEIGHT), min(round(whole * USUAL_SHARE), scaled(MOST_HEIGHT)))
-        return self.bar.sizeHint().height() + shown
+        header, row = self.stages.view.horizontalHeader().sizeHint().height(), scaled(ROW_PX)
+        rows = max(1, round((shown - header) / row))  # whole ones: half a row reads as a fault
+        return self.bar.sizeHint().height() + max(scaled(LEAST_HEIGHT), header + rows * row)
+
+    @property
+    def useful_height(self) -> int | None:
+        """Logical pixels of the table in front with all its rows, and room for a few; ``None`` while there is none."""
+        front = self.current()
+        if not isinstance(front, Table):
+            return None
+        missing = max(0, FEW_ROWS - len(front.model.rows)) * scaled(ROW_PX)
+        return self.bar.sizeHint().height() + front.height_of_all + missing
 
     def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output or a profile is."""

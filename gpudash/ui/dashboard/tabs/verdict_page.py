@@ -259,6 +259,13 @@ class VerdictPage(QScrollArea):
         rows.addStretch(1)
         self.setWidget(panel)
 
+    def height_within(self, width: int) -> int:
+        """Logical pixels at which everything is seen in a page so wide."""
+        panel = self.widget()
+        rows = None if panel is None else panel.layout()
+        assert rows is not None
+        return rows.totalHeightForWidth(width)
+
     def _table(self) -> QGridLayout:
         grid = QGridLayout()
         grid.setHorizontalSpacing(10)
