@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QMessageBox, QTextBrowser
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QMessageBox, QTextBrowser, QWidget
 
 from gpudash.ui.colours import DARK
 from gpudash.ui.window.main_window import MainWindow
@@ -113,7 +113,7 @@ def test_diagnostics_are_json_that_names_the_parts(window: MainWindow) -> None:
 
 @pytest.mark.parametrize("name", ["help.keys", "help.guide"])
 def test_a_page_can_be_read_and_leaves_nothing_behind(window: MainWindow, name: str) -> None:
-    before = len(window.workspace.children())
+    before = window.workspace.findChildren(QWidget)
     window.menus.actions[name].trigger()
     QApplication.processEvents()
     dialog = window.findChild(QDialog)
@@ -122,7 +122,7 @@ def test_a_page_can_be_read_and_leaves_nothing_behind(window: MainWindow, name: 
     assert not page.horizontalScrollBar().isVisible()
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     settle(window)
-    assert len(window.workspace.children()) == before
+    assert window.workspace.findChildren(QWidget) == before
 
 
 def test_the_sheet_of_keys_names_every_key_that_works(window: MainWindow) -> None:
