@@ -19,7 +19,8 @@ class ModelFacts:
         architecture: the class that was built.
         parameters: how many numbers its weights have, shared ones counted once.
         weight_bytes: what they take.
-        dtype: of most of them, as torch calls it.
+        dtype: of most of them that are not packed, as torch calls it.
+        packed_bits: of a weight of the linear layers that are packed; 0 where none is.
         sequence: tokens that were followed; ``None`` where it takes none.
         longest: the most tokens that it takes; ``None`` where it does not say.
         stored_parameters: numbers in the files with the weights; ``None`` where no file is there.
@@ -40,6 +41,7 @@ class ModelFacts:
     stored_parameters: int | None = None
     stored_bytes: int | None = None
     flops: int = 0
+    packed_bits: int = 0
     to_host_bytes: int = 0
     to_device_bytes: int = 0
     pinned_bytes: int = 0
@@ -68,7 +70,8 @@ class ModelFacts:
     def lines(self) -> list[str]:
         """What it is, and how its files compare, each in a line."""
         long = "" if self.sequence is None else f"; sequences of {self.sequence} tokens"
-        weights = f"{self.parameters:,} parameters, {format_bytes(self.weight_bytes)} as {self.dtype}"
+        kind = f"in {self.packed_bits} bits, the rest {self.dtype}" if self.packed_bits else f"as {self.dtype}"
+        weights = f"{self.parameters:,} parameters, {format_bytes(self.weight_bytes)} {kind}"
         found = [f"{self.architecture}: {weights}{long}"]
         if self.stored_parameters is not None and self.stored_bytes is not None:
             same = self.stored_parameters == self.parameters

@@ -109,12 +109,14 @@ class AskedModel:
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
         tensors = {id(one): one for one in (*model.parameters(), *packed)}.values()
-        stored = self._config.stored
+        stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._asked["precision"]))
+        how = building.quantisation_of(self._config, dtype, self._asked)
         self.facts = {
             "architecture": type(model).__name__.removeprefix("FSDP"),  # as fully_shard names it
             "parameters": parameter_count(model),
             "weight_bytes": sum(one.numel() * one.element_size() for one in tensors),
-            "dtype": str(building.weights_dtype(self._config, str(self._asked["precision"]))).replace("torch.", ""),
+            "dtype": str(dtype).removeprefix("torch."),
+            "packed_bits": 0 if how is None else how.bits,
             "sequence": inputs.sequence if inputs.takes_tokens else None,
             "longest": inputs.longest,
             "stored_parameters": None if stored is None else stored.parameters,

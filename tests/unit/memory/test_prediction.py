@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate
+from gpudash.memory.predicting.model_facts import ModelFacts
 from gpudash.memory.predicting.prediction import Prediction, change_words, price
 from gpudash.units import GIB, MIB
 
@@ -168,3 +169,12 @@ def test_what_there_was_no_time_for_is_named() -> None:
     told = Prediction(replace(FITS, untried=("the largest batch", "QLoRA")))
     assert told.untried == "not tried, since the time was over: the largest batch, QLoRA"
     assert Prediction(FITS).untried == ""
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"), [(0, "8 parameters, 16 B as bfloat16"), (4, "8 parameters, 16 B in 4 bits, the rest bfloat16")]
+)
+def test_a_model_says_the_types_of_its_weights(bits: int, words: str) -> None:
+    assert Prediction(replace(FITS, model=ModelFacts("Made", 8, 16, "bfloat16", packed_bits=bits))).model_lines == [
+        f"Made: {words}"
+    ]
