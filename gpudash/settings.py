@@ -98,6 +98,12 @@ class Settings(BaseModel):
         "the window is open; empty: nothing is served",
     )
 
+    notify: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = Field(
+        "",
+        description="Tell of warnings, out-of-memory and ends of runs: a URL that gets JSON, ntfy:TOPIC, or a command "
+        "that gets the sentence as its last argument; empty: nobody is told",
+    )
+
     @model_validator(mode="after")
     def _levels_ascend(self) -> Settings:
         if self.warn_ratio >= self.critical_ratio:

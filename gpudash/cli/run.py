@@ -144,6 +144,8 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
         finally:
             served.close()
             joined = session.close() and served.joined
+            for text in session.undelivered:
+                print_notice(text)
     if session.store.run is None:
         failure = failure or RequestInterruptedError("Interrupted before the run began; nothing was recorded.")
         failure.joined = joined

@@ -89,6 +89,8 @@ def watch(
         finally:
             served.close()
             joined = session.close() and served.joined
+            for text in session.undelivered:
+                print_notice(text)
     summary = _summary(session)
     if options.json:
         print_json(summary)

@@ -68,6 +68,14 @@ Simulated = Annotated[
 SIMULATED = Parameter(group="Simulated GPUs")
 RECORDING = Parameter(group="Recording")
 SERVING = Parameter(group="Figures for Prometheus")
+NOTICES = Parameter(
+    group="Notifications",
+    negative="",
+    metavar="URL|ntfy:TOPIC|COMMAND",
+    n_tokens=1,
+    json_list=False,
+    show_default=False,
+)
 """Headings of the help pages' groups."""
 
 
@@ -119,6 +127,10 @@ class RecordOptions:
     no_record: Annotated[bool, Parameter(negative=""), RECORDING] = False
     """Record nothing."""
 
+    notify: Annotated[list[str], NOTICES] = field(default_factory=list)
+    """Tell of warnings, out-of-memory and ends of runs: a URL that gets JSON, ntfy:TOPIC, or a command that gets the
+    sentence as its last argument. May be repeated. GPUDASH_NOTIFY_TOKEN holds the token of one that asks for it."""
+
     def session(self, name: str, simulation: Simulation | None, *, rate_hz: float | None = None) -> "Session":
         """A session by the user's settings that has not begun; what is wrong with these is told.
 
@@ -127,6 +139,7 @@ class RecordOptions:
             rate_hz: memory readings a second, instead of the settings'.
         """
         from gpudash.session import Session, recording_target
+        from gpudash.session.notifying import parse_target
         from gpudash.settings import load_settings
 
         settings, notices = load_settings()
@@ -134,8 +147,13 @@ class RecordOptions:
             settings.rate_hz = rate_hz
         for text in notices:
             print_notice(text)
+        for text in self.notify:
+            try:
+                parse_target(text)
+            except ValueError as error:
+                raise RequestError(f"--notify: {error}") from None
         target = recording_target(settings, name, file=self.record, record=not self.no_record)
-        return Session(settings, recording=target, notices=notices, simulation=simulation)
+        return Session(settings, recording=target, notices=notices, simulation=simulation, notify=self.notify)
 
 
 def begin(session: "Session", *, worker: bool = True) -> None:

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ from gpudash.telemetry.series import Series, Statistics
 from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
+    from gpudash.session.notifying import Notifier
     from gpudash.sources.monitor import Monitor
 
 CLOSE_TIMEOUT_S = 2.0
@@ -78,6 +79,7 @@ class Session:
         recording: file to record to; ``None`` records nothing.
         notices: sentences (about settings, say) that become notes of the session.
         simulation: GPUs to simulate; without any, one is offered where there is no GPU.
+        notify: who is told of warnings and ends of runs, beside whom the settings name.
 
     Raises:
         RecordingError: from `start`, when the recording cannot be written.
@@ -88,6 +90,7 @@ class Session:
         estimates: predicts what runs would take.
         remedies: looks for what would have fitted, after an out-of-memory.
         output: what the program that is watched has printed, the newest lines.
+        undelivered: sentences about whom the settings or ``notify`` name and who could not be told.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Session:
         recording: Path | None = None,
         notices: list[str] | None = None,
         simulation: Simulation | None = None,
+        notify: Sequence[str] = (),
     ) -> None:
         from gpudash.sources.discovery import survey_host
         from gpudash.sources.monitor import Monitor
@@ -113,6 +117,9 @@ class Session:
         self._own_cpu_s = 0.0
         self._recorder: Recorder | None = None
         self._broken: set[str] = set()
+        self._notify = [*notify, *filter(None, [self.settings.notify])]
+        self._notifier: Notifier | None = None
+        self.undelivered: list[str] = []
         self._ready = threading.Event()
         self._guards = RunGuards(self._warn_of_guard)
         self._monitor = Monitor(self.emit, self.clock, self.settings.rate_hz)
@@ -191,6 +198,8 @@ class Session:
             meta = facts(self.began_wall_s, self.settings, product, source)
             self._recorder = Recorder(self.recording, meta=meta)
             self._recorder.summarise(self.store)
+        if self._notify:
+            self._notifier = self._make_notifier()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
@@ -379,7 +388,24 @@ class Session:
         if self._thread is None:
             return run_ended and lanes_ended and predicted
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        return run_ended and lanes_ended and predicted and not self._thread.is_alive()
+        notified = self._notifier is None or self._notifier.close()
+        return run_ended and lanes_ended and predicted and notified and not self._thread.is_alive()
+
+    def _make_notifier(self) -> Notifier:
+        from gpudash.session.notifying import Notifier, failure, parse_target
+
+        targets = []
+        for text in self._notify:
+            try:
+                targets.append(parse_target(text))
+            except ValueError as error:
+                self._notices.append(f"Nobody is notified: {error}")
+
+        def tell(text: str) -> None:
+            self.undelivered.append(text)
+            self.emit(failure(text, self.clock()))
+
+        return Notifier(targets, tell)
 
     def _drain(self) -> None:
         """The session's thread: takes records until `close` puts ``None`` behind them."""
@@ -424,6 +450,8 @@ class Session:
         self._try("The window's readings stopped", partial(self.store.apply, record))
         if self._recorder is not None:
             self._try("The recording failed", partial(self._recorder.add, record))
+        if self._notifier is not None:
+            self._try("Nobody is notified", partial(self._notifier.heed, record))
         if self.on_record is not None:
             self._try("Records could not be passed on", partial(self.on_record, record))
         self._try("Memory is not watched", partial(self._watch_memory, record))

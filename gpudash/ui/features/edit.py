@@ -151,9 +151,10 @@ TITLES: Mapping[str, str] = {
     "frames_hz": "Redraws a second",
     "hints": "Hints after the first run",
     "serve": "Serve for Prometheus at",
+    "notify": "Notify",
 }
-LATER = ("record", "recordings_bytes", "recordings_count", "serve")
-"""Settings that concern the recording and the serving, which are opened when a session begins."""
+LATER = ("record", "recordings_bytes", "recordings_count", "serve", "notify")
+"""Settings that concern the recording, the serving and notices, which are opened when a session begins."""
 
 
 class Preferences(QDialog):
@@ -254,6 +255,13 @@ class Preferences(QDialog):
 
             if problem := setting_problem(settings.serve):
                 return f"{TITLES['serve']}: {problem}"
+        if settings.notify:
+            from gpudash.session.notifying import parse_target
+
+            try:
+                parse_target(settings.notify)
+            except ValueError as error:
+                return f"{TITLES['notify']}: {error}"
         return settings
 
     def _wrong(self, problem: ErrorDetails) -> str:

@@ -48,7 +48,7 @@ def test_flags_stand_under_the_groups_of_the_form_essentials_first_and_the_comma
     assert (
         others
         == {
-            "run": ["Figures for Prometheus", "Recording", "Simulated GPUs"],
+            "run": ["Figures for Prometheus", "Notifications", "Recording", "Simulated GPUs"],
             "estimate": ["A budget", "Simulated GPUs"],
         }[command]
     )

@@ -1,0 +1,242 @@
+"""Tells somebody who is not looking: warnings, out-of-memory and the end of a run go to a URL, to ntfy or to a command.
+
+A target is text: ``https://host/path`` gets the notice as JSON, ``ntfy:TOPIC`` or ``ntfy:https://host/TOPIC`` as
+https://docs.ntfy.sh/publish/ says, and anything else is a command that gets the sentence as its last argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpudash.telemetry.records import OutOfMemory, Record, RunEnded, RunFailed, RunStarted, SourceFailed, Warning
+from gpudash.units import format_duration
+
+TOKEN = "GPUDASH_NOTIFY_TOKEN"  # the name of a variable
+"""The variable with the token that a target asks for: everybody on the machine can read a command line."""
+
+LIMIT_S = 10.0
+"""How long one notice may take."""
+
+LEAVING_S = 5.0
+"""How long the last notices may take when a session ends."""
+
+WAITING = 50
+"""Notices that wait for a slow target; later ones are left out."""
+
+NTFY = "https://ntfy.sh"
+
+_PRIORITIES = {"critical": 5, "out_of_memory": 5, "failed": 4, "warning": 4, "forecast": 4}
+"""ntfy's, of which 3 is the usual one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is told.
+
+    Attributes:
+        level: "forecast", "warning", "critical", "out_of_memory", "failed", "finished" or "cancelled".
+        text: the sentence.
+    """
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where notices go.
+
+    Attributes:
+        name: for sentences; of a URL only the host, as its path may be a secret.
+        url, topic: of HTTP; without a topic the notice itself is posted.
+        command: with its arguments.
+    """
+
+    name: str
+    url: str = ""
+    topic: str = ""
+    command: tuple[str, ...] = ()
+
+
+def parse_target(text: str) -> Target:
+    """The target that ``text`` names.
+
+    Raises:
+        ValueError: one sentence, when it is none.
+    """
+    text = text.strip()
+    if not text:
+        raise ValueError("An empty target tells nobody; write a URL, ntfy:TOPIC or a command.")
+    if text.startswith("ntfy:"):
+        server, _, topic = text.removeprefix("ntfy:").rpartition("/")
+        if not re.fullmatch(r"[-_A-Za-z0-9]{1,64}", topic):
+            raise ValueError(f"{topic!r} is no topic of ntfy: up to 64 letters, digits, - and _.")
+        server = server or NTFY
+        return Target(f"ntfy at {_host(server)}", server, topic)
+    if re.match(r"[a-z]+://", text, re.IGNORECASE):
+        return Target(_host(text), text)
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no command: {error}.") from None
+    if shutil.which(command[0]) is None:
+        raise ValueError(f"There is no program {command[0]} to notify with; write a URL, ntfy:TOPIC or a command.")
+    return Target(command[0], command=command)
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        found = parts.hostname
+        port = parts.port
+    except ValueError:
+        found, port = None, None
+    if parts.scheme not in ("http", "https") or not found or any(mark.isspace() for mark in url):
+        raise ValueError("A URL to notify begins with https:// or http:// and names a host.")
+    if parts.username or parts.password:
+        raise ValueError(f"A URL with a password in it can be read by everybody here; {TOKEN} may hold a token.")
+    return found if port is None else f"{found}:{port}"
+
+
+class Notifier:
+    """Tells every target of what `heed` is given, once each, on a thread of its own.
+
+    Args:
+        targets: where notices go.
+        tell: given a sentence where a target cannot be reached, once until it can again; called from that thread.
+    """
+
+    def __init__(self, targets: Sequence[Target], tell: Callable[[str], None]) -> None:
+        self._targets = tuple(targets)
+        self._tell = tell
+        self._failed: set[Target] = set()
+        self._told: set[tuple[str, str]] = set()
+        self._run = ""
+        self._waiting: queue.Queue[Notice | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
+        if self._targets:
+            self._thread.start()
+
+    def heed(self, record: Record) -> None:
+        """Tell of a record that is worth it; never waits."""
+        notice = self._notice(record)
+        if notice is not None and self._targets:
+            with suppress(queue.Full):
+                self._waiting.put_nowait(notice)
+
+    def close(self) -> bool:
+        """Tell what is still waiting, for at most `LEAVING_S`; whether the thread has ended."""
+        if not self._thread.is_alive():
+            return True
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=LEAVING_S / 2)
+        self._thread.join(LEAVING_S)
+        return not self._thread.is_alive()
+
+    def _notice(self, record: Record) -> Notice | None:
+        if isinstance(record, Warning):
+            if record.level == "passed":
+                self._told -= {told for told in self._told if told[0] == record.device}
+            key = record.device, record.level
+            if record.level in ("note", "passed") or key in self._told:
+                return None
+            self._told.add(key)
+            return Notice(record.level, record.text)
+        if isinstance(record, RunStarted):
+            self._run = f"{record.workload} on {record.device}"
+        if not isinstance(record, RunEnded):
+            return None
+        took = f"after {format_duration(record.seconds)}, {record.steps} steps"
+        if isinstance(record, OutOfMemory):
+            return Notice("out_of_memory", f"{self._run} ran out of memory {took}: {record.message}")
+        if isinstance(record, RunFailed):
+            return Notice("failed", f"{self._run} failed {took}: {record.message}")
+        return Notice(record.status, f"{self._run} {'was stopped' if record.status == 'cancelled' else 'ended'} {took}")
+
+    def _deliver_all(self) -> None:
+        while (notice := self._waiting.get()) is not None:
+            for target in self._targets:
+                try:
+                    deliver(target, notice)
+                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                    if target not in self._failed:
+                        self._failed.add(target)
+                        self._tell(f"{target.name} could not be notified: {_why(error)}.")
+                else:
+                    self._failed.discard(target)
+
+
+def deliver(target: Target, notice: Notice) -> None:
+    """Tell one target.
+
+    Raises:
+        OSError, ValueError, subprocess.SubprocessError: when it was not told.
+    """
+    title = f"gpudash: {notice.level.replace('_', ' ')} on {socket.gethostname()}"
+    if target.command:
+        # not through a shell, which would run what a name in the sentence says
+        subprocess.run(
+            [*target.command, notice.text],
+            env={**os.environ, "GPUDASH_NOTICE_LEVEL": notice.level, "GPUDASH_NOTICE_TITLE": title},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        return
+    body: dict[str, Any] = {"title": title, "message": notice.text}
+    if target.topic:
+        body |= {"topic": target.topic, "priority": _PRIORITIES.get(notice.level, 3)}
+    else:
+        body |= {"level": notice.level, "host": socket.gethostname()}
+    headers = {"Content-Type": "application/json"}
+    if token := os.environ.get(TOKEN):
+        if target.url.lower().startswith("http:") and urlsplit(target.url).hostname not in ("localhost", "127.0.0.1"):
+            raise ValueError(f"a token sent over http could be read on the way; use https, or unset {TOKEN}")
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(target.url, json.dumps(body).encode(), headers)  # http and https only
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=LIMIT_S):
+        pass
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows nobody elsewhere: the token is for the host that was named."""
+
+    def redirect_request(self, *_arguments: Any, **_options: Any) -> None:
+        return None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, subprocess.TimeoutExpired | TimeoutError):
+        return f"no answer within {format_duration(LIMIT_S)}"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"exit code {error.returncode}"
+    if isinstance(error, urllib.error.HTTPError):
+        return f"it answered {error.code}"
+    cause = getattr(error, "reason", None) or error
+    return str(getattr(cause, "strerror", None) or cause).rstrip(".").lower()
+
+
+SOURCE = "notify"
+"""`SourceFailed.source` of a target that could not be told."""
+
+
+def failure(text: str, time_s: float) -> SourceFailed:
+    """The record of a notice that was not delivered."""
+    return SourceFailed(time_s=time_s, source=SOURCE, text=text)

@@ -1,0 +1,155 @@
+"""Notices: what is told, to whom, once each, and what becomes of one that cannot be delivered."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudash.session.notifying import TOKEN, Notice, Notifier, deliver, parse_target
+from gpudash.telemetry.records import Level, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Warning
+
+
+@dataclass
+class Received:
+    url: str = ""
+    status: int = 200
+    requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def server() -> Iterator[Received]:
+    received = Received()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.requests.append((self.path, dict(self.headers), json.loads(body)))
+            self.send_response(received.status)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_arguments: Any) -> None:
+            """A test's output is for its failures."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    received.url = f"http://127.0.0.1:{listening.server_address[1]}"
+    yield received
+    listening.shutdown()
+    listening.server_close()
+    thread.join()
+
+
+def warning(level: Level, device: str = "GPU-1", time_s: float = 1.0) -> Warning:
+    return Warning(time_s=time_s, level=level, device=device, text=f"{device} {level}")
+
+
+def told(records: list[Record], server: Received) -> list[Any]:
+    problems: list[str] = []
+    notifier = Notifier([parse_target(f"{server.url}/hook")], problems.append)
+    for record in records:
+        notifier.heed(record)
+    assert notifier.close() and problems == []
+    return [body for _path, _headers, body in server.requests]
+
+
+def test_each_level_is_told_once_and_again_after_memory_has_passed(server: Received) -> None:
+    levels: list[Level] = ["warning", "warning", "critical", "note", "forecast", "passed", "warning"]
+    found = told([*map(warning, levels), warning("warning", "host")], server)
+    assert [body["level"] for body in found] == ["warning", "critical", "forecast", "warning", "warning"]
+    assert found[-1]["message"] == "host warning"
+
+
+def test_every_end_of_a_run_is_told_in_a_sentence(server: Received) -> None:
+    begun = RunStarted(time_s=0.0, run_id=1, workload="training", device="sim:0", spec={})
+    end: dict[str, Any] = {"time_s": 5.0, "run_id": 1, "seconds": 5.0, "steps": 30}
+    found = told(
+        [
+            begun,
+            RunFinished(**end, status="finished", result={}),
+            RunFinished(**end, status="cancelled", result={}),
+            RunFailed(**end, error="ValueError", message="It broke.", remedy=""),
+            OutOfMemory(**end, error="sim", message="Memory ran out.", remedy=""),
+        ],
+        server,
+    )
+    assert [(body["level"], body["message"]) for body in found] == [
+        ("finished", "training on sim:0 ended after 5.0 s, 30 steps"),
+        ("cancelled", "training on sim:0 was stopped after 5.0 s, 30 steps"),
+        ("failed", "training on sim:0 failed after 5.0 s, 30 steps: It broke."),
+        ("out_of_memory", "training on sim:0 ran out of memory after 5.0 s, 30 steps: Memory ran out."),
+    ]
+
+
+def test_ntfy_gets_topic_title_and_priority_and_the_token_of_the_environment(
+    server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN, "tk_1")
+    deliver(parse_target(f"ntfy:{server.url}/my-topic"), Notice("critical", "full"))
+    ((_path, headers, body),) = server.requests
+    assert headers["Authorization"] == "Bearer tk_1"
+    assert (body["topic"], body["priority"], body["message"]) == ("my-topic", 5, "full")
+
+
+def test_a_command_gets_the_sentence_as_one_argument_and_no_shell_reads_it(tmp_path: Path) -> None:
+    written = tmp_path / "said"
+    program = f"import sys; open({str(written)!r}, 'w').write(repr(sys.argv[1:]))"
+    text = "GPU 0 $(touch x); `y` is full"
+    deliver(parse_target(f'{sys.executable} -c "{program}"'), Notice("warning", text))
+    assert written.read_text() == repr([text])
+
+
+def test_a_target_that_fails_is_told_once_and_the_others_go_on(server: Received) -> None:
+    problems: list[str] = []
+    notifier = Notifier([parse_target("false"), parse_target(server.url)], problems.append)
+    for level in ("warning", "critical"):
+        notifier.heed(warning(level))
+    assert notifier.close()
+    assert problems == ["false could not be notified: exit code 1."]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("status", "why"), [(500, "it answered 500"), (302, "it answered 302")])
+def test_a_refusal_and_a_redirection_are_failures(status: int, why: str, server: Received) -> None:
+    server.status = status
+    problems: list[str] = []
+    notifier = Notifier([parse_target(server.url)], problems.append)
+    notifier.heed(warning("warning"))
+    assert notifier.close()
+    assert [problem.partition(": ")[2] for problem in problems] == [f"{why}."]
+    assert len(server.requests) == 1, "nobody is followed elsewhere"
+
+
+def test_a_token_is_not_sent_where_it_could_be_read_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "tk_1")
+    with pytest.raises(ValueError, match="use https"):
+        deliver(parse_target("http://monitor.example/hook"), Notice("warning", "x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "empty"),
+        ("ntfy:", "no topic"),
+        ("ntfy:a topic", "no topic"),
+        ("ftp://host/x", "begins with https"),
+        ("https://", "names a host"),
+        ("https://me:secret@host/x", "password"),
+        ("https://host:x/", "names a host"),
+        ("none-of-this-name --now", "no program none-of-this-name"),
+        ("echo 'open", "no command"),
+    ],
+)
+def test_what_is_no_target_is_refused_in_a_sentence(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as refused:
+        parse_target(text)
+    assert "secret" not in str(refused.value)
