@@ -129,6 +129,19 @@ def format_number(size: float, unit: str) -> str:
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
 
 
+def format_beside(size: float | None, other: float | None) -> str:
+    """``size`` in the unit of what the same sentence tells, the larger one's; in its own where too little were left."""
+    if size is None or other is None or math.isnan(size) or math.isnan(other):
+        return format_bytes(size)
+    unit = memory_unit(max(abs(size), abs(other)))
+    return format_bytes(size, unit=unit if _has_digits(size, unit) else None)
+
+
+def _has_digits(size: float, unit: str) -> bool:
+    """Whether two digits of ``size`` bytes are left when it is written in ``unit``, one where that is written whole."""
+    return not size or abs(size) / _UNITS[unit] >= (1 if unit in ("B", "MiB") else 0.095)
+
+
 def format_pair(used: float | None, total: float | None) -> str:
     """Two sizes in the larger one's unit: "19.8 of 24.0 GiB"."""
     if used is None or total is None or math.isnan(used) or math.isnan(total):
@@ -142,7 +155,8 @@ class SizeScale:
     """How sizes that are compared are written, so that what is read of them says of their order what is true.
 
     A larger size never reads as less. `of` chooses so many digits that two sizes which differ read differently, and
-    that their difference has two digits, one where it is whole MiB or less.
+    that their difference has two digits, one where it is whole MiB or less. Sizes of one sentence have one unit, the
+    larger one's, but for one of which too little were left in it.
 
     Attributes:
         unit: of all sizes; "" for each in its own.
@@ -153,7 +167,7 @@ class SizeScale:
     @classmethod
     def of(cls, need: int, free: int) -> SizeScale:
         """The coarsest scale that tells ``need`` from ``free``, both in bytes."""
-        for scale in (cls(), cls("GiB"), cls("MiB"), cls("KiB")):
+        for scale in (cls(memory_unit(max(abs(need), abs(free)))), cls("GiB"), cls("MiB"), cls("KiB")):
             large = {scale.unit_of(need), scale.unit_of(free)} & {"GiB", "TiB"}
             apart = abs(scale.shown(free) - scale.shown(need))
             if need == free or apart >= max((Fraction(_UNITS[unit], 10) for unit in large), default=1):
@@ -162,7 +176,7 @@ class SizeScale:
 
     def unit_of(self, size: int) -> str:
         """The unit in which ``size`` bytes are written."""
-        return self.unit or memory_unit(size)
+        return self.unit if self.unit and _has_digits(size, self.unit) else memory_unit(size)
 
     def words(self, size: int) -> str:
         """``size`` bytes; with two decimals from 1 GiB on."""

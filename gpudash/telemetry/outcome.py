@@ -16,6 +16,7 @@ from gpudash.telemetry.plots import Style, Unit
 from gpudash.telemetry.runs import RunView
 from gpudash.units import (
     NOT_REPORTED,
+    format_beside,
     format_bytes,
     format_count,
     format_duration,
@@ -372,8 +373,8 @@ def shares_words(side: Side) -> str:
 def memory_words(side: Side) -> str:
     """The highest use of memory: the allocator's on a GPU, the process's on the CPU."""
     if side["peak_allocated_bytes"] is not None:
-        reserved = format_bytes(side["peak_reserved_bytes"])
-        return f"{format_bytes(side['peak_allocated_bytes'])} allocated, {reserved} reserved"
+        allocated, reserved = side["peak_allocated_bytes"], side["peak_reserved_bytes"]
+        return f"{format_beside(allocated, reserved)} allocated, {format_beside(reserved, allocated)} reserved"
     return f"{format_bytes(side['peak_used_bytes'])} of the process"
 
 

@@ -204,7 +204,7 @@ def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
     tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
     assert (
         window.workspace.dashboard.panel.fit._lines.text()
-        == "needs 11.10 GiB ± 100 MiB of 8.00 GiB free\nlargest batch that fits: 8"
+        == "needs 11.10 GiB ± 0.10 GiB of 8.00 GiB free\nlargest batch that fits: 8"
     )
 
 

@@ -16,6 +16,8 @@ from gpudash.units import (
     MIB,
     NOT_REPORTED,
     TIB,
+    SizeScale,
+    format_beside,
     format_bytes,
     format_clock,
     format_count,
@@ -118,6 +120,31 @@ def test_a_pair_has_one_unit() -> None:
     assert format_pair(19.8 * GIB, 24 * GIB) == "19.8 of 24.0 GiB"
     assert format_pair(100 * MIB, 24 * GIB) == "0.10 of 24.0 GiB"
     assert format_pair(None, 24 * GIB) == "not reported of 24.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("size", "other", "words"),
+    [
+        (724 * MIB, int(1.27 * GIB), "0.71 GiB"),
+        (int(1.27 * GIB), 724 * MIB, "1.27 GiB"),
+        (45 * MIB, 18 * GIB, "45 MiB"),
+        (0, 18 * GIB, "0.00 GiB"),
+        (None, GIB, NOT_REPORTED),
+        (GIB, None, "1.00 GiB"),
+    ],
+)
+def test_two_sizes_of_a_sentence_have_one_unit_as_long_as_digits_are_left(
+    size: float | None, other: float | None, words: str
+) -> None:
+    assert format_beside(size, other) == words
+
+
+def test_what_is_needed_and_what_is_free_are_written_in_one_unit() -> None:
+    for need, free in ((int(1.27 * GIB), 724 * MIB), (724 * MIB, int(1.27 * GIB))):
+        scale = SizeScale.of(need, free)
+        assert {scale.words(need), scale.words(free)} == {"1.27 GiB", "0.71 GiB"}
+    scale = SizeScale.of(45 * MIB, 18 * GIB)
+    assert (scale.words(45 * MIB), scale.words(18 * GIB)) == ("45 MiB", "18.00 GiB")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from gpudash.cli.terminal.output import one_line, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
-from gpudash.units import format_bytes
+from gpudash.units import format_beside, format_bytes
 
 BAR_WIDTH = 60
 """Characters of the bar."""
@@ -92,9 +92,10 @@ def _legend(told: Prediction, *, coloured: bool) -> list[Text]:
 
 def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
     estimate = told.estimate
-    peak = f"peak allocated: {format_bytes(estimate.peak_allocated_bytes)}"
+    allocated, reserved = estimate.peak_allocated_bytes, estimate.peak_reserved_bytes
+    peak = f"peak allocated: {format_beside(allocated, reserved)}"
     if estimate.peak_reserved_bytes is not None:
-        peak += f", reserved {format_bytes(estimate.peak_reserved_bytes)}"
+        peak += f", reserved {format_beside(reserved, allocated)}"
         if estimate.needed_bytes != estimate.peak_reserved_bytes + estimate.overhead_bytes:
             peak += " with room to spare"
     if estimate.margin_bytes:

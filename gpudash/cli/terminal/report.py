@@ -24,10 +24,12 @@ from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import item_of
 from gpudash.units import (
+    format_beside,
     format_bytes,
     format_change,
     format_count,
     format_duration,
+    format_pair,
     format_percent,
     format_rate,
     format_throughput,
@@ -253,11 +255,12 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     memory = summary["memory"]
     peak = memory["peak_allocated_bytes"]
     if peak is not None:
-        lines.append(f"peak allocated: {format_bytes(peak)}, reserved {format_bytes(memory['peak_reserved_bytes'])}")
+        reserved = memory["peak_reserved_bytes"]
+        lines.append(f"peak allocated: {format_beside(peak, reserved)}, reserved {format_beside(reserved, peak)}")
     if memory["peak_used_bytes"] is not None:
         capacity = memory["capacity_bytes"]
-        of_capacity = "" if capacity is None else f" of {format_bytes(capacity)}"
-        lines.append(f"peak memory: {format_bytes(memory['peak_used_bytes'])}{of_capacity}")
+        used = memory["peak_used_bytes"]
+        lines.append(f"peak memory: {format_bytes(used) if capacity is None else format_pair(used, capacity)}")
     return lines
 
 

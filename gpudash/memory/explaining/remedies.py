@@ -21,7 +21,7 @@ from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_c
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_words
 from gpudash.telemetry.explanation import Explanation, Growth, Remedy
-from gpudash.units import GIB, MIB, format_bytes
+from gpudash.units import GIB, MIB, format_beside
 
 REPLAY = "replay"
 DRY_RUN = "dry run"
@@ -185,7 +185,7 @@ def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: 
     """
     others = len(growing) - 1
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
-    instead = f"{format_bytes(peak)} at the peak instead of {format_bytes(peak_before)}"
+    instead = f"{format_beside(peak, peak_before)} at the peak instead of {format_beside(peak_before, peak)}"
     verb = "keep" if others else "keeps"
     words = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
     return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, site_of
 from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
-from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_number, format_pair, memory_unit
+from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_pair, memory_unit
 
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 
@@ -229,8 +229,7 @@ def capacity_words(
     verb = "Memory was full of"
     if request.bytes > size:
         verb = f"One request of {needed(request.bytes)} was too much beside"
-    words = f"{format_number(size, memory_unit(limit))} of {format_bytes(limit)}"
-    return f"{verb} {name}: {words}{mostly_from(name, owners)}."
+    return f"{verb} {name}: {format_pair(size, limit)}{mostly_from(name, owners)}."
 
 
 def mostly_from(category: str, owners: Sequence[Owner]) -> str:

@@ -104,7 +104,7 @@ class Prediction:
         if need is None:
             return ""
         counts = self.estimate.margin_bytes >= MIB or self.verdict == "uncertain"  # less decides nothing
-        margin = f" ± {format_bytes(self.estimate.margin_bytes)}" if counts else ""
+        margin = f" ± {self.scale.words(self.estimate.margin_bytes)}" if counts else ""
         there = "" if free is None else f" of {self.scale.words(free)} free"
         return f"needs {self.scale.words(need)}{margin}{there}"
 

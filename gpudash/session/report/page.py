@@ -41,7 +41,15 @@ from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
 from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Store
-from gpudash.units import format_bytes, format_count, format_duration, format_percent, format_rate, format_throughput
+from gpudash.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_pair,
+    format_percent,
+    format_rate,
+    format_throughput,
+)
 
 _TITLES = {
     "memory": "Memory",
@@ -338,8 +346,7 @@ def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
         ("peak used", memory.used_bytes),
     ):
         if size is not None:
-            of = f" of {format_bytes(memory.capacity_bytes)}" if memory.capacity_bytes else ""
-            yield words, f"{format_bytes(size)}{of}"
+            yield words, format_pair(size, memory.capacity_bytes) if memory.capacity_bytes else format_bytes(size)
     for row in outcome_rows(run.result):
         yield str(row[0]), str(row[1])
 

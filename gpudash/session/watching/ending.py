@@ -17,7 +17,7 @@ from gpudash.memory.explaining.memory_state import Frame, is_library, site_of
 from gpudash.session.watching.program import exit_words
 from gpudash.telemetry.explanation import short
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
-from gpudash.units import format_bytes
+from gpudash.units import format_beside
 
 JUST_NOW_S = 5.0
 """An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
@@ -256,7 +256,7 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
     who = next((f"{who[:1].upper()}{who[1:]}" for who in (refused.get("who"), raised and raised.who) if who), ran.name)
     words = f"{who} ran out of memory on {device}"
     if isinstance(asked, int) and isinstance(free, int):
-        words += f": {format_bytes(asked)} were asked for and {format_bytes(free)} were free"
+        words += f": {format_beside(asked, free)} were asked for and {format_beside(free, asked)} were free"
     if raised is not None and raised.place:
         words += f" ({raised.place})"
     why = ran.why_full(refused.get("rank", raised and raised.rank))

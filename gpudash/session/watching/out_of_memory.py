@@ -39,7 +39,7 @@ from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
 from gpudash.telemetry.store import Store
-from gpudash.units import format_bytes
+from gpudash.units import format_beside, format_bytes
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -318,7 +318,7 @@ class OutOfMemoryReports:
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
         asked, free = message.get("requested_bytes"), message.get("free_bytes")
         words = "" if not isinstance(asked, int) else f": {format_bytes(asked)} were asked for"
-        words += f" and {format_bytes(free)} were free" if words and isinstance(free, int) else ""
+        words += f" and {format_beside(free, asked)} were free" if words and isinstance(free, int) else ""
         problem = f" {message['problem']}" if message.get("problem") else ""
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{words}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))

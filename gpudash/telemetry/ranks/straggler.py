@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.units import format_bytes, format_duration
+from gpudash.units import format_beside, format_bytes, format_duration
 
 WARM_UP = 5
 """First steps that are left out: they load kernels, fill caches and set up the collectives."""
@@ -178,7 +178,7 @@ def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:
         return None
     rest = f"rank {others[0]}" if len(others) == 1 else "the other ranks (median)"
     text = (
-        f"Memory is unequal: rank {rank} {word} {format_bytes(size)} at its peak, {rest} {format_bytes(typical)}; "
-        "the fullest device limits the batch of all."
+        f"Memory is unequal: rank {rank} {word} {format_bytes(size)} at its peak, {rest} "
+        f"{format_beside(typical, size)}; the fullest device limits the batch of all."
     )
     return Imbalance(rank, size, typical, text)

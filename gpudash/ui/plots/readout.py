@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -216,8 +216,8 @@ class MarkField(QLineEdit):
 
 
 COLUMNS = ("curve", "start", "end", "delta", "min", "mean", "max")
-ROW_PX, FIGURE_PX = 20, 104
-"""Logical pixels of a row, and of a column of figures where there is room."""
+ROW_PX, SCROLLER_PX = 20, 14
+"""Logical pixels of a row, and of what it is scrolled with."""
 
 PER_SECOND = "a second"
 """End of the name of a curve that says itself what its figures are."""
@@ -303,13 +303,15 @@ class SelectionStrip(QWidget):
 
 
 class StatisticsCard(QFrame):
-    """The figures of a range as a table that lies over the plots.
+    """The figures of a range as a table that lies over the plots, no wider than it needs; it is dragged by its title.
 
     Signals:
         closed: the × was pressed.
+        dragged: where its upper left corner is wanted, in its parent.
     """
 
     closed = Signal()
+    dragged = Signal(QPoint)
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -318,6 +320,9 @@ class StatisticsCard(QFrame):
         self.setProperty("role", "card")
         self._title = PlainLabel()
         self._title.setProperty("role", "title")
+        self._title.setCursor(Qt.CursorShape.SizeAllCursor)
+        self._title.setToolTip("Drag to see what is under it")
+        self._held: QPoint | None = None
         close = Button()
         close.setText("×")
         close.setAccessibleName("Close the statistics")
@@ -360,8 +365,22 @@ class StatisticsCard(QFrame):
     @property
     def whole_width(self) -> int:
         """Width at which every figure is seen beside the curve that it is of."""
-        names = max(self._table.sizeHintForColumn(0), self._table.horizontalHeader().sectionSizeHint(0))
-        return names + (len(COLUMNS) - 1) * scaled(FIGURE_PX) + self.sizeHint().width() - self._table.sizeHint().width()
+        header = self._table.horizontalHeader()
+        hints = (self._table.sizeHintForColumn(column) for column in range(1, len(COLUMNS)))
+        figures = [max(header.minimumSectionSize(), hint + _PAD) for hint in hints]
+        edges = self.sizeHint().width() - self._table.sizeHint().width() + SCROLLER_PX
+        return self._table.sizeHintForColumn(0) + _PAD + max(figures) * len(figures) + edges
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() is Qt.MouseButton.LeftButton:
+            self._held = event.position().toPoint()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._held is not None:
+            self.dragged.emit(self.pos() + event.position().toPoint() - self._held)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._held = None
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

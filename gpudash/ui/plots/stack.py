@@ -115,7 +115,8 @@ class PlotStack(QFrame):
         self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
-        self._card_above = self._card_right = False
+        self._card_above = False
+        self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
         self._cover_place: Callable[[QRect, QRect], QRect] = lambda stage, _beside: stage
         self._build()
@@ -124,6 +125,7 @@ class PlotStack(QFrame):
         view.selection_changed.connect(self._selection_changed)
         self.strip.cleared.connect(self.clear_selection)
         self.strip.folded.connect(self._folded)
+        self.strip.card.dragged.connect(self._card_dragged)
 
     def _build(self) -> None:
         self._column = PlotColumn()
@@ -248,6 +250,7 @@ class PlotStack(QFrame):
     def reset_layout(self) -> None:
         """Plots, heights and curves as without a choice."""
         self.choice.begin_again()
+        self._card_at = None
         self._column.begin_again()
         self.show_all_curves()
 
@@ -572,19 +575,45 @@ class PlotStack(QFrame):
         if self.strip.open:
             pointer = self._scroll.mapFromGlobal(QCursor.pos())
             self._card_above = pointer.y() > self._scroll.height() / 2 and self._scroll.rect().contains(pointer)
-            self._card_right = self.view.selection is not None and sum(self.view.selection) < sum(self.view.range())
             self._place_card()
             self.strip.card.raise_()
         self._remeasure()
 
     def _place_card(self) -> None:
-        """Lay the figures over the half of the plots in which the pointer is not, beside the range where it is wide."""
-        place, card = self._scroll.geometry(), self.strip.card
-        height = min(card.whole_height, round(place.height() * CARD_SHARE))
-        width = min(card.whole_width, place.width() - 2 * CARD_GAP_PX)
-        top = place.top() + CARD_GAP_PX if self._card_above else place.bottom() - height - CARD_GAP_PX
-        left = place.right() - width - CARD_GAP_PX if self._card_right else place.left() + CARD_GAP_PX
-        card.setGeometry(left, top, width, height)
+        """Lay the figures where they were dragged to, else over the half in which the pointer is not, and there at the
+        side where they hide least of the plots, and of the range above all.
+        """
+        plots, card = self._scroll.geometry(), self.strip.card
+        room = QRect(plots)
+        room.setRight(self.width() - CARD_GAP_PX)
+        room.adjust(CARD_GAP_PX, CARD_GAP_PX, 0, -CARD_GAP_PX)
+        height = min(card.whole_height, round(plots.height() * CARD_SHARE))
+        place = QRect(0, 0, min(card.whole_width, room.width()), height)
+        if self._card_at is None:
+            top = room.top() if self._card_above else room.bottom() - height + 1
+            left, right = QPoint(room.left(), top), QPoint(room.right() - place.width() + 1, top)
+            hides = {side: self._hidden_by(QRect(corner, place.size())) for side, corner in ((0, right), (1, left))}
+            place.moveTopLeft(right if hides[0] <= hides[1] else left)
+        else:
+            place.moveTopLeft(self._card_at)
+            place.moveLeft(max(room.left(), min(place.left(), room.right() - place.width() + 1)))
+            place.moveTop(max(room.top(), min(place.top(), room.bottom() - height + 1)))
+        card.setGeometry(place)
+
+    def _hidden_by(self, card: QRect) -> tuple[int, int]:
+        """How much a card would hide of the range that is selected, and of the plots, in square pixels."""
+        plots = self._scroll.geometry()
+        covered = plots.intersected(card)
+        ranged = QRect()
+        selection, geometry = self.view.selection, self.plots[0].geometry_now if self.plots else None
+        if selection is not None and geometry is not None:
+            left, right = (self.plots[0].canvas.mapTo(self, QPoint(round(geometry.x_of(t)), 0)).x() for t in selection)
+            ranged = covered.intersected(QRect(left, plots.top(), max(1, right - left), plots.height()))
+        return ranged.width() * ranged.height(), covered.width() * covered.height()
+
+    def _card_dragged(self, corner: QPoint) -> None:
+        self._card_at = corner
+        self._place_card()
 
     def _remeasure(self) -> None:
         self._reader.remeasure()

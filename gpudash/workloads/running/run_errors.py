@@ -11,7 +11,7 @@ from gpudash.devices.names import shown_name
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.levels import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
-from gpudash.units import MAX_SIZE, format_bytes, parse_size
+from gpudash.units import MAX_SIZE, format_bytes, format_pair, parse_size
 
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
 GPU_REMEDY = "Choose a smaller size, batch or width, or end other programs that use the GPU."
@@ -168,7 +168,7 @@ def _shortage_words(short: Shortage, device: str) -> str:
     if asked is not None:
         parts.append(f"the last request was {format_bytes(asked)}")
     if short.capacity is not None and free is not None:
-        parts.append(f"{format_bytes(free)} of {format_bytes(short.capacity)} were free")
+        parts.append(f"{format_pair(free, short.capacity)} were free")
     if limit is not None and limit != short.capacity:
         if asked is not None and free is not None and asked <= free:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record, Topic
-from gpudash.units import format_bytes
+from gpudash.units import format_beside, format_bytes
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import MemoryLevel, Wishes
 from gpudash.workloads.running.hosted.run import Host, HostedRun
@@ -282,7 +282,8 @@ class Worker:
             return
         self._note(
             Topic.CACHE,
-            f"Idle memory was given back: PyTorch holds {format_bytes(after)} instead of {format_bytes(before)}.",
+            f"Idle memory was given back: PyTorch holds {format_beside(after, before)} instead of "
+            f"{format_bytes(before)}.",
             reserved_bytes_before=before,
             reserved_bytes_after=after,
         )

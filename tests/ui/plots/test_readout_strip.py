@@ -151,6 +151,42 @@ def test_nothing_moves_as_the_statistics_open_and_close(drawn: PlotStack, view: 
     assert places(drawn) == before
 
 
+@pytest.mark.parametrize(("selected", "side"), [((12.0, 13.0), "right"), ((18.5, 19.9), "left")])
+def test_statistics_lie_where_they_hide_least_and_go_where_they_are_dragged(
+    drawn: PlotStack, view: TimeView, qtbot: QtBot, selected: tuple[float, float], side: str
+) -> None:
+    drawn.resize(1500, 700)
+    refresh(drawn)
+    view.show(10.0, 20.0)
+    refresh(drawn)
+    view.select(*selected)
+    refresh(drawn)
+    card, stage = drawn.strip.card, drawn._scroll.geometry()
+    assert card.width() < stage.width() and card.height() <= stage.height() / 2
+    if side == "right":
+        assert card.geometry().right() > drawn.readout.geometry().left(), "most of it beside the plots"
+    canvas, geometry = drawn.plots[0].canvas, drawn.plots[0].geometry_now
+    assert geometry is not None
+    middle = canvas.mapTo(drawn, QPoint(round(geometry.x_of(sum(selected) / 2)), 0)).x()
+    assert not card.geometry().left() <= middle <= card.geometry().right(), "the range is seen"
+    before = card.pos()
+    grip = card._title
+    qtbot.mousePress(card, Qt.MouseButton.LeftButton, pos=grip.pos() + QPoint(4, 4))
+    qtbot.mouseMove(card, grip.pos() + QPoint(-60, -50))
+    qtbot.mouseRelease(card, Qt.MouseButton.LeftButton, pos=grip.pos() + QPoint(-60, -50))
+    moved = card.pos()
+    assert moved != before and drawn.rect().contains(card.geometry())
+    drawn.clear_selection()
+    view.select(*selected)
+    refresh(drawn)
+    assert card.isVisible() and card.pos() == moved, "it stays there"
+    drawn.reset_layout()
+    drawn.clear_selection()
+    view.select(*selected)
+    refresh(drawn)
+    assert card.pos() == before
+
+
 def test_statistics_of_the_visible_window_close_like_those_of_a_range(drawn: PlotStack) -> None:
     drawn.strip.set_open(True)
     refresh(drawn)

@@ -80,9 +80,7 @@ def test_cuda_out_of_memory_is_told_with_its_numbers(bench: Bench, custom: MakeS
 
     assert isinstance(ending, OutOfMemory) and ending.error == "cuda"
     assert ending.requested_bytes == 20 * 2**30
-    assert ending.message == (
-        "The memory of cpu ran out: the last request was 20.0 GiB, 3.25 GiB of 139.8 GiB were free."
-    )
+    assert ending.message == ("The memory of cpu ran out: the last request was 20.0 GiB, 3.25 of 139.8 GiB were free.")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from gpudash.memory.snapshot.history.layout import Layout
 from gpudash.memory.snapshot.history.lives import Piece
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.units import format_bytes
+from gpudash.units import format_beside, format_bytes
 
 Ints = NDArray[np.int64]
 
@@ -241,10 +241,9 @@ class MemoryMap(QWidget):
         self._codes = np.where(found.waits, PENDING, category + FIRST_CATEGORY)
         self._bright = bright
         self.chosen_block = None
-        held = int((found.end - found.begin).sum())
+        held = format_beside(int((found.end - found.begin).sum()), found.total)
         self.setAccessibleDescription(
-            f"{len(found.segments)} segments of {format_bytes(found.total)}, {format_bytes(held)} of it in "
-            f"{len(found.begin)} blocks"
+            f"{len(found.segments)} segments of {format_bytes(found.total)}, {held} of it in {len(found.begin)} blocks"
         )
         self._forget()
 

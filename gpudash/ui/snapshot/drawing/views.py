@@ -30,7 +30,7 @@ from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes, format_count, format_percent
+from gpudash.units import format_beside, format_bytes, format_count, format_percent
 
 ROW = 20
 """Logical pixels of a frame of the icicle."""
@@ -427,10 +427,10 @@ class BlocksPane(QWidget):
         waits = [("freed, in use by another stream", "forecast")] if bool(found.waits.any()) else []
         self.legend.show_entries([*entries, *waits, ("idle", "")])
         small = sum(1 for segment in found.segments if segment.is_small)
-        held = int((found.end - found.begin).sum())
+        held = format_beside(int((found.end - found.begin).sum()), found.total)
         self.sums.setText(
             f"{format_count(len(found.segments))} segments of {format_bytes(found.total)} "
-            f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {format_bytes(held)}"
+            f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {held}"
         )
         self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
 
