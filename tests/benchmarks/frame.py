@@ -18,7 +18,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
-from gpudash.telemetry.store import Store
+from gpudash.telemetry.store import Key, Store
 from gpudash.ui.colours import DARK
 from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.stack import PlotStack
@@ -118,8 +118,18 @@ def _values(plot: int, curve: int, t: Floats) -> Floats:
     return 0.3 + 0.2 * curve + 0.1 * np.sin(t / t[-1] * (20 + plot)) + noise
 
 
+class FilledStore(Store):
+    """A store of curves that nothing reads, whose samples come one by one: a million of them without their records."""
+
+    def add(self, key: Key, time_s: float, value: float) -> None:
+        """Take in a sample of a curve."""
+        self._append(key, time_s, value)
+        self.newest_s = max(self.newest_s, time_s)
+        self.version += 1
+
+
 def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Frame, Callable[[], None]]:
-    store, t = Store(), np.arange(samples) / RATE_HZ
+    store, t = FilledStore(), np.arange(samples) / RATE_HZ
     specs = []
     for plot in range(PLOTS):
         curves = []
@@ -127,11 +137,10 @@ def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Fra
             key = ("gpu", f"metric {curve}", f"device {plot}")
             values = _values(plot, curve, t)
             for time_s, value in zip(t.tolist(), values.tolist(), strict=True):
-                store._append(key, time_s, value)
+                store.add(key, time_s, value)
             down_to = "curve 0" if areas and curve == CURVES - 1 else ""
             curves.append(CurveSpec(key, f"curve {curve}", "ratio", COLOURS[curve], down_to=down_to))
         specs.append(PlotSpec(f"plot {plot}", f"PLOT {plot}", tuple(curves), "ratio"))
-    store.newest_s = float(t[-1])
     view = TimeView(window_s)
     stack = PlotStack(store, view, DARK)
     stack.set_plots(specs)
@@ -144,9 +153,7 @@ def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Fra
         with store.lock:
             for spec in specs:
                 for curve in spec.curves:
-                    store._append(curve.key, newest, 0.5 + 0.1 * math.sin(number))
-            store.newest_s = newest
-            store.version += 1
+                    store.add(curve.key, newest, 0.5 + 0.1 * math.sin(number))
         stack.refresh()
         for plot in stack.plots:
             plot.canvas.viewport().repaint()

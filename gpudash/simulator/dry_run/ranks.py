@@ -105,7 +105,7 @@ def emulate_storages(engine: Engine) -> None:
     for module, name, function in replaced:  # all of them, or none where this torch lacks one
         setattr(module, name, function)
     _emulated = True
-    _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]
+    _fsdp_param.FSDPParam.init_all_gather_outputs = gathered  # type: ignore[method-assign]  # as emulated
 
 
 def _in_place_of(original: Any, instead: Callable[[Any, torch.Tensor], None]) -> Callable[[torch.Tensor], None]:

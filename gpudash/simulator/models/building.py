@@ -189,7 +189,7 @@ def _of_diffusers(config: ModelConfig, dtype: torch.dtype, where: torch.device) 
     try:
         with warnings.catch_warnings(), where, _default(dtype):
             warnings.simplefilter("ignore")
-            model = chosen.from_config(dict(config.values))  # type: ignore[attr-defined]
+            model = chosen.from_config(dict(config.values))  # type: ignore[attr-defined]  # of another library
     except Exception as error:
         raise _unbuildable(config, error) from error
     return _module(model)

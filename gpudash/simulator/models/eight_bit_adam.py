@@ -19,7 +19,7 @@ CODES = 256
 _Optimizer: Any = torch.optim.Optimizer
 
 
-class EightBitAdamW(_Optimizer):  # type: ignore[misc]
+class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch gives no type
     """Holds what ``bitsandbytes.optim.AdamW8bit`` holds; its update is one kernel that allocates nothing.
 
     Args:

@@ -34,7 +34,7 @@ _Mode: Any = _python_dispatch.TorchDispatchMode
 _COPYING = ("_to_copy", "copy_")
 
 
-class BusTraffic(_Mode):  # type: ignore[misc]
+class BusTraffic(_Mode):  # type: ignore[misc]  # a base that torch gives no type
     """Counts what is copied between the simulated device and the host while it is entered.
 
     Attributes:

@@ -10,6 +10,7 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.telemetry.records import Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.layers import Area, paint_area
 from gpudash.ui.plots.stack import PlotStack
@@ -80,7 +81,7 @@ def test_in_a_vector_picture_an_area_is_one_shape(qapp: QApplication) -> None:
     assert bytes(data.data().data()).count(b"<path") <= 1
 
 
-LOW, HIGH, TOP = ("rank", "step_s", "lowest"), ("rank", "step_s", "highest"), ("run", "top", None)
+LOW, HIGH, TOP = ("rank", "step_s", "lowest"), ("rank", "step_s", "highest"), ("run", "throughput", None)
 SCALING = CurveSpec(TOP, "top", "number", "loss", unit_name="s")
 """Keeps the axis where it is, whatever is hidden."""
 
@@ -101,10 +102,9 @@ def fed(store: Store, stack: PlotStack, view: TimeView, *, gap: bool = False, sa
     for number in range(samples):
         time_s = 10.0 * number / samples
         lost = gap and 4.0 <= time_s < 6.0
-        store._append(LOW, time_s, None if lost else 1.0)
-        store._append(HIGH, time_s, None if lost else 3.0)
-        store._append(TOP, time_s, 4.0)
-    store.newest_s = 10.0
+        for (_table, metric, which), value in ((LOW, 1.0), (HIGH, 3.0)):
+            store.apply(Sample(time_s, "rank", which, {metric: None if lost else value}))
+        store.apply(StepFinished(time_s=time_s, step=number, steps=samples, seconds=0.1, throughput=4.0))
     stack.set_plots([SPEC])
     view.show(0.0, 10.0)
     refresh(stack)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, QRectF
 
 from gpudash.telemetry.plots import Unit
-from gpudash.telemetry.records import EpochFinished, Marker, Sample
+from gpudash.telemetry.records import EpochFinished, Marker, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.axes import CALM_S, Autoscale, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.stack import PlotStack
@@ -292,8 +292,8 @@ def test_a_logarithmic_axis_has_at_least_three_labelled_ticks(low: float, decade
 
 def test_a_loss_of_little_range_has_three_ticks_on_its_logarithmic_axis(stack: PlotStack, store: Store) -> None:
     for number in range(50):
-        store._append(("run", "loss", None), number * 0.1, 2.31 + 0.05 * math.sin(number))
-    store.newest_s = 5.0
+        loss = 2.31 + 0.05 * math.sin(number)
+        store.apply(StepFinished(time_s=number * 0.1, step=number, steps=50, seconds=0.1, loss=loss))
     stack.toggle_log()
     refresh(stack)
     left = [label for label in stack.plots[2].labels() if label.rect.right() < stack.plots[2].canvas.area.left()]

@@ -162,8 +162,8 @@ def test_the_zoom_of_one_device_is_not_taken_to_another(drawn: PlotStack) -> Non
 def test_a_spike_of_one_sample_in_a_band_is_drawn(stack: PlotStack, store: Store, view: TimeView) -> None:
     stack.set_plots([replace(MEMORY, curves=MEMORY.curves[:1])])
     for i in range(60_000):
-        store._append(("gpu", "other_bytes", GPU), i * 0.01, (7 if i == 31_234 else 1) * GIB)
-    store.newest_s = 600.0
+        used = (7 if i == 31_234 else 1) * GIB
+        store.apply(Sample(i * 0.01, "gpu", GPU, {"used_bytes": used, "process_bytes": 0}))
     view.show(0.0, 600.0)
     refresh(stack)
     _, edges = stack.plots[0]._stack

@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
-from gpudash.telemetry.records import Transfer
+from gpudash.telemetry.records import Sample, Transfer
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.stack import PlotStack
@@ -36,10 +36,9 @@ def test_a_lost_gpu_is_a_gap_in_the_drawing(stack: PlotStack, feed: Feed) -> Non
 
 
 def test_a_spike_of_one_sample_is_a_drawn_pixel_at_every_zoom(stack: PlotStack, store: Store, view: TimeView) -> None:
-    key = ("host", "spiky", None)
     for i in range(60_000):
-        store._append(key, i * 0.01, 1.0 if i == 31_234 else 0.1)
-    store.newest_s = 600.0
+        store.apply(Sample(i * 0.01, "host", None, {"cpu_utilisation": 1.0 if i == 31_234 else 0.1}))
+    key = ("host", "cpu_utilisation", None)
     stack.set_plots([PlotSpec("spiky", "SPIKY", (CurveSpec(key, "spiky", "ratio", "gpu"),), "ratio")])
     view.show(0.0, 600.0)
     ground, colour = QColor(DARK.panel), QColor(DARK.curves["gpu"])
@@ -143,9 +142,8 @@ def test_bands_never_add_up_to_more_than_was_ever_used(stack: PlotStack, store: 
     stack.set_plots([MEMORY])
     for i in range(6000):
         other = 7 * GIB if i % 7 < 3 else GIB
-        store._append(("gpu", "other_bytes", GPU), i * 0.05, other)
-        store._append(("gpu", "free_bytes", GPU), i * 0.05, (8 * GIB - other) * (i % 5 > 0))
-    store.newest_s = 300.0
+        values = {"used_bytes": other, "process_bytes": 0, "free_bytes": (8 * GIB - other) * (i % 5 > 0)}
+        store.apply(Sample(i * 0.05, "gpu", GPU, values))
     view.show(0.0, 300.0)
     refresh(stack)
     _, edges = stack.plots[0]._stack

@@ -3,13 +3,14 @@ from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
+from gpudash.telemetry.records import StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from tests.ui.plots.conftest import LOSS, Clock, Feed, refresh
 
 RAMP = PlotSpec(
-    "ramp", "RAMP", (CurveSpec(("host", "ramp", None), "ramp", "number", "cpu", unit_name="items/s"),), "number"
+    "ramp", "RAMP", (CurveSpec(("run", "throughput", None), "ramp", "number", "cpu", unit_name="items/s"),), "number"
 )
 
 
@@ -17,8 +18,7 @@ RAMP = PlotSpec(
 def ramp(stack: PlotStack, store: Store) -> PlotStack:
     """A ramp of slope 2 with a sample every 10 ms for 100 s, far more than pixels."""
     for i in range(10_001):
-        store._append(("host", "ramp", None), i * 0.01, i * 0.02)
-    store.newest_s = 100.0
+        store.apply(StepFinished(time_s=i * 0.01, step=i, steps=10_000, seconds=0.01, throughput=i * 0.02))
     stack.set_plots([RAMP])
     stack.view.set_window(100.0)
     refresh(stack)

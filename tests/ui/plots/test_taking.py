@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QColor, QGuiApplication, QImage
 
+from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.menu import PlotMenu
@@ -50,8 +51,7 @@ def test_copied_values_leave_out_hidden_curves(drawn: PlotStack) -> None:
 def test_a_gap_is_copied_as_nan_and_no_sample_as_an_empty_field(stack: PlotStack, feed: Feed, store: Store) -> None:
     feed.ticks(5)
     feed.ticks(1, lost=True)
-    store._append(("host", "cpu_utilisation", None), 0.55, 0.9)
-    store.newest_s = 0.6
+    store.apply(Sample(0.55, "host", None, {"cpu_utilisation": 0.9}))
     refresh(stack)
     _, rows = _parsed(stack.selection_text(stack.plots[1]))
     assert [math.isnan(float(row[1])) for row in rows[:-1]] == [False] * 5 + [True]
