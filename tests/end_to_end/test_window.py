@@ -117,7 +117,8 @@ def test_stop_is_answered_at_once_and_the_window_runs_again(play: Play) -> None:
 
 def test_closing_during_a_run_leaves_a_recording_that_says_cancelled(play: Play, home: Path) -> None:
     seen = play("close_during_a_run")
-    assert seen["seconds_to_leave"] < 4.0
+    # on a busy machine leaving takes longer, and the run that it does not wait for as much
+    assert seen["seconds_to_leave"] < max(4.0, seen["would_take_s"] / 2)
     with open_recording(recording(home)) as opened:
         assert [run.status for run in opened.runs] == ["cancelled"]
 

@@ -102,6 +102,7 @@ def close_during_a_run(player: Player) -> Steps:
     yield lambda: player.session.torch_ready
     press_start(player.window)
     yield lambda: player.session.store.run is not None and player.session.store.run.step > 3
+    player.seen["would_take_s"] = player.session.store.run.seconds_left
 
 
 def close_while_blocked(player: Player) -> Steps:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from gpudash.session import Session, WatchRequest
+from gpudash.session.live import session
 from gpudash.session.watching.output_log import MOST_LINES
 from gpudash.telemetry.records import Note, Output, Record, Warning
 from gpudash.telemetry.runs import RunView
@@ -163,7 +164,9 @@ def test_stop_asked_again_is_firmer_each_time(watcher: Watcher) -> None:
     assert watcher.ended().result["exit_code"] == -9
 
 
-def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher) -> None:
+def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the same shares of three times as long, so that a busy machine comes to the last of them
+    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 3 * session.CLOSE_TIMEOUT_S)
     watcher.watch(STUBBORN)
     watcher.until(lambda: watcher.printed() == ["on"])
     pid = next(record for record in watcher.records if isinstance(record, Note) and record.topic == "processes").details
