@@ -122,8 +122,11 @@ def execute(spec: Spec, options: RunOptions) -> int:
     return leave(OF_STATUS[summary["status"]], joined)
 
 
-def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note], bool]:
+def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> tuple[dict[str, Any], list[Note], bool]:
     """The run's summary (the JSON contract), its notes, and whether every thread could be joined.
+
+    Args:
+        leave_at_once: Ctrl+C does not wait for the step that is on.
 
     Raises:
         RequestError: when the device, the target of the recording or a combination of fields is wrong.
@@ -131,14 +134,16 @@ def perform(spec: Spec, options: RunOptions) -> tuple[dict[str, Any], list[Note]
     _require_possible(spec, options, options.chosen_device(spec.own_device))
     session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
-    with options.served() as served, interruptible("Stopping after this step…") as interruption:
+    words = "" if leave_at_once else "Stopping after this step…"
+    with options.served() as served, interruptible(words) as interruption:
         begin(session)
         try:
             served.begin(session)
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption, isolate=options.isolate is True)
                 served.predict(spec, _start(session, spec, options))
-                _watch_run(session, interruption, quiet=options.json and not sys.stderr.isatty())
+                quiet = options.json and not sys.stderr.isatty()
+                _watch_run(session, interruption, quiet=quiet, leave_at_once=leave_at_once)
         except RequestError as error:
             failure = error
         finally:
@@ -225,10 +230,12 @@ def _start(session: "Session", spec: Spec, options: RunOptions) -> str:
     return device
 
 
-def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool) -> None:
+def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, leave_at_once: bool) -> None:
     def heed() -> None:
         if interruption.asked:
             session.stop_run()
+            if leave_at_once:
+                raise KeyboardInterrupt
 
     if not quiet:
         from gpudash.cli.terminal.report import show_progress

@@ -38,7 +38,7 @@ def _run_and_draw(simulated: SimulateOptions) -> int:
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)
-    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)))
+    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)), leave_at_once=True)
     print_run(summary, notes)
     picture = None if summary["status"] == "cancelled" else _draw(target)
     if picture is not None:

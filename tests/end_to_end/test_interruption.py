@@ -240,3 +240,16 @@ def test_a_closed_stdout_is_no_traceback(home: Path, arguments: tuple[str, ...])
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
     assert done.returncode in (0, 1) if arguments[0] == "doctor" else done.returncode == 0
+
+
+def test_without_a_display_the_first_line_says_what_comes_and_ctrl_c_leaves_without_a_picture(home: Path) -> None:
+    process = gpudash_process(home)
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert "the default workload runs here once" in first and "gpudash monitor" in first
+    wait_until(process, lambda: any(events_of(recording, "RunStarted") for recording in home.rglob("*.gpudash")))
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr and "stopped after" in stdout
+    assert not list(home.rglob("*.png"))
