@@ -11,6 +11,7 @@ import pytest
 
 from tests.budget_project import BASELINES, BUDGETS, PLAIN, Project
 from tests.end_to_end.conftest import Command
+from tests.unit.simulator.models.small_models import written
 
 pytestmark = pytest.mark.timeout(600)  # several runs of pytest with torch, one after another
 
@@ -91,3 +92,19 @@ def test_a_prediction_above_its_limit_or_its_baseline_fails_with_what_changed(gp
     assert document["baseline"]["after_bytes"] == document["needed_bytes"]
     assert any(change["name"] == "activations" for change in document["baseline"]["changes"])
     assert "more than the 310 MiB that --max allows" in done.stderr
+
+
+def test_a_model_by_its_config_has_a_limit_and_a_baseline(gpudash: Command, tmp_path: Path) -> None:
+    file, folder = str(tmp_path / "memory.json"), str(written(tmp_path, "llama"))
+    small = ("estimate", "--model", folder, "--simulate", "8GiB", "--no-alternatives")
+    done = gpudash(*small, "--max", "8GiB", "--write-baseline", file)
+    assert done.code == 0, done.stderr
+    assert f"Stored in {file}: model" in done.stderr
+    done = gpudash(*small, "--batch", "256", "--max", "800MiB", "--baseline", file, "--json")
+    assert done.code == 1, done.stderr
+    document = done.document
+    assert (document["workload"], document["within_max"]) == ("model", False)
+    assert document["baseline"]["grown"] is True
+    grew = {change["name"] for change in document["baseline"]["changes"] if change["after_bytes"]}
+    assert "activations" in grew, document["baseline"]["changes"]
+    assert "more than the 800 MiB that --max allows" in done.stderr

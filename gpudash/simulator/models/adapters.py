@@ -50,6 +50,7 @@ def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointi
     settings._register_custom_module({Linear4bit: _over_packed(clones=True), Linear8bitLt: _over_packed(clones=False)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft calls transformers by its old names
+        warnings.filterwarnings("ignore", r"The following \w+_pattern keys")  # of experts, which it leaves alone
         if any(isinstance(module, PackedLinear) for module in model.modules()):
             peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
         try:

@@ -1,4 +1,8 @@
-"""AdamW with its state in 8 bits, as bitsandbytes lays it out: its sizes, without its kernels."""
+"""AdamW with its state in 8 bits, as bitsandbytes lays it out: its sizes, without its kernels.
+
+Names are those of ``Optimizer2State.init_state`` in bitsandbytes/optim/optimizer.py of 0.50.2, which makes them in this
+order.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from typing import Any
 import torch
 
 BLOCK = 256
-"""Numbers of the state that share a scale (bitsandbytes/optim/optimizer.py, init_state: blocksize 256)."""
+"""Numbers of the state that share a scale (``blocksize`` there)."""
 
 SMALLEST = 4096
-"""Parameters with fewer numbers keep their state in 32 bits (min_8bit_size there)."""
+"""Parameters with fewer numbers keep their state in 32 bits (``min_8bit_size``)."""
 
 CODES = 256
 """Numbers that eight bits stand for; a table of each kind lies on the device once."""
@@ -46,6 +50,7 @@ class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch give
         if device not in self._tables:
             self._tables[device] = [torch.zeros(CODES, device=device) for _ in range(2)]
         state["qmap1"], state["qmap2"] = self._tables[device]
-        for number in (1, 2):
-            state[f"state{number}"] = torch.zeros_like(parameter, dtype=torch.uint8)
-            state[f"absmax{number}"] = torch.zeros(-(-count // BLOCK), device=device)
+        for name in ("state1", "state2"):
+            state[name] = torch.zeros_like(parameter, dtype=torch.uint8)
+        for name in ("absmax1", "absmax2"):
+            state[name] = torch.zeros(-(-count // BLOCK), device=device)

@@ -8,11 +8,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpudash.simulator.models.config import refused
+
 USUAL_SEQUENCE = 2048
 """Tokens of a sequence unless a length is asked for, or the model takes fewer."""
 
 PROMPT = 77
 """Tokens of the text that a diffusion model is given: those of CLIP."""
+
+LONG_PROMPT = 512
+"""Tokens of a text by T5, which diffusers gives models of the kind of Flux at most."""
+
+IMAGE_TOKENS = 64 * 64
+"""Of an image of 1024 × 1024, 16 × 16 of its pixels in each, as diffusers makes one of Flux unless told otherwise."""
+
+SIZES = 6
+"""Of the image before it was cut, where it was cut, and wanted: what SDXL is told of it."""
 
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What configs call the most tokens that a model takes."""
@@ -34,6 +45,7 @@ class Inputs:
     """
 
     def __init__(self, model: nn.Module, batch: int, sequence: int) -> None:
+        self._model = model
         self._config: Any = model.config
         text: Any = getattr(self._config, "get_text_config", None)
         self._names = set(inspect.signature(model.forward).parameters)
@@ -99,7 +111,12 @@ class Inputs:
     def _noise(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """What a diffusion model is given: a noisy image, its time, and the text or the class that it is to show."""
         config, size = self._config, self._size
-        side = config.sample_size
+        if "img_ids" in self._names:
+            return self._noisy_tokens(device, dtype)
+        side = getattr(config, "sample_size", None)
+        if side is None:
+            told = f"{type(self._model).__name__} is not known here: its config says no size of images (sample_size)."
+            raise refused(told, "Follow its step with --callable, which makes the inputs itself.")
         height, width = side if isinstance(side, (list, tuple)) else (side, side)
         shape = (size, config.in_channels, height, width)
         made: Batch = {self._sample_name(): torch.empty(shape, device=device, dtype=dtype)}
@@ -114,6 +131,32 @@ class Inputs:
         pooled = getattr(config, "pooled_projection_dim", None)
         if "pooled_projections" in self._names and isinstance(pooled, int):
             made["pooled_projections"] = torch.empty((size, pooled), device=device, dtype=dtype)
+        if getattr(config, "addition_embed_type", None) == "text_time":  # SDXL: the text as a whole, and six sizes
+            numbers = config.projection_class_embeddings_input_dim - SIZES * config.addition_time_embed_dim
+            made["added_cond_kwargs"] = {
+                "text_embeds": torch.empty((size, numbers), device=device, dtype=dtype),
+                "time_ids": torch.empty((size, SIZES), device=device, dtype=dtype),
+            }
+        return made
+
+    def _noisy_tokens(self, device: torch.device, dtype: torch.dtype) -> Batch:
+        """As `_noise`, for models of the kind of Flux: an image of 1024 × 1024 in tokens, each with its place."""
+        config, size = self._config, self._size
+
+        def empty(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, device=device, dtype=dtype)
+
+        made = {
+            "hidden_states": empty(size, IMAGE_TOKENS, config.in_channels),
+            "encoder_hidden_states": empty(size, LONG_PROMPT, config.joint_attention_dim),
+            "timestep": empty(size),
+            "img_ids": empty(IMAGE_TOKENS, len(config.axes_dims_rope)),
+            "txt_ids": empty(LONG_PROMPT, len(config.axes_dims_rope)),
+        }
+        if "pooled_projections" in self._names and isinstance(getattr(config, "pooled_projection_dim", None), int):
+            made["pooled_projections"] = empty(size, config.pooled_projection_dim)
+        if getattr(config, "guidance_embeds", False):
+            made["guidance"] = empty(size)
         return made
 
     def _sample_name(self) -> str:

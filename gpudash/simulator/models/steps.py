@@ -31,6 +31,10 @@ Step = Callable[[], object]
 UNPADDED = "every sequence is as long as asked for, without padding"
 HEADLESS = "a model without a head learns the mean of what it puts out"
 PACKED_LEARNS = "Train adapters on it with --task qlora, where bitsandbytes packed it."
+MOSTLY_UNPACKED = (
+    "{:.0%} of the weights lie in linear layers, which is all that is packed: not the rest, as experts in one tensor"
+)
+
 AUTOCAST = {"amp": torch.bfloat16, "amp_fp16": torch.float16}
 """Precisions with float32 weights → type of what autocast computes."""
 
@@ -123,6 +127,9 @@ class AskedModel:
             "stored_bytes": None if stored is None else stored.total_bytes,
         }
         self.assumptions = (UNPADDED,) if inputs.takes_tokens else ()
+        weights = sum(module.weights for module in model.modules() if isinstance(module, PackedLinear))
+        if 0 < weights < self.facts["parameters"] / 2:
+            self.assumptions += (MOSTLY_UNPACKED.format(weights / self.facts["parameters"]),)
         if self._asked["attention"] == flash_attention.NAME:
             self.assumptions += (flash_attention.AS_TORCH,)
 
@@ -156,6 +163,8 @@ class AskedModel:
             self.assumptions += (HEADLESS,)
 
         dtype = building.weights_dtype(self._config, str(self._asked["precision"]))
+        if any(isinstance(module, PackedLinear) for module in base.modules()):
+            dtype = torch.float32  # as all that is not packed has become: see `adapt`
 
         def step() -> object:
             with offload.step():

@@ -129,13 +129,14 @@ def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | N
 
 
 def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
-    """The mask as the memory-efficient kernel takes it: added, its rows aligned to 16 elements, of four dimensions."""
+    """The mask as the memory-efficient kernel takes it: added, its rows aligned to 8 elements, of four dimensions
+    (``pad_bias`` of aten/src/ATen/native/transformers/attention.cpp)."""
     bias = _as_bias(mask, query)
     if bias is None:
         return None
-    if bias.shape[-1] % 16:
+    if bias.shape[-1] % 8:
         length = bias.shape[-1]
-        bias = _padded(bias, 16)[..., :length]
+        bias = _padded(bias, 8)[..., :length]
     return bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 
@@ -388,6 +389,7 @@ class Efficient(_Kernel):
         batch, heads, length, width = query.shape
         seed = int(philox_seed) if dropout_p and self._engine.computes else 0
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
+        copied = grad_out.transpose(1, 2).contiguous()  # itself as it usually lies
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
         wants_bias = attn_bias is not None and grad_input_mask[3]
         if wants_bias:
@@ -399,6 +401,7 @@ class Efficient(_Kernel):
         scratch = self._scratch(query)
         while scratch:
             scratch.pop(0)
+        del copied
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
         sums = self._like(logsumexp)[..., :length]
@@ -412,12 +415,13 @@ class Efficient(_Kernel):
         """A sum for each row, and room in which blocks of rows add up the gradient of the queries.
 
         In float32 the sums are those of a product that is written out (attention_backward.cu); a block has its rows
-        rounded up, and a lock and a counter of 16 bytes (``GradQTempStorage`` of kernel_backward.h).
+        rounded up, its columns to 64 at least, and a lock and a counter of 16 bytes (``GradQTempStorage`` of
+        kernel_backward.h).
         """
         batch, heads, length, width = query.shape
         is_half = query.dtype in HALVES
         rows = 128 if is_half and width > 64 else 64
-        blocks, columns = -(-length // rows), next((most for most in (32, 64, 128) if width <= most), width)
+        blocks, columns = -(-length // rows), next((most for most in (64, 128) if width <= most), width)
         if is_half:
             sums = self._take((batch, heads, length), torch.float32, query)
         else:

@@ -28,6 +28,8 @@ _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
 _softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._softmax
 _log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
+_histc_of_floats: Callable[..., torch.Tensor] = torch.ops.aten.histc
+_grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
 
 MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
@@ -585,6 +587,22 @@ def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.T
     return _log_softmax_alone(wide, dim, False)
 
 
+def _grouped_mm(one: torch.Tensor, other: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    """Products of groups of rows; of float32 and float16 too, which CUDA multiplies one after another (``mm_out``), and
+    whose sizes torch refuses to work out."""
+    if one.device.type != "meta" or one.dtype not in (torch.float32, torch.float16):
+        return _grouped_mm_alone(one, other, *args, **named)
+    made = _grouped_mm_alone(one.bfloat16(), other.bfloat16(), *args, **named)
+    return torch.empty_strided(made.shape, made.stride(), dtype=one.dtype, device="meta")
+
+
+def _histc(tensor: torch.Tensor, *args: Any, **out: torch.Tensor) -> torch.Tensor:
+    """A histogram, of integers too, which CUDA has and the CPU has not."""
+    if tensor.is_floating_point() or out:
+        return _histc_of_floats(tensor, *args, **out)
+    return _histc_of_floats(tensor.double(), *args).to(tensor.dtype)
+
+
 def _softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
     """The gradient of `softmax` for its argument of ``dtype``."""
     made: torch.Tensor = torch.ops.aten._softmax_backward_data(grad, result, dim, grad.dtype)
@@ -644,6 +662,8 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "convolution_backward": _convolution_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sgd_": _fused_sgd,
+    "_grouped_mm": _grouped_mm,
+    "histc": _histc,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,
     "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),

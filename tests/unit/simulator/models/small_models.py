@@ -1,10 +1,13 @@
-"""Small models of current families by their configs: what a dry run predicts of each, and what it takes on ``sim:0``.
+"""Small models of current families by their configs: what a dry run predicts of each, and what it takes on a device.
 
-Run in a process of its own, once for each: ``predicted`` without numbers, ``taken`` with them. Prints JSON.
+Run in a process of its own, once for each: ``predicted`` without numbers, ``taken`` on ``sim:0`` with them,
+``allocated`` on ``cuda:0``; after ``predicted`` may stand the compute capability and the multiprocessors of another
+card. Prints JSON.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tempfile
@@ -129,6 +132,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 
+CONFIGS["sdxl"] = {
+    **CONFIGS["unet"],
+    "addition_embed_type": "text_time",
+    "addition_time_embed_dim": 16,
+    "projection_class_embeddings_input_dim": 128,
+    "transformer_layers_per_block": 2,
+    "use_linear_projection": True,
+}
+CONFIGS["flux"] = {
+    "_class_name": "FluxTransformer2DModel",
+    "attention_head_dim": 16,
+    "axes_dims_rope": [4, 6, 6],
+    "guidance_embeds": True,
+    "in_channels": 16,
+    "joint_attention_dim": 32,
+    "num_attention_heads": 4,
+    "num_layers": 1,
+    "num_single_layers": 1,
+    "pooled_projection_dim": 24,
+}
+
 ASKED: dict[str, Any] = {
     "task": "train",
     "batch": 2,
@@ -157,8 +181,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "clipped": {"clip": 1.0},
     "scaled and clipped": {"precision": "amp_fp16", "clip": 1.0},
     "scaled, fused": {"precision": "amp_fp16", "optimizer": "adamw_fused", "accumulation": 2},
+    "fp32": {"precision": "fp32"},
+    "fp16": {"precision": "fp16"},
 }
-"""Every family is trained and run; a Llama in all of these ways."""
+"""Every family is trained and run, some by adapters; a Llama and a mixture of experts in all of these ways."""
+
+USUAL = ("train", "infer")
+ADAPTED = ("vit", "t5", "sdxl", "flux")
+THROUGHOUT = ("llama", "qwen3_moe")
 
 
 def written(folder: Path, name: str) -> Path:
@@ -171,24 +201,23 @@ def written(folder: Path, name: str) -> Path:
 
 def cases() -> list[tuple[str, str]]:
     """Family and way."""
-    return [(name, way) for name in CONFIGS for way in WAYS if name == "llama" or way in ("train", "infer")]
+    some = {**dict.fromkeys(CONFIGS, USUAL), **dict.fromkeys(ADAPTED, (*USUAL, "lora"))}
+    return [(name, way) for name in CONFIGS for way in WAYS if way in some[name] or name in THROUGHOUT]
 
 
-UNCOMPUTED = ("qwen3_moe", "deepseek_v3")
-"""Those that count the tokens of each expert by torch.histc of integers, which the CPU does not have."""
-
-
-def predicted(folder: Path) -> dict[str, int]:
+def predicted(folder: Path, card: str = "") -> dict[str, int]:
     """Peak allocated of each case, by a dry run."""
+    from gpudash.memory.predicting.architecture import Architecture
     from gpudash.memory.predicting.estimate import Target, judge
     from gpudash.simulator.device.simulated_gpu import A100
     from gpudash.simulator.dry_run.dry_run import DryRun
     from gpudash.simulator.models.steps import follow_model
 
-    dry, found = DryRun(), {}
+    major, minor, multiprocessors = map(int, card.split(",")) if card else (*A100.capability, A100.multiprocessors)
+    architecture, dry, found = Architecture((major, minor), multiprocessors), DryRun(), {}
     for name, way in cases():
         asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
-        followed, _facts = follow_model(asked, dry, A100)
+        followed, _facts = follow_model(asked, dry, architecture)
         found[f"{name}: {way}"] = judge(followed.trace, Target("sim:0"), name).peak_allocated_bytes or 0
     return found
 
@@ -199,19 +228,14 @@ def taken(folder: Path) -> dict[str, int]:
 
     from gpudash.simulator.device.backend import register
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-    from gpudash.simulator.models.steps import AskedModel
 
     torch.set_num_threads(1)
     backend, found = register([SimulatedGpu(0, 2**33)]), {}
     card = backend.cards[0]
     for name, way in cases():
-        if name in UNCOMPUTED:
-            continue
-        torch.manual_seed(0)
-        asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
-        step = AskedModel(asked, draws=True).build(torch.device("sim", 0))
+        step = built(folder, name, way, torch.device("sim", 0))
         card.reset_peaks()
-        for _ in range(4):  # in the first two the scaled gradients of fp16 are too large, and change nothing
+        for _ in range(4 if "scaled" in way else 2):  # at first the scaled gradients are too large, and change nothing
             step()
         found[f"{name}: {way}"] = int(card.statistics()["allocated_bytes.all.peak"])
         del step
@@ -219,7 +243,45 @@ def taken(folder: Path) -> dict[str, int]:
     return found
 
 
+def allocated(folder: Path) -> dict[str, int]:
+    """As `taken`, by torch's allocator of CUDA, where kernels may compute nothing."""
+    import torch
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+
+    def unpacked(*args: Any, **kwargs: Any) -> None:
+        """Looks, and finds what it finds by numbers: that no positions begin anew within a sequence."""
+        look(*args, **kwargs)
+
+    masking_utils.find_packed_sequence_indices = unpacked
+    found = {}
+    for name, way in cases():
+        step = built(folder, name, way, torch.device("cuda", 0))
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            step()
+        found[f"{name}: {way}"] = torch.cuda.max_memory_allocated()
+        del step
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()  # what a block is rounded up to depends on what is cached
+    return found
+
+
+def built(folder: Path, name: str, way: str, device: Any) -> Any:
+    """The function that takes a step of a case whose weights are drawn on ``device``."""
+    import torch
+
+    from gpudash.simulator.models.steps import AskedModel
+
+    torch.manual_seed(0)
+    asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
+    return AskedModel(asked, draws=True).build(device)
+
+
 if __name__ == "__main__":
+    modes = {"predicted": predicted, "taken": taken, "allocated": allocated}
     with tempfile.TemporaryDirectory() as place:
-        found = {"predicted": predicted, "taken": taken}[sys.argv[1]](Path(place))
-    sys.stdout.write(json.dumps(found))
+        peaks = modes[sys.argv[1]](Path(place), *sys.argv[2:])
+    sys.stdout.write(json.dumps(peaks))
