@@ -277,7 +277,8 @@ def test_the_figures_of_a_training_lie_beside_the_plots_and_hide_none_of_them(
     session.train(5, device="cuda:0")
     run = session.store.run
     assert run is not None
-    result = {"steps_per_second": 3.0, "items_per_second": 99.0, "parameters": 826_433}
+    corpus = {"source": "Python's standard library, 3.11", "bytes": 1 << 20, "sha256": "d9b7a50b" * 8}
+    result = {"steps_per_second": 3.0, "items_per_second": 99.0, "parameters": 826_433, "corpus": corpus}
     ending = RunFinished(
         time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=5, result=result
     )
@@ -287,7 +288,8 @@ def test_the_figures_of_a_training_lie_beside_the_plots_and_hide_none_of_them(
     assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
     assert not covered(dashboard), "nothing is hidden, least of all what is newest"
     words = [label.text() for label in page.findChildren(QLabel) if label.isVisible()]
-    assert {"final loss", "time", "9.0 s", "parameters"} <= set(words)
+    assert {"final loss", "time", "9.0 s", "parameters", "The rest is in the Result tab."} <= set(words)
+    assert not any("standard library" in text for text in words)
     assert [button.text() for button in shown_buttons(page)] == ["Esc"]
     dashboard.plots.show_readout(False)
     dashboard.show_result()

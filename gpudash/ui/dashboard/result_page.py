@@ -201,6 +201,10 @@ class ResultPage(QFrame):
             self._tiles.append(tile)
 
 
+SHORT, IN_TAB = 22, "The rest is in the Result tab."
+"""Characters of a value that has room beside its name, and where the others are."""
+
+
 class FiguresBeside(QScrollArea):
     """Names and values under one another, the most telling first and larger; as narrow as what it lies on."""
 
@@ -216,21 +220,28 @@ class FiguresBeside(QScrollArea):
         self._grid.setContentsMargins(14, 0, 12, 0)
         self._grid.setHorizontalSpacing(10)
         self._grid.setVerticalSpacing(3)
-        self._grid.setColumnStretch(1, 1)
+        self._grid.setColumnStretch(0, 1)
         self._cells: list[QWidget] = []
         self.setWidget(panel)
 
     def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> None:
-        """Show ``figures``, and below them ``more`` of the rest."""
+        """Show ``figures``, and below them what is short of the rest; a sentence says where ``more`` is."""
         discard(self._cells, self._grid)
-        for row, (name, value) in enumerate((*figures, *more)):
-            named, told = worded_label("muted"), worded_label("figure-small" if row < len(figures) else "")
+        short = [(name, value) for name, value in more if len(value) <= SHORT]
+        for row, (name, value) in enumerate((*figures, *short)):
+            named = worded_label("muted")
+            told = worded_label("figure-small" if row < len(figures) else "", wraps=False)
             named.setText(name)
             told.setText(value)
             told.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
             for column, cell in enumerate((named, told)):
                 self._grid.addWidget(cell, row, column)
                 self._cells.append(cell)
+        if len(short) < len(more):
+            rest = worded_label("muted")
+            rest.setText(IN_TAB)
+            self._grid.addWidget(rest, self._grid.rowCount(), 0, 1, 2)
+            self._cells.append(rest)
 
     @property
     def height_of_all(self) -> int:
