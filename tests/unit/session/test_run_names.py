@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpudash.session.recordings.comparison_loader import load_run
+from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
-from gpudash.telemetry.recording.facts import RunFacts, RunWords
+from gpudash.telemetry.recording.facts import RunFacts, RunWords, run_title, set_run_words, set_title
+from tests.unit.telemetry.recordings import begin, record
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,34 @@ def test_a_run_is_called_by_what_differs_from_the_default_and_where_it_was(
 
 def test_the_users_name_comes_first() -> None:
     assert run_name(RunFacts(1, "training", "cpu", {"width": 9}, words=RunWords(title="Baseline"))) == "Baseline"
+
+
+def test_the_only_run_of_a_session_may_have_the_sessions_name() -> None:
+    assert run_title({"title": "Mine"}, 1, 1) == "Mine"
+    assert run_title({"title": "Mine"}, 1, 2) == ""
+    assert run_title({"title": "Mine", "run 2 title": "wide"}, 2, 2) == "wide"
+
+
+def test_a_recording_that_is_opened_or_compared_calls_its_run_as_the_library_does(tmp_path: Path) -> None:
+    path = record(tmp_path / "one.gpudash")
+    set_title(path, "the one to beat")
+    replay = Replay(path)
+    assert replay.run_title(1) == "the one to beat"
+    replay.close()
+    assert load_run(path, named=True).label == "the one to beat"
+    set_run_words(path, 1, "title", "wide")
+    assert load_run(path, named=True).label == "wide"
+
+
+def test_what_a_run_is_called_while_it_is_recorded_is_known_to_the_recorder(tmp_path: Path) -> None:
+    recorder = begin(tmp_path / "on.gpudash")
+    naming = threading.Thread(target=set_run_words, args=(recorder.path, 1, "title", "wide"))
+    naming.start()
+    while naming.is_alive():
+        recorder.tick()
+        naming.join(0.01)
+    assert run_title(recorder.annotations, 1, 1) == "wide"
+    recorder.close()
 
 
 def test_a_long_value_from_anybody_is_cut() -> None:
