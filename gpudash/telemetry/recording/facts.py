@@ -238,8 +238,17 @@ def _uuids(recording: Recording) -> dict[str, str]:
     return found
 
 
-def _spec(spec: object) -> dict[str, Any]:
-    """The fields that can be told in a line; what is nested, such as an environment, is nobody's business here."""
+COMPARED_FIELDS = "fields"
+"""Field of a comparison with those of what is compared."""
+
+
+def _spec(spec: object, *, nested: bool = False) -> dict[str, Any]:
+    """The fields that can be told in a line; what is nested, such as an environment, is nobody's business here.
+
+    Args:
+        spec: as it was recorded.
+        nested: whether it is itself a field.
+    """
     kept: dict[str, Any] = {}
     for name, value in spec.items() if isinstance(spec, Mapping) else ():
         if len(kept) == MOST_FIELDS:
@@ -250,6 +259,8 @@ def _spec(spec: object) -> dict[str, Any]:
             kept[str(name)[:LONGEST_WORDS]] = value[:LONGEST_WORDS]
         elif isinstance(value, list | tuple):
             kept[str(name)[:LONGEST_WORDS]] = [str(part)[:LONGEST_WORDS] for part in value[:MOST_FIELDS]]
+        elif name == COMPARED_FIELDS and not nested:
+            kept[name] = _spec(value, nested=True)
     return kept
 
 

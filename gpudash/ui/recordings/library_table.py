@@ -206,6 +206,9 @@ WIDEST_NAME_PX, WIDEST_PX, ROOM_PX = 420, 230, 24
 """Pixels: most that the names take before a note is cut, most that any other column takes, and what each takes beside
 its words."""
 
+ROOMY_NAME_PX = 640
+"""Pixels of the names in a wide window: with more of them the figures would be far from the name they belong to."""
+
 MEASURED_ROWS = 200
 
 
@@ -340,9 +343,7 @@ class RunsTable(QTableView):
         self.verticalHeader().hide()
         header = self.horizontalHeader()
         header.setHighlightSections(False)
-        for position, column in enumerate(COLUMNS):
-            mode = QHeaderView.ResizeMode.Stretch if column.column.wide else QHeaderView.ResizeMode.Interactive
-            header.setSectionResizeMode(position, mode)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self._chosen: set[RunKey] = set()
         self.selectionModel().selectionChanged.connect(self._remember)
         self.runs.modelReset.connect(self._lay_out)
@@ -397,10 +398,10 @@ class RunsTable(QTableView):
         for position in _CUT:
             if missing(least_px) > 0:
                 shown.discard(position)
+        widths[0] = max(least_px, min(-missing(0), max(names_px, ROOMY_NAME_PX)))
         for position, width in enumerate(widths):
             self.setColumnHidden(position, position not in shown)
-            if position:
-                self.setColumnWidth(position, width)
+            self.setColumnWidth(position, width)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

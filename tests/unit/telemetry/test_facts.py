@@ -79,8 +79,9 @@ def test_a_peak_is_that_of_the_runs_own_device_and_never_above_the_card(tmp_path
 def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path) -> None:
     recorder, store = Recorder(tmp_path / "a.gpudash", meta={}), Store()
     recorder.summarise(store)
+    spec = {"width": 32, "environment": {}, "fields": {"model": "mlp", "environment": {}, "fields": {"width": 9}}}
     records: list[Record] = [
-        RunStarted(time_s=1.0, run_id=7, workload="training", device="cpu", spec={"width": 32, "environment": {}}),
+        RunStarted(time_s=1.0, run_id=7, workload="training", device="cpu", spec=spec),
         *(StepFinished(time_s=1.0 + n, run_id=7, step=n, steps=4, seconds=1.0, loss=1.0 / n) for n in range(1, 5)),
         RunFinished(
             time_s=6.0, run_id=7, status="finished", seconds=5.0, steps=4, result={"memory": {"peak_used_bytes": 7}}
@@ -92,7 +93,7 @@ def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path)
     recorder.commit()
     recorder.close()
     run = only_run(recorder.path)
-    assert (run.loss, run.peak_bytes, run.spec) == (0.25, 7, {"width": 32})
+    assert (run.loss, run.peak_bytes, run.spec) == (0.25, 7, {"width": 32, "fields": {"model": "mlp"}})
 
 
 @pytest.mark.parametrize("status", ["finished", "cancelled", "failed", "out_of_memory"])
