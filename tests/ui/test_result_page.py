@@ -314,6 +314,16 @@ def test_a_run_has_one_name_in_the_result_the_palette_and_the_library(
     assert "the steep one" in [entry.name for entry in _runs(window.workspace)]
 
 
+def test_a_figure_beside_the_plots_is_told_once(open_window: OpenWindow, session: FakeSession) -> None:
+    window = open_window(session, size=(1920, 1080))
+    ended(session, "matmul", product(2048, "bfloat16", 2e12))
+    settle(window)
+    result = window.workspace.dashboard.result
+    told = [label.text() for label in result.findChildren(QLabel) if label.isVisible()]
+    assert told.count("arithmetic rate") == 1
+    assert result.width() > 236, "a wide window has room for longer names"
+
+
 def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1280, 800))
     ended(session, "comparison", VERDICT, devices="cpu,cuda:0")

@@ -139,7 +139,11 @@ class ResultPage(QFrame):
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        self._beside.show_figures(self._shown, [(name, value) for name, value in rows])
+        self._beside.show_figures(self._shown, [(name, value) for name, value in rows if not self._tells(name, value)])
+
+    def _tells(self, name: str, value: str) -> bool:
+        """Whether a row is among the figures already."""
+        return (name.partition(",")[0], value) in self._shown
 
     def place_in(self, stage: QRect, beside: QRect) -> QRect:
         """Where it lies: beside the plots if it is all figures and there is room, else over their lower part.
@@ -233,6 +237,7 @@ class FiguresBeside(QScrollArea):
             told = worded_label("figure-small" if row < len(figures) else "", wraps=False)
             named.setText(name)
             told.setText(value)
+            named.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
             told.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
             for column, cell in enumerate((named, told)):
                 self._grid.addWidget(cell, row, column)

@@ -35,7 +35,9 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_clock
 
-WIDTH_PX = 236
+WIDTH_PX, WIDE_PX = 236, 300
+"""Logical pixels, and where there is room for longer names and for what a run came to."""
+
 _PAD = 10
 
 
@@ -47,17 +49,23 @@ class Readout(QWidget):
         self._palette = palette
         self._title = ""
         self._groups: list[tuple[str, list[tuple[Row, str]]]] = []
+        self._width_px = WIDTH_PX
         self.setFixedWidth(scaled(WIDTH_PX))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         self.setAccessibleName("Values at the cursor")
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(scaled(WIDTH_PX), 60)
+        return QSize(scaled(self._width_px), 60)
+
+    def set_wide(self, wide: bool) -> None:
+        """Take more room, or less."""
+        self._width_px = WIDE_PX if wide else WIDTH_PX
+        self.setFixedWidth(scaled(self._width_px))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange:
-            self.setFixedWidth(scaled(WIDTH_PX))
+            self.setFixedWidth(scaled(self._width_px))
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette

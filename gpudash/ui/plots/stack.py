@@ -42,8 +42,8 @@ from gpudash.ui.widgets.text_size import scaled
 SETTLED_S = 5.0
 """A paused view this far behind the newest reading gets no new samples."""
 
-READOUT_FROM_PX = 620
-"""Width from which there is room for the readout beside the plots."""
+READOUT_FROM_PX, WIDE_READOUT_FROM_PX = 620, 1400
+"""Widths from which there is room for the readout beside the plots, and for a wide one."""
 
 OVERVIEW_S = 1.0
 """Shortest time between two looks at the whole session for the overview."""
@@ -625,6 +625,7 @@ class PlotStack(QFrame):
         self.readout.setVisible(wanted and self.width() >= scaled(READOUT_FROM_PX))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        self.readout.set_wide(self.width() >= scaled(WIDE_READOUT_FROM_PX))
         self.show_readout(self._readout_wanted)
         self._place_over()
 
