@@ -108,7 +108,7 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
             shown, act, lines = tour.position, None, 0
             console.print()
             console.print(f"{first + shown}  {tour.said(tour.scene.title)}", style="bold")
-            console.print(_indented(tour.said(tour.scene.look), 3))
+            console.print(_indented(tour.said(tour.scene.read), 3))
         state, position = tour.state, tour.position
         tour.tick(time.monotonic())
         if tour.position == position and tour.act is not act and tour.act is not None:

@@ -323,7 +323,8 @@ class Scene:
 
     Attributes:
         title: a few words.
-        look: one sentence on what to look at.
+        look: one sentence on what to look at in the window.
+        read: likewise on what to read in the terminal.
         acts: its runs, in order.
         measured: puts their summaries into a sentence, and finds the right guess.
         questions: what may be guessed; the first that suits the device is asked.
@@ -332,6 +333,7 @@ class Scene:
 
     title: str
     look: str
+    read: str
     acts: tuple[Act, ...]
     measured: Callable[[Runs], MeasuredScene]
     questions: tuple[SceneQuestion, ...] = ()
@@ -369,6 +371,7 @@ SCENES = (
     Scene(
         title="Move a tensor",
         look="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
+        read="Below is what each step takes of the device's memory: the tensor when it arrives, and again a result.",
         acts=(
             Act(
                 "A tensor of 64 MiB is made on the CPU, moved, added to, and brought back, five times over.",
@@ -388,6 +391,7 @@ SCENES = (
     Scene(
         title="What can go wrong",
         look="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
+        read="Five common mistakes are made for real; below are torch's own words for each.",
         acts=(
             _mistake("unassigned", "x.to(device) is called, and what it returns is not kept."),
             _mistake("mixed_devices", "A tensor on the CPU is added to one on the GPU."),
@@ -407,6 +411,7 @@ SCENES = (
     Scene(
         title="Copy once, or every step",
         look="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
+        read="Compare the bytes below: the same training, with its batches kept in three different places.",
         acts=(
             _batches("resident", "All batches are copied once, before the first step."),
             _batches("moved", "Each batch is copied when its step begins."),
@@ -424,6 +429,7 @@ SCENES = (
     Scene(
         title="Train on the CPU, then on the GPU",
         look="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
+        read="Compare the losses below: the same seed and the same data, on one device and then on the other.",
         acts=(
             Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", told=trained),
             Act("The same transformer is trained on the GPU.", _SMALL, "gpu", "loss", told=trained),
@@ -446,6 +452,7 @@ SCENES = (
     Scene(
         title="Run out of memory, and fix it",
         look="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
+        read="Memory climbs step by step until it is refused; read below why, and what would have fitted.",
         acts=(
             Act(
                 "A training keeps what it should release, and may reserve 256 MiB.",
