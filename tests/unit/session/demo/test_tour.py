@@ -19,7 +19,9 @@ ASKED = SceneQuestion("Which?", ("a", "b", "c"))
 
 
 def scene(*acts: Act, questions: tuple[SceneQuestion, ...] = (), answer: int | None = 1, title: str = "One") -> Scene:
-    return Scene(title, "Watch it.", "Read it.", acts, lambda runs: MeasuredScene(f"{len(runs)} runs.", answer), questions)
+    return Scene(
+        title, "Watch it.", "Read it.", acts, lambda runs: MeasuredScene(f"{len(runs)} runs.", answer), questions
+    )
 
 
 def act(words: str = "It runs.", where: str = "best", **fields: object) -> Act:
