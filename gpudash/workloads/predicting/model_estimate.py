@@ -111,6 +111,11 @@ class _ModelEstimation:
         """``found`` with the largest batch, and then with the longest sequence where it has one; what there is no time
         left for is added to ``late``."""
         model = followed.model
+        if self._is_too_heavy(model):
+            yield replace(found, largest_batch_size=0)
+            if model is not None and model.sequence is not None:
+                yield replace(found, largest_batch_size=0, largest_sequence=0)
+            return
         try:
             batch = self._largest("batch", self._spec.batch, 1, LARGEST_BATCH)
             if batch is not None:
@@ -125,6 +130,10 @@ class _ModelEstimation:
         except _OutOfTimeError:
             late.append(LONGEST)
         yield found
+
+    def _is_too_heavy(self, model: ModelFacts | None) -> bool:
+        """Whether the weights alone are more than there is room for, whatever else lies there."""
+        return model is not None and not model.host_bytes and model.weight_bytes > (self._target.room_bytes or 0)
 
     def _worked_s(self) -> float:
         return time.process_time() + self._follower.processor_s

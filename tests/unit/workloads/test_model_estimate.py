@@ -71,6 +71,14 @@ def test_the_largest_batch_and_the_longest_sequence_are_searched() -> None:
     assert (found.largest_batch_size, found.largest_sequence, found.untried) == (2, 2048, ())
 
 
+def test_no_size_is_tried_where_the_weights_alone_are_too_many() -> None:
+    follower = Follower(costs=1.0)
+    small = Target("sim:0", GIB // 2, GIB // 2)
+    coming = estimates(ModelSpec(path="/", batch=4), follower, small)  # type: ignore[arg-type]
+    found = next(found for found in coming if found.largest_sequence is not None)
+    assert (found.largest_batch_size, found.largest_sequence, follower.processor_s) == (0, 0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
