@@ -24,6 +24,7 @@ from PySide6.QtGui import (
     QShortcut,
 )
 from PySide6.QtWidgets import (
+    QApplication,
     QFrame,
     QHBoxLayout,
     QMainWindow,
@@ -296,9 +297,11 @@ class Demo(QObject):
         self._holder.setFloatable(False)
         self._holder.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self._holder.toggleViewAction().setVisible(False)
-        self._holder.setStyleSheet("QToolBar { border: 0px; padding: 0px 11px 6px 11px; }")
+        self._holder.setStyleSheet("QToolBar { border: 0px; padding: 0px 12px 6px 12px; }")
         self._holder.addWidget(self.bar)
         window.addToolBar(Qt.ToolBarArea.BottomToolBarArea, self._holder)
+        self._holder.ensurePolished()
+        QApplication.sendEvent(self._holder, QEvent(QEvent.Type.StyleChange))  # else it pads from the next theme on
         workspace.colours_changed.connect(self._take_colours)
         self._silenced: list[QShortcut] = []
         self._owns_escape = False

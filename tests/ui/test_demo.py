@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QShortcut
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -94,6 +94,9 @@ def test_the_bar_says_which_scene_it_is_and_asks_first(begin: Callable[..., Demo
     assert demo.bar.caption.text() == SCENES[0].questions[0].text.replace("GPU", "simulated GPU")
     assert [choice.text() for choice in demo.bar.choices] == list(SCENES[0].questions[0].choices)
     assert demo.bar.choices[0].isVisible() and not demo.bar.look.isVisible()
+    plots = window.workspace.dashboard.plots
+    edges = [part.mapTo(window, QPoint()).x() for part in (demo.bar, plots)]
+    assert edges[0] == edges[1] and demo.bar.width() == plots.width(), "it lies in line with what is above it"
     demo.leave()
 
 
