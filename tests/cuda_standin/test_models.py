@@ -17,6 +17,10 @@ pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to b
 ROOT = Path(__file__).parents[2]
 
 
+NOT_PREDICTED = 0 if torch.__version__ >= "2.12" else 2**20
+"""Bytes of a workspace of its own that torch gave cuBLASLt for products with a bias, before all shared one."""
+
+
 @pytest.fixture(scope="module")
 def peaks() -> dict[str, dict[str, int]]:
     """Predicted, and allocated on ``cuda:0``, of every case."""
@@ -33,4 +37,5 @@ def peaks() -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases()])
 def test_a_model_allocates_what_was_predicted(case: str, peaks: dict[str, dict[str, int]]) -> None:
-    assert abs(peaks["predicted"][case] / peaks["allocated"][case] - 1) <= 0.01
+    predicted, allocated = peaks["predicted"][case], peaks["allocated"][case]
+    assert -0.01 * allocated <= allocated - predicted <= max(0.01 * allocated, NOT_PREDICTED)
