@@ -45,7 +45,7 @@ _PRIORITIES = {"critical": 5, "out_of_memory": 5, "failed": 4, "warning": 4, "fo
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """What is told.
 
     Attributes:
@@ -58,7 +58,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Recipient:
     """Where notices go.
 
     Attributes:
@@ -73,7 +73,7 @@ class Target:
     command: tuple[str, ...] = ()
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> Recipient:
     """The target that ``text`` names.
 
     Raises:
@@ -87,16 +87,16 @@ def parse_target(text: str) -> Target:
         if not re.fullmatch(r"[-_A-Za-z0-9]{1,64}", topic):
             raise ValueError(f"{topic!r} is no topic of ntfy: up to 64 letters, digits, - and _.")
         server = server or NTFY
-        return Target(f"ntfy at {_host(server)}", server, topic)
+        return Recipient(f"ntfy at {_host(server)}", server, topic)
     if re.match(r"[a-z]+://", text, re.IGNORECASE):
-        return Target(_host(text), text)
+        return Recipient(_host(text), text)
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError(f"{text!r} is no command: {error}.") from None
     if shutil.which(command[0]) is None:
         raise ValueError(f"There is no program {command[0]} to notify with; write a URL, ntfy:TOPIC or a command.")
-    return Target(command[0], command=command)
+    return Recipient(command[0], command=command)
 
 
 def _host(url: str) -> str:
@@ -121,13 +121,13 @@ class Notifier:
         tell: given a sentence where a target cannot be reached, once until it can again; called from that thread.
     """
 
-    def __init__(self, targets: Sequence[Target], tell: Callable[[str], None]) -> None:
+    def __init__(self, targets: Sequence[Recipient], tell: Callable[[str], None]) -> None:
         self._targets = tuple(targets)
         self._tell = tell
-        self._failed: set[Target] = set()
+        self._failed: set[Recipient] = set()
         self._told: set[tuple[str, str]] = set()
         self._run = ""
-        self._waiting: queue.Queue[Notice | None] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[Notification | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
         if self._targets:
             self._thread.start()
@@ -148,7 +148,7 @@ class Notifier:
         self._thread.join(LEAVING_S)
         return not self._thread.is_alive()
 
-    def _notice(self, record: Record) -> Notice | None:
+    def _notice(self, record: Record) -> Notification | None:
         if isinstance(record, Warning):
             if record.level == "passed":
                 self._told -= {told for told in self._told if told[0] == record.device}
@@ -156,17 +156,19 @@ class Notifier:
             if record.level in ("note", "passed") or key in self._told:
                 return None
             self._told.add(key)
-            return Notice(record.level, record.text)
+            return Notification(record.level, record.text)
         if isinstance(record, RunStarted):
             self._run = f"{record.workload} on {record.device}"
         if not isinstance(record, RunEnded):
             return None
         took = f"after {format_duration(record.seconds)}, {record.steps} steps"
         if isinstance(record, OutOfMemory):
-            return Notice("out_of_memory", f"{self._run} ran out of memory {took}: {record.message}")
+            return Notification("out_of_memory", f"{self._run} ran out of memory {took}: {record.message}")
         if isinstance(record, RunFailed):
-            return Notice("failed", f"{self._run} failed {took}: {record.message}")
-        return Notice(record.status, f"{self._run} {'was stopped' if record.status == 'cancelled' else 'ended'} {took}")
+            return Notification("failed", f"{self._run} failed {took}: {record.message}")
+        return Notification(
+            record.status, f"{self._run} {'was stopped' if record.status == 'cancelled' else 'ended'} {took}"
+        )
 
     def _deliver_all(self) -> None:
         while (notice := self._waiting.get()) is not None:
@@ -181,7 +183,7 @@ class Notifier:
                     self._failed.discard(target)
 
 
-def deliver(target: Target, notice: Notice) -> None:
+def deliver(target: Recipient, notice: Notification) -> None:
     """Tell one target.
 
     Raises:

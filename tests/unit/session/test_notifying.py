@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.session.notifying import TOKEN, Notice, Notifier, deliver, parse_target
+from gpudash.session.notifying import TOKEN, Notification, Notifier, deliver, parse_target
 from gpudash.telemetry.records import Level, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Warning
 
 
@@ -94,7 +94,7 @@ def test_ntfy_gets_topic_title_and_priority_and_the_token_of_the_environment(
     server: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, "tk_1")
-    deliver(parse_target(f"ntfy:{server.url}/my-topic"), Notice("critical", "full"))
+    deliver(parse_target(f"ntfy:{server.url}/my-topic"), Notification("critical", "full"))
     ((_path, headers, body),) = server.requests
     assert headers["Authorization"] == "Bearer tk_1"
     assert (body["topic"], body["priority"], body["message"]) == ("my-topic", 5, "full")
@@ -104,7 +104,7 @@ def test_a_command_gets_the_sentence_as_one_argument_and_no_shell_reads_it(tmp_p
     written = tmp_path / "said"
     program = f"import sys; open({str(written)!r}, 'w').write(repr(sys.argv[1:]))"
     text = "GPU 0 $(touch x); `y` is full"
-    deliver(parse_target(f'{sys.executable} -c "{program}"'), Notice("warning", text))
+    deliver(parse_target(f'{sys.executable} -c "{program}"'), Notification("warning", text))
     assert written.read_text() == repr([text])
 
 
@@ -132,7 +132,7 @@ def test_a_refusal_and_a_redirection_are_failures(status: int, why: str, server:
 def test_a_token_is_not_sent_where_it_could_be_read_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "tk_1")
     with pytest.raises(ValueError, match="use https"):
-        deliver(parse_target("http://monitor.example/hook"), Notice("warning", "x"))
+        deliver(parse_target("http://monitor.example/hook"), Notification("warning", "x"))
 
 
 @pytest.mark.parametrize(
