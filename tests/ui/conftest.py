@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import Palette
-from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
+from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme, without_collection
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.fake_session import FakeSession
 
@@ -28,9 +28,10 @@ def palette(request: pytest.FixtureRequest, qapp: QApplication) -> Palette:
 @pytest.fixture(autouse=True)
 def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[None]:
     yield
-    for widget in qapp.topLevelWidgets():
-        running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
-        assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
+    with without_collection():
+        for widget in qapp.topLevelWidgets():
+            running = [timer.objectName() or repr(timer) for timer in widget.findChildren(QTimer) if timer.isActive()]
+            assert not (running and widget.isVisible()), f"still ticking in {widget}: {running}"
 
 
 @pytest.fixture

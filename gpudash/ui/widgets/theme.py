@@ -33,7 +33,7 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Keep Python from collecting garbage, which may hold a widget, while Qt goes over all widgets: it would crash."""
     collects = gc.isenabled()
     gc.disable()
@@ -44,7 +44,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_no_collection()
+@without_collection()
 def apply_colours(app: QApplication, choice: Choice) -> Palette:
     """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
 
@@ -67,7 +67,7 @@ def apply_colours(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
-@_no_collection()
+@without_collection()
 def apply_theme(app: QApplication, choice: Choice) -> Palette:
     """`apply_colours`, with the style sheet for everything: for parts that are shown outside a main window."""
     palette = apply_colours(app, choice)
@@ -75,7 +75,7 @@ def apply_theme(app: QApplication, choice: Choice) -> Palette:
     return palette
 
 
-@_no_collection()
+@without_collection()
 def dress(window: QWidget, palette: Palette) -> None:
     """Give a window, and the dialogs and menus that belong to it, its style sheet.
 
