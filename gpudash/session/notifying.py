@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -143,9 +144,10 @@ class Notifier:
         """Tell what is still waiting, for at most `LEAVING_S`; whether the thread has ended."""
         if not self._thread.is_alive():
             return True
+        until_s = time.monotonic() + LEAVING_S
         with suppress(queue.Full):
-            self._waiting.put(None, timeout=LEAVING_S / 2)
-        self._thread.join(LEAVING_S)
+            self._waiting.put(None, timeout=LEAVING_S)
+        self._thread.join(max(0.0, until_s - time.monotonic()))
         return not self._thread.is_alive()
 
     def _notice(self, record: Record) -> Notification | None:

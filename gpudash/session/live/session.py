@@ -374,7 +374,8 @@ class Session:
         return {**found, "devices": [{**told, "metrics": metrics(self.store, told["uuid"])} for told in (host, *cards)]}
 
     def close(self) -> bool:
-        """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all.
+        """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all, and where somebody is
+        notified as long as the last notices may take.
 
         Returns:
             False when a thread could not be joined: the process must then leave without waiting for it.
