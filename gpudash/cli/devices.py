@@ -11,6 +11,7 @@ from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import Exit, print_json, print_table, stdout
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import (
+    SHARED,
     Device,
     Simulation,
     cuda_devices,
@@ -58,7 +59,7 @@ def devices(
         table.add_row(
             shown_name(device["name"]) if device["name"] else f"GPU {device['nvml_index']}",
             device["product"],
-            format_bytes(device["total_bytes"]),
+            format_bytes(device["total_bytes"]) + (f", {SHARED}" if device.get("shared_memory") else ""),
             device["uuid"] or device.get("capacity_source", ""),
         )
     print_table(table, console)
@@ -150,7 +151,8 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "pci_bus_id": gpu.pci_bus_id,
         "memory_version": answer.memory_version,
-        "readings": dict(answer.readings),
+        "shared_memory": gpu.shared_memory,
+        "readings": {metric: value for metric, value in answer.readings.items() if value is not None},
         "states": {name: state.value for name, state in answer.states.items() if state is not State.OK},
         "processes": [dict(row) for row in answer.processes],
     }

@@ -144,6 +144,15 @@ def nearest(text: str) -> list[str]:
     return (beginning or alike)[:MOST_NEAR]
 
 
+_INTEGRATED = re.compile(r"\b(?:GB10|Thor|Orin|Xavier|Tegra)\b|\(nvgpu\)", re.IGNORECASE)
+"""Names of chips whose GPU has no memory of its own: DGX Spark's and the Jetsons', some as "Orin (nvgpu)"."""
+
+
+def is_integrated(product: str) -> bool:
+    """Whether a GPU of this name is known to use the computer's memory, whatever its driver says of it."""
+    return _INTEGRATED.search(product) is not None
+
+
 _IGNORED = re.compile(r"nvidia|geforce|tesla|gpu|[\s_-]+")
 
 

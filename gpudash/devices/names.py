@@ -19,6 +19,9 @@ SPEED_REMARK = "times and rates are the CPU's, for {device} is SIMULATED"
 
 SIMULATED_PRODUCT = f"{SIMULATED_PREFIX} GPU"
 
+SHARED = "shared with the CPU"
+"""Stands behind a memory that a GPU has no other than."""
+
 OFFERED_BYTES = 8 * GIB
 """Capacity of the simulated GPU that is offered where there is no GPU."""
 
@@ -34,11 +37,12 @@ class Gpu:
         uuid: "GPU-…", the identity used in recordings and settings; "SIM-N" of a simulated one.
         pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
         product: marketing name.
-        total_bytes: memory, or ``None`` where the driver does not report it (unified memory).
+        total_bytes: memory, or ``None`` where the driver does not report it.
         cuda_capability: (major, minor), where the driver reports it.
         multiprocessors: how many it has, where the driver reports what it takes to know.
         pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
         simulated: whether nothing of it is there but its name and its memory's bookkeeping.
+        shared_memory: whether it has no memory of its own and uses the computer's, as a GB10 or a Jetson.
     """
 
     nvml_index: int
@@ -51,6 +55,7 @@ class Gpu:
     pcie_width: int | None = None
     simulated: bool = False
     multiprocessors: int | None = None
+    shared_memory: bool = False
 
     @property
     def link_bytes_per_second(self) -> float | None:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.session.recordings.replay import Replay
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Warning
 from tests.end_to_end.conftest import Command, environment
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler, gb10
 from tests.nvml_stub.build import environment as stub_environment
 
 Stub = Callable[[Scenario], dict[str, str]]
@@ -135,6 +136,19 @@ def test_three_gpus_are_listed_with_their_uuids(gpudash: Command, stub: Stub) ->
     assert outcome.code == 0
     assert [device["uuid"] for device in found[1:]] == [gpu.uuid for gpu in scenario.gpus]
     assert [device["readings"]["used_bytes"] for device in found[1:]] == [GIB, 2 * GIB, 3 * GIB]
+
+
+def test_a_gb10_has_the_computers_memory_in_every_command(gpudash: Command, stub: Stub, tmp_path: Path) -> None:
+    env = stub(Scenario([gb10()]))
+    cpu, card = gpudash("devices", "--json", env=env).document["devices"][:2]
+    assert card["shared_memory"] and card["total_bytes"] == cpu["total_bytes"] == card["readings"]["total_bytes"]
+    assert "of memory shared with the CPU" in gpudash("doctor", env=env).stdout
+    recording = tmp_path / "session.gpudash"
+    told = gpudash("monitor", "--seconds", "1", "--json", "--record", str(recording), env=env).document["devices"]
+    assert [(device["uuid"], device["shared_memory"]) for device in told] == [(None, True), (card["uuid"], True)]
+    assert told[1]["metrics"]["total_bytes"]["last"] == cpu["total_bytes"]
+    with contextlib.closing(Replay(recording)) as replay:
+        assert replay.gpus[0].shared_memory
 
 
 def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, stub: Stub) -> None:

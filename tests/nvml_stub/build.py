@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
@@ -49,6 +50,8 @@ class StubGpu:
         processes: (pid, bytes or ``None`` for "not available", "C" or "G").
         counter_bits: where the PCIe byte counters wrap; 0: the card has none.
         counter_type: the ``nvmlValueType_t`` it claims for them.
+        refuses: functions that it does not support.
+        bus: its PCI address, where it is not made of its number.
     """
 
     number: int
@@ -62,7 +65,7 @@ class StubGpu:
     temperature: int = 41
     power_mw: int = 120_500
     sm_mhz: int = 1980
-    memory_mhz: int = 3201
+    memory_mhz: int | None = 3201
     generation: int = 5
     width: int = 16
     throughput_kb: int = 1000
@@ -72,6 +75,9 @@ class StubGpu:
     counter_base: int = 0
     receive_rate: float = 0.0
     send_rate: float = 0.0
+    cores: int = 132 * 128  # of an H100 (SXM)
+    refuses: Sequence[str] = ()
+    bus: str = ""
 
     @property
     def uuid(self) -> str:
@@ -79,7 +85,7 @@ class StubGpu:
 
     @property
     def pci(self) -> str:
-        return f"00000000:{0x41 + self.number:02X}:00.0"
+        return self.bus or f"00000000:{0x41 + self.number:02X}:00.0"
 
     def lines(self) -> Iterator[str]:
         steps = [(0.0, self.used)] if isinstance(self.used, int) else self.used
@@ -98,7 +104,8 @@ class StubGpu:
             "temperature": self.temperature,
             "power_mw": self.power_mw,
             "sm_mhz": self.sm_mhz,
-            "memory_mhz": self.memory_mhz,
+            "memory_mhz": self.memory_mhz or 0,
+            "cores": self.cores,
             "generation": self.generation,
             "width": self.width,
             "max_generation": self.generation,
@@ -114,6 +121,30 @@ class StubGpu:
         }
         for key, value in answers.items():
             yield f"gpu.{self.number}.{key}={value}"
+        for function in self.refuses:
+            yield f"fault={self.number} {function} code {NOT_SUPPORTED} 0 inf"
+
+
+def gb10(number: int = 0, **answers: Any) -> StubGpu:
+    """The GPU of a DGX Spark: as far as users show it, its driver tells of no memory, link or memory clock."""
+    return StubGpu(
+        number,
+        name="NVIDIA GB10",
+        capability=(12, 1),
+        cores=48 * 128,
+        bus="0000000F:01:00.0",
+        sm_mhz=2418,
+        memory_mhz=None,
+        power_mw=12_400,
+        memory_utilisation=0,
+        refuses=(
+            "nvmlDeviceGetMemoryInfo",
+            "nvmlDeviceGetMemoryInfo_v2",
+            "nvmlDeviceGetPcieThroughput",
+            "nvmlDeviceGetTotalEnergyConsumption",
+        ),
+        **{"counter_bits": 0, **answers},
+    )
 
 
 @dataclass

@@ -18,7 +18,7 @@ typedef struct {
     process processes[PROCESSES];
     int process_count;
     unsigned utilisation, memory_utilisation, temperature, power_mw, sm_mhz, memory_mhz;
-    unsigned generation, width, max_generation, max_width, throughput_kb;
+    unsigned generation, width, max_generation, max_width, throughput_kb, cores;
     int capability_major, capability_minor;
     int counters, counter_type;
     double counter_base, receive_rate, send_rate, counter_modulus;
@@ -63,7 +63,8 @@ static void set_gpu(gpu *g, const char *key, char *value) {
         {"utilisation", &g->utilisation}, {"memory_utilisation", &g->memory_utilisation},
         {"temperature", &g->temperature}, {"power_mw", &g->power_mw}, {"sm_mhz", &g->sm_mhz},
         {"memory_mhz", &g->memory_mhz}, {"generation", &g->generation}, {"width", &g->width},
-        {"max_generation", &g->max_generation}, {"max_width", &g->max_width}, {"throughput_kb", &g->throughput_kb}};
+        {"max_generation", &g->max_generation}, {"max_width", &g->max_width}, {"throughput_kb", &g->throughput_kb},
+        {"cores", &g->cores}};
     struct { const char *key; double *number; } reals[] = {
         {"counter_base", &g->counter_base}, {"receive_rate", &g->receive_rate}, {"send_rate", &g->send_rate},
         {"counter_modulus", &g->counter_modulus}};

@@ -202,7 +202,7 @@ int nvmlDeviceGetClockInfo(handle *device, unsigned kind, unsigned *out) {
     gpu g;
     int code = enter_device("nvmlDeviceGetClockInfo", device, &g);
     *out = kind == 2 ? g.memory_mhz : g.sm_mhz;
-    return code;
+    return code ? code : *out ? SUCCESS : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(handle *device, ull *out) {
@@ -230,7 +230,7 @@ int nvmlDeviceGetCudaComputeCapability(handle *device, int *major, int *minor) {
 int nvmlDeviceGetNumGpuCores(handle *device, unsigned *out) {
     gpu g;
     int code = enter_device("nvmlDeviceGetNumGpuCores", device, &g);
-    *out = 132 * 128;  /* of an H100 (SXM) */
+    *out = g.cores;
     return code;
 }
 

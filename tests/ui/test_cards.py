@@ -181,3 +181,14 @@ def test_the_devices_table_gives_every_reading_with_unit_and_state() -> None:
     assert found["cpu", "capacity"] == ("128.0 GiB", "ok")
     assert found["cpu", "CPU"][0].endswith(" %")
     assert found["cuda:0", "power"] == ("not reported", "lost")
+
+
+def test_the_card_of_a_gpu_without_memory_of_its_own_says_whose_it_is(qtbot: QtBot) -> None:
+    shared = replace(gpu(0, "NVIDIA GB10"), shared_memory=True)
+    session = FakeSession([shared])
+    session.store.apply(Sample(1.0, "gpu", shared.uuid, {"used_bytes": 40 * GIB, "total_bytes": 120 * GIB}))
+    session.store.apply(Sample(1.0, "process", shared.uuid, {"pid": 7, "memory_bytes": 9 * GIB}))
+    content = gpu_card(session.store, shared, "cuda:0", 0.85)
+    card = made(qtbot, 600, content=content)
+    assert card._total.text() == "/ 120.0 GiB shared with the CPU"
+    assert "held by programs on the GPU: 9.00 GiB" in card.toolTip()

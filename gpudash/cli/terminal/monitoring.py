@@ -78,18 +78,19 @@ class LiveTable:
         names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
         keys: list[Key] = [("cpu", "host", None)]
         keys += [(names.get(gpu.uuid, f"GPU {gpu.nvml_index}"), "gpu", gpu.uuid) for gpu in session.gpus]
+        shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
         with session.store.lock:
             for key in keys:
-                table.add_row(*_cells(session.store, key))
+                table.add_row(*_cells(session.store, key, "shared" if key[2] in shared else ""))
         return table
 
 
-def _cells(store: Store, key: Key) -> list[str]:
+def _cells(store: Store, key: Key, remark: str) -> list[str]:
     name, table, device = key
     used = store.latest(table, "used_bytes", device)
     if used.value is None and used.state is not State.OK:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
-    memory = format_pair(_number(store, key, "used_bytes"), _number(store, key, "total_bytes"))
+    memory = f"{format_pair(_number(store, key, 'used_bytes'), _number(store, key, 'total_bytes'))} {remark}".rstrip()
     if table == "host":
         return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent)]
     return [

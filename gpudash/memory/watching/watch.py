@@ -56,12 +56,14 @@ class MemoryWatch:
     Attributes:
         describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
         memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
+        pool_of: memory → the one it is part of, which alone is watched; a memory of its own is part of itself.
         guards: memory → the guard of the run that is on.
     """
 
     def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
         self.describe: Callable[[str], str] = _describe
         self.memory_of: Callable[[str], str | None] = _memory_of
+        self.pool_of: Callable[[str], str] = str
         self.guards: Mapping[str, Guard] = {}
         self._levels = (warn_ratio, critical_ratio)
         self._hysteresis = hysteresis_ratio
@@ -90,6 +92,8 @@ class MemoryWatch:
         if found is None:
             return []
         name, level = found
+        if self.pool_of(name) != name:
+            return []
         memory = self._memory(name)
         self._follow(name, memory, level)
         warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
@@ -102,7 +106,7 @@ class MemoryWatch:
         """
         match event:
             case RunStarted():
-                self._stepping = {HOST, self.memory_of(event.device) or HOST}
+                self._stepping = {HOST, self.pool_of(self.memory_of(event.device) or HOST)}
                 for name in self._stepping:
                     self._begin(name)
             case StepFinished():
@@ -123,7 +127,7 @@ class MemoryWatch:
         """The run turns out to be on a device, or begins anew there: its steps count for that one's memory too."""
         name = self.memory_of(device)
         if self._stepping and name is not None:
-            self._stepping = {*self._stepping, name}
+            self._stepping = {*self._stepping, self.pool_of(name)}
             self._begin(name)
 
     def _begin(self, name: str) -> None:
@@ -140,7 +144,7 @@ class MemoryWatch:
 
     def forecast(self, device: str) -> Forecast | None:
         """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
-        memory = self._memories.get(device)
+        memory = self._memories.get(self.pool_of(device))
         return None if memory is None else memory.ahead
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
@@ -150,7 +154,7 @@ class MemoryWatch:
             warning: of a memory; one that has not passed.
             ahead: what `forecast` has told of that memory, so that others can show the same.
         """
-        name = warning.device
+        name = self.pool_of(warning.device)
         memory = self._memories.get(name)
         level = None if memory is None else memory.level
         if memory is None or level is None or (warning.level == "note" and warning.cause is None):
@@ -163,7 +167,7 @@ class MemoryWatch:
         return f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
 
     def _memory(self, name: str) -> _Memory:
-        return self._memories.setdefault(name, _Memory())
+        return self._memories.setdefault(self.pool_of(name), _Memory())
 
     def _follow(self, name: str, memory: _Memory, level: Level) -> None:
         memory.level = level
@@ -261,7 +265,7 @@ class MemoryWatch:
 
     def _biggest_user(self, name: str) -> str:
         """Who holds most of a memory, in a sentence; empty when no process is known to."""
-        _, rows = self._processes.get(name, (0.0, []))
+        rows = [row for of, (_, rows) in self._processes.items() if self.pool_of(of) == name for row in rows]
         sized = [(size, row) for row in rows if isinstance(size := row.get("memory_bytes"), int | float)]
         if not sized:
             return ""

@@ -155,14 +155,21 @@ class Machine:
 
     def words(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
-        if memory == HOST:
-            return "This computer's memory"
         names = {found.uuid: shown_name(found.name) for found in self.devices()}
+        if memory == HOST:
+            sharing = " and ".join(
+                names.get(gpu.uuid, f"GPU {gpu.nvml_index}") for gpu in self.gpus if gpu.shared_memory
+            )
+            return f"This computer's memory, shared with {sharing}," if sharing else "This computer's memory"
         return names.get(memory) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == memory), memory)
 
     def memory_of(self, device: str) -> str | None:
         """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
         return next((found.memory for found in self.devices() if found.name == device), None)
+
+    def pool_of(self, memory: str) -> str:
+        """The memory that ``memory`` is part of: the host's for a GPU that shares it, else itself."""
+        return HOST if any(gpu.uuid == memory and gpu.shared_memory for gpu in self._monitor.gpus) else memory
 
     def surroundings(self, memory: str) -> Surroundings:
         """What else holds memory of a GPU, by the newest readings; a context too young for them is as it usually is."""

@@ -112,7 +112,7 @@ class Running:
         with self._starting:
             self._require_none()
             self._let_go(LEAVING_S)
-            self._arm([one.memory for one in devices or (device,)], guard_bytes)
+            self._arm([self._machine.pool_of(one.memory) for one in devices or (device,)], guard_bytes)
             self._begin()
             request = run_request(
                 spec,
@@ -286,7 +286,7 @@ def run_request(
         spec=spec,
         device=device.name,
         run_id=run_id,
-        refuse=guards.refusal(memory),
+        refuse=guards.refusal(machine.pool_of(memory)),
         memory=partial(machine.level, memory),
         warn_ratio=warn_ratio,
         expected_uuid=device.uuid,

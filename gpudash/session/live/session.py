@@ -134,6 +134,7 @@ class Session:
             hysteresis_ratio=self.settings.hysteresis_ratio,
         )
         self._watch.describe, self._watch.memory_of = self.machine.words, self.machine.memory_of
+        self._watch.pool_of = self.machine.pool_of
         self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
@@ -365,13 +366,23 @@ class Session:
     def summary(self) -> dict[str, Any]:
         """What ``gpudash monitor --json`` prints."""
         named = {device.uuid: device for device in self.devices()}
-        host = {"name": "cpu", "product": self.machine.host.product, "uuid": None}
+        shared = any(gpu.shared_memory for gpu in self.gpus)
+        host = {"name": "cpu", "product": self.machine.host.product, "uuid": None, "shared_memory": shared}
         cards = [
-            {"name": named[gpu.uuid].name if gpu.uuid in named else None, "product": gpu.product, "uuid": gpu.uuid}
+            {
+                "name": named[gpu.uuid].name if gpu.uuid in named else None,
+                "product": gpu.product,
+                "uuid": gpu.uuid,
+                "shared_memory": gpu.shared_memory,
+            }
             for gpu in self.gpus
         ]
         found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
-        return {**found, "devices": [{**told, "metrics": metrics(self.store, told["uuid"])} for told in (host, *cards)]}
+        uuids = (None, *(gpu.uuid for gpu in self.gpus))
+        devices = [
+            {**told, "metrics": metrics(self.store, uuid)} for told, uuid in zip((host, *cards), uuids, strict=True)
+        ]
+        return {**found, "devices": devices}
 
     def close(self) -> bool:
         """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all, and where somebody is

@@ -73,8 +73,8 @@ HOST_INFO = _metric("gpudash_host_info", "info", "The machine.", ("host", "produ
 GPU_INFO = _metric(
     "gpudash_gpu_info",
     "info",
-    "The GPU: its product, what torch calls it, and whether it is SIMULATED.",
-    (*GPU, "index", "product", "torch_name", "simulated", "host"),
+    "The GPU: its product, what torch calls it, whether it is SIMULATED, and whether its memory is the host's.",
+    (*GPU, "index", "product", "torch_name", "simulated", "host", "shared_memory"),
 )
 GPU_STATE = _metric(
     "gpudash_gpu_state",

@@ -109,7 +109,7 @@ class Figures:
     def _gpu(self, store: Store, gpu: Gpu, now_s: float, rows: defaultdict[ServedMetric, Rows]) -> None:
         labels = _labels(gpu)
         told = (str(gpu.nvml_index), gpu.product, store.torch_name(gpu.uuid) or "", _flag(gpu.simulated), self._host)
-        rows[names.GPU_INFO].append(((*labels, *told), 1.0))
+        rows[names.GPU_INFO].append(((*labels, *told, _flag(gpu.shared_memory)), 1.0))
         used = store.latest("gpu", "used_bytes", gpu.uuid)
         if used is not NEVER_READ:
             state = used.state if _fresh(used, now_s) else State.STALE

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from gpudash.devices.names import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
+from gpudash.sources.host import HostReader
 from gpudash.sources.nvml import calls as nvml_calls
 from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
@@ -28,6 +29,9 @@ from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecove
 
 MEMORY = ("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes")
 PCIE = ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second")
+
+NO_LINK = frozenset({"pcie_rx_bytes_per_second", "pcie_generation", "pcie_width"})
+"""What is not asked of a GPU that shares the computer's memory: no link lies between them."""
 
 SENSOR_PERIOD_S = 0.25
 """Utilisation, temperature, power and clocks: drivers renew them every 1/6 s to 1 s (nvml.h)."""
@@ -113,6 +117,7 @@ class GpuReader:
         self._look_again_s = -math.inf
         self._lost = False
         self._unsupported: set[str] = set()
+        self._pool = HostReader(root) if gpu.shared_memory else None
         self._memory_version: int | None = None
         self._memory = DriverQuestion(MEMORY, self._ask_memory)
         self._counters = DriverQuestion(PCIE, self._ask_counters)
@@ -178,6 +183,8 @@ class GpuReader:
         return self._all_gaps(self._slow_questions(), now_s)
 
     def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
         if self._runtime_status is not None:
             self._runtime_status.close()
             self._runtime_status = None
@@ -260,7 +267,7 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
-        self._unsupported.clear()
+        self._unsupported = set(NO_LINK if self.gpu.shared_memory else ())
         self._counters_refused = False
         self._memory_version = None
         self._rates = WrappingRate(), WrappingRate()
@@ -302,6 +309,14 @@ class GpuReader:
         self.states.update(dict.fromkeys(reading.values, _OK), **reading.states)
 
     def _ask_memory(self, handle: Any) -> Answer:
+        if self._pool is not None:  # what can still be allocated there counts what the system keeps of files
+            host = self._pool.read(self._fast_now_s)[0].values
+            return {
+                "used_bytes": host["used_bytes"],
+                "free_bytes": host["available_bytes"],
+                "total_bytes": host["total_bytes"],
+                "driver_reserved_bytes": None,
+            }
         memory = nvml_calls.read_memory(handle, self._memory_version)
         self._memory_version = memory.version
         return {

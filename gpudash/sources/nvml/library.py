@@ -13,8 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import pynvml
 
+from gpudash.devices.known_gpus import is_integrated
 from gpudash.devices.names import Gpu, pci_address
 from gpudash.memory.predicting.architecture import multiprocessors_of
+from gpudash.sources.host import HostReader
 from gpudash.sources.nvml.calls import fullest_link, optional, read_memory
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.pci import PciDisplay, displays
@@ -234,22 +236,45 @@ class Nvml:
             return None  # one GPU that does not answer hides no other
 
     def _describe(self, index: int, handle: Any) -> Gpu:
-        memory = optional(lambda: read_memory(handle))
+        product = str(pynvml.nvmlDeviceGetName(handle))
+        total, shared = self._capacity(handle, product)
         told = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
         capability = None if told is None else (int(told[0]), int(told[1]))
         cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
-        generation, width = fullest_link(handle)
+        generation, width = (None, None) if shared else fullest_link(handle)
         return Gpu(
             nvml_index=index,
             uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
             pci_bus_id=_text(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId),
-            product=str(pynvml.nvmlDeviceGetName(handle)),
-            total_bytes=None if memory is None else memory.total,
+            product=product,
+            total_bytes=total,
             cuda_capability=capability,
             pcie_generation=generation,
             pcie_width=width,
             multiprocessors=None if not cores or capability is None else multiprocessors_of(int(cores), capability),
+            shared_memory=shared,
         )
+
+    def _capacity(self, handle: Any, product: str) -> tuple[int | None, bool]:
+        """Bytes of a GPU's memory, and whether they are the computer's, as they are where the driver knows of none.
+
+        Any other error, such as a missing permission, says nothing of the kind.
+        """
+        try:
+            total, shared = read_memory(handle).total, is_integrated(product)
+        except NVML_ERRORS as error:
+            fault = classify(error)
+            if fault.scope is not Scope.METRIC:
+                raise
+            total, shared = None, fault.code == pynvml.NVML_ERROR_NOT_SUPPORTED
+        return (self._host_capacity() if shared else total), shared
+
+    def _host_capacity(self) -> int:
+        reader = HostReader(self._root)
+        try:
+            return reader.capacity_bytes
+        finally:
+            reader.close()
 
     def _describe_card(self, index: int, card: PciDisplay) -> Gpu | None:
         if card.asleep:

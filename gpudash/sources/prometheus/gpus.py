@@ -50,6 +50,7 @@ class ToldGpu:
         where: instance, and identity there: `identity` of its labels.
         labels: of its memory's series.
         values: column of the gpu table → value.
+        shared_memory: whether its memory is its machine's.
         warnings: levels of gpudash's own warnings that stand.
         forecast_s: time until its memory is full, as gpudash foretells it.
     """
@@ -64,6 +65,7 @@ class ToldGpu:
     product: str = ""
     torch_name: str = ""
     simulated: bool = False
+    shared_memory: bool = False
     run: str = ""
     values: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -76,7 +78,7 @@ class Told:
 
     Attributes:
         gpus: one entry for every GPU and exporter.
-        machines: instances whose host memory gpudash warns of → levels that stand.
+        machines: instances whose host memory gpudash warns of → levels that stand; not those whose GPU shares it.
         odd: entries that make no sense, and were left out.
     """
 
@@ -194,6 +196,7 @@ class _Reader:
         gpu.product = labels.get("product") or labels.get("name") or gpu.product
         gpu.host = labels.get("host") or gpu.host
         gpu.torch_name = labels.get("torch_name", "")
+        gpu.shared_memory = labels.get("shared_memory", "").lower() in _TRUE
         gpu.simulated = labels.get("simulated", "").lower() in _TRUE or gpu.uuid.startswith("SIM-")
 
     def finished(self) -> Told:
@@ -204,8 +207,9 @@ class _Reader:
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))
             self.told.gpus.append(gpu)
+        sharing = {instance for (_, instance, _), gpu in self._gpus.items() if gpu.shared_memory}
         for (instance, device), levels in self._warned.items():
-            if device == "host":
+            if device == "host" and instance not in sharing:
                 self.told.machines[instance] = _ordered(levels)
         self.told.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
         return self.told

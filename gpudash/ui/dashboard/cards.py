@@ -13,7 +13,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.devices.names import SIMULATED, Device, Gpu, short_product
+from gpudash.devices.names import SHARED, SIMULATED, Device, Gpu, short_product
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
@@ -346,6 +346,10 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     details = [f"{words}: {format_bytes(size)}" for _colour, size, words in bands]
     if gpu.simulated:
         details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
+    elif gpu.shared_memory:
+        held = [size for row in store.processes(key) if isinstance(size := row.get("memory_bytes"), int | float)]
+        details.append(f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}")
+        details.append("it has no memory of its own: what programs on the CPU use is missing here, too")
     else:
         details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
     details.append(f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', key))}")
@@ -355,7 +359,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         product=short_product(gpu.product),
         used=used,
         total=total,
-        memory_words="VRAM",
+        memory_words=SHARED if gpu.shared_memory else "VRAM",
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,

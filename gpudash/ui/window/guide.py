@@ -42,6 +42,7 @@ ORDER = (
     "comparison",
     "several-gpus",
     "many-machines",
+    "cards",
     "json",
     "speed",
 )

@@ -394,3 +394,18 @@ def test_a_run_has_as_long_as_its_memory_where_that_ends_it(until: str, seconds:
     assert run_left(run, ahead) == told
     run.steps = 0
     assert run_left(run, ahead) == "", "a number of steps that nobody knows foretells nothing"
+
+
+def test_a_memory_that_is_part_of_another_is_foretold_as_that_and_told_once() -> None:
+    watch = MemoryWatch()
+    watch.pool_of = lambda memory: "host"
+    watch.memory_of = {"cuda:0": GPU}.get
+    watch.observe_event(RunStarted(time_s=0.0, run_id=1, workload="training", device="cuda:0", spec={}))
+    rising = [
+        reading(i * TICK_S, (4 + i * TICK_S * 0.5) * GIB, 16 * GIB) for i in range(440) for reading in (host, gpu)
+    ]
+    found = told(watch, rising)
+    assert [warning.device for warning in found] == ["host"] * len(found) and found
+    assert watch.forecast(GPU) is watch.forecast("host") is not None
+    watch.observe(Sample(30.0, "process", GPU, {"pid": 7, "name": "python", "memory_bytes": 9 * GIB}))
+    assert "python (pid 7) holds 9.00 GiB" in str(watch.standing(found[-1], None)) or found[-1].level == "forecast"

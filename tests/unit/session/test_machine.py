@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,12 @@ from gpudash.session.recordings.replay import Replay
 from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS
 from gpudash.sources.discovery import survey_host
 from gpudash.sources.host import NOT_THERE, PackageEnergy
-from gpudash.specs import PipelineSpec, TransferSpec
+from gpudash.specs import PipelineSpec, PressureSpec, TransferSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import Note, Sample, State
+from gpudash.telemetry.records import Note, Sample, State, Warning
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
-from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, FakeMonitor, Live, Make, gpu
+from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, FakeMonitor, Live, Make, gpu
 from tests.unit.session.watched import Surrounded
 
 WITHOUT = {**CPU_TORCH, "simulator_problem": "torch 2.4.0 cannot be given a device from Python."}
@@ -64,6 +65,23 @@ def test_the_default_device_is_the_one_with_most_free_memory(two: Live) -> None:
     two.monitor.card(gpu(0), GIB)
     two.settle()
     assert two.session.default_device() == "cuda:0"
+
+
+def test_a_memory_that_cpu_and_gpu_share_is_warned_of_once_and_guarded_as_one(make: Make) -> None:
+    live, shared = make(), replace(gpu(0), shared_memory=True, total_bytes=HOST_TOTAL)
+    live.monitor.has(shared)
+    live.worker.torch(CUDA_TORCH)
+    for used in (HOST_TOTAL // 2, HOST_TOTAL * 9 // 10):
+        live.monitor.host(used)
+        live.monitor.card(shared, used)
+        live.settle()
+    warnings = [record for record in live.seen.records if isinstance(record, Warning)]
+    assert [(warning.device, warning.level) for warning in warnings] == [("host", "warning")]
+    assert warnings[0].text.startswith("This computer's memory, shared with cuda:0, is 90 % full: ")
+    live.session.start_run(PressureSpec(), "cuda:0", guard_bytes=GIB // 2)
+    assert live.worker.request.refuse(GIB, "cuda:0") is not None
+    assert live.worker.request.refuse(1, "cuda:0") is None
+    assert live.session.machine.level(shared.uuid) is not None
 
 
 def test_a_hidden_gpu_is_refused_with_the_variable_that_hides_it(two: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,10 @@ from tests.nvml_stub.build import (
     Playing,
     Scenario,
     StubGpu,
+    gb10,
 )
 from tests.unit.sources.collecting import events, rows
+from tests.unit.sources.test_host import Tree
 
 Play = Callable[..., Playing]
 PERIOD_S = 0.05
@@ -171,17 +173,44 @@ def test_the_version_of_the_memory_call_never_changes_under_way(bench: Make) -> 
     assert made.row().values["used_bytes"] == GIB
 
 
-@pytest.mark.parametrize("total", [141 * GIB, 0])
-def test_unified_memory_is_not_supported_rather_than_zero(bench: Make, total: int) -> None:
-    scenario = Scenario([StubGpu(0, total=total, used=0, reserved=0)])
-    if total:
-        scenario.fault("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED).fault("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED)
-    made = bench(scenario)
-    assert made.gpu.total_bytes is None
+SHARING = {
+    "NotSupported": lambda: gb10(used=0),
+    "a total of 0": lambda: StubGpu(0, name="NVIDIA GB10", total=0, reserved=0, used=0),
+    "the system's memory as the card's": lambda: StubGpu(0, name="NVIDIA GB10", total=24 * GIB, used=20 * GIB),
+    "a Jetson's": lambda: StubGpu(0, name="Orin (nvgpu)", total=15 * GIB, used=GIB),
+}
+
+
+@pytest.mark.parametrize("driver", SHARING)
+def test_a_gpu_without_memory_of_its_own_has_what_the_system_has_left(bench: Make, tmp_path: Path, driver: str) -> None:
+    Tree(tmp_path)  # 16 GiB, of which 6 are free and 4 cache files
+    made = bench(Scenario([SHARING[driver]()]))
+    assert made.gpu.shared_memory and made.gpu.total_bytes == 16 * GIB
     row = made.row()
-    assert gaps(row, State.NOT_SUPPORTED) >= set(MEMORY)
-    assert row.values["gpu_utilisation"] == 0.37
-    assert made.reader.memory_version is None
+    assert [row.values[metric] for metric in MEMORY] == [6 * GIB, 10 * GIB, 16 * GIB, None]
+    assert row.values["gpu_utilisation"] == 0.37 and row.values["temperature_c"] == 41.0
+    missing = gaps(row, State.NOT_SUPPORTED) | gaps(made.slow(), State.NOT_SUPPORTED)
+    assert {*PCIE, "pcie_generation", "pcie_width"} <= missing
+    assert made.playing.calls("nvmlDeviceGetPcieThroughput") == 0
+
+
+def test_a_gb10_tells_what_programs_hold_though_not_how_much_there_is(bench: Make, tmp_path: Path) -> None:
+    Tree(tmp_path)
+    made = bench(Scenario([gb10(processes=[(os.getpid(), 5 * GIB, "C")])]))
+    made.row()
+    assert made.slow().values["process_bytes"] == 5 * GIB
+    assert made.gpu.multiprocessors == 48 and made.gpu.link_bytes_per_second is None
+    sensors = made.until_sensors()
+    assert sensors.values["power_w"] == 12.4 and "memory_clock_hz" in gaps(sensors, State.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize("code", [NO_PERMISSION, UNKNOWN])
+def test_another_refusal_does_not_make_the_memory_the_systems(bench: Make, tmp_path: Path, code: int) -> None:
+    Tree(tmp_path)
+    scenario = Scenario([StubGpu(0)])
+    made = bench(scenario.fault("nvmlDeviceGetMemoryInfo_v2", code).fault("nvmlDeviceGetMemoryInfo", code))
+    assert not made.gpu.shared_memory and made.gpu.total_bytes is None
+    assert made.row().values["used_bytes"] is None
 
 
 def test_what_is_not_supported_is_not_asked_again_but_stays_named(bench: Make) -> None:

@@ -93,9 +93,9 @@ def test_an_old_reading_is_absent_and_its_age_is_told(fake: FakeSession, gathere
 
 def test_a_gpu_that_was_never_read_is_listed_without_figures(gathered: Gathered) -> None:
     infos = gathered.rows("gpudash_gpu_info")
-    assert [labels[:6] for labels, _ in infos] == [
-        ("GPU-0", "0", "0", "NVIDIA H200", "cuda:0", "false"),
-        ("SIM-0", "sim:0", "0", SIM.product, "", "true"),
+    assert [(*labels[:6], labels[-1]) for labels, _ in infos] == [
+        ("GPU-0", "0", "0", "NVIDIA H200", "cuda:0", "false", "false"),
+        ("SIM-0", "sim:0", "0", SIM.product, "", "true", "false"),
     ]
     assert gathered.rows("gpudash_gpu_state") == []
     assert gathered.rows("gpudash_reading_age_seconds") == []

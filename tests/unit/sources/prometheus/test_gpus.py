@@ -110,6 +110,17 @@ def test_a_gpu_that_is_only_named_is_left_out() -> None:
     assert not read_gpus([entry("gpudash_gpu_info", uuid="GPU-a")]).gpus
 
 
+def test_a_memory_that_gpu_and_machine_share_is_warned_of_once() -> None:
+    told = [
+        entry("gpudash_gpu_memory_used_bytes", "10", uuid="GPU-a", instance="n:1"),
+        entry("gpudash_warning", "1", device="host", level="warning", instance="n:1"),
+    ]
+    assert read_gpus(told).machines == {"n:1": ("warning",)}
+    info = entry("gpudash_gpu_info", "1", uuid="GPU-a", shared_memory="true", instance="n:1")
+    found = read_gpus([*told, info])
+    assert found.machines == {} and found.gpus[0].shared_memory
+
+
 def test_what_makes_no_sense_is_counted_and_left_out() -> None:
     odd: list[Any] = [
         {},
