@@ -140,4 +140,8 @@ def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # What was found is told. Python's own end may meet torch's threads: `tests.gpu.watched_programs.settle`.
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -711,6 +711,22 @@ def accelerated() -> None:
     told("accelerated")
 
 
+def settle() -> None:
+    """Wait until the thread that works through backward passes on the GPU has let go of the last one.
+
+    torch 2.13 gives each pass a copy of Python's context (``torch/autograd/graph.py``), which that thread drops some
+    time after ``backward`` has returned. Where Python is ending by then the process aborts: "terminate called without
+    an active exception", watched or alone. One pass more, without a context, comes after it in the thread's queue.
+    """
+    if not torch.cuda.is_initialized():
+        return
+    with suppress(torch.OutOfMemoryError):
+        last = torch.zeros(1, device="cuda", requires_grad=True).sum()
+        engine = torch.autograd.Variable._execution_engine
+        engine.run_backward((last,), (torch.ones_like(last),), False, False, (), True, True)
+
+
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]]()
     told("end")
+    settle()

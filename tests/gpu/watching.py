@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,11 +31,13 @@ class Ended:
         code: exit code; of a signal 128 and its number, as a shell tells it.
         errors: names of the exceptions that were printed.
         reached: what it wrote down, sorted: of several processes nobody knows which is first.
+        said: the end of what it printed as errors, for whoever has to find out why two ends differ.
     """
 
     code: int
     errors: tuple[str, ...]
     reached: tuple[str, ...]
+    said: str = field(default="", compare=False)
 
 
 def missing(name: str) -> str:
@@ -84,7 +86,7 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def _ended(code: int, printed: str, told: Path) -> Ended:
     errors = re.findall(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Missing))\b", printed, re.MULTILINE)
     reached = told.read_text().splitlines() if told.exists() else []
-    return Ended(code if code >= 0 else 128 - code, tuple(sorted(errors)), tuple(sorted(reached)))
+    return Ended(code if code >= 0 else 128 - code, tuple(sorted(errors)), tuple(sorted(reached)), printed[-1000:])
 
 
 def main() -> int:
