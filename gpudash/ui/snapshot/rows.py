@@ -13,7 +13,7 @@ from gpudash.memory.snapshot.history.groups import Sites
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
-from gpudash.units import KIB, format_bytes, format_count
+from gpudash.units import KIB, format_bytes, format_change, format_count
 
 Ints = NDArray[np.int64]
 
@@ -192,8 +192,8 @@ def change_words(found: Sequence[ChangeRow], first: str, second: str) -> str:
 
 
 def signed(size: int) -> str:
-    """Bytes with their sign: "+1.10 GiB", "-3 MiB", "same"."""
-    return "same" if not size else f"{'+' if size > 0 else '-'}{format_bytes(abs(size))}"
+    """Bytes with their sign: "+1.10 GiB", "−3 MiB", "same"."""
+    return format_change(size) if size else "same"
 
 
 def _begins_with(stack: Stack, path: Sequence[tuple[str, int, str]]) -> bool:

@@ -189,7 +189,7 @@ def test_the_sentence_names_what_changed_most() -> None:
         "From event 1 to event 2 live bytes grew by 6 MiB: +3 MiB a, +2 MiB b and 1 more."
     )
     assert change_words([], "event 1", "event 2") == "The same is live at event 1 and at event 2."
-    assert isinstance(found[0], ChangeRow) and signed(0) == "same" and signed(-MIB) == "-1 MiB"
+    assert isinstance(found[0], ChangeRow) and signed(0) == "same" and signed(-MIB) == "−1 MiB"
 
 
 def test_lines_of_the_program_are_read_where_they_are(tmp_path: Path) -> None:
