@@ -124,7 +124,7 @@ def test_swapping_two_moments_flips_signs_and_nothing_else(page: SnapshotPage) -
     forth = {row[5]: row[:3] for row in page.who.changes.model.rows}
     page._pick((40, 120))
     back = {row[5]: row[:3] for row in page.who.changes.model.rows}
-    flip = str.maketrans("+-", "-+")
+    flip = str.maketrans("+−", "−+")
     assert {name: (row[0].translate(flip), row[2], row[1]) for name, row in back.items()} == forth
 
 
