@@ -11,6 +11,7 @@ from gpudash.cli.terminal.flags import SimulateOptions
 from gpudash.cli.terminal.output import Exit, print_json, print_table, stdout
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import (
+    OF_AN_INSTANCE,
     SHARED,
     Device,
     Simulation,
@@ -57,7 +58,7 @@ def devices(
         table.add_column(title, overflow="fold", no_wrap=title == "identity")
     for device in document["devices"]:
         table.add_row(
-            shown_name(device["name"]) if device["name"] else f"GPU {device['nvml_index']}",
+            shown_name(device["name"]) if device["name"] else f"GPU {device['number']}",
             device["product"],
             format_bytes(device["total_bytes"]) + (f", {SHARED}" if device.get("shared_memory") else ""),
             device["uuid"] or device.get("capacity_source", ""),
@@ -65,6 +66,8 @@ def devices(
     print_table(table, console)
     for device in document["devices"]:
         missing = [] if device["simulated"] else [f"{metric} {state}" for metric, state in device["states"].items()]
+        if device.get("parent"):
+            missing = [OF_AN_INSTANCE]
         if missing:
             console.print(f"{device['name'] or device['uuid']}: {', '.join(missing)}")
         if device.get("problem"):
@@ -147,6 +150,8 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
         "name": name,
         "product": gpu.product,
         "nvml_index": gpu.nvml_index,
+        "number": gpu.number,
+        "parent": gpu.parent or None,
         "total_bytes": gpu.total_bytes,
         "uuid": gpu.uuid,
         "pci_bus_id": gpu.pci_bus_id,

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, stdout
-from gpudash.devices.names import SHARED, cuda_order, unread_gpus, why_torch_has_no_gpu
+from gpudash.devices.names import OF_AN_INSTANCE, SHARED, cuda_order, unread_gpus, why_torch_has_no_gpu
 from gpudash.units import GIB, format_bytes
 
 
@@ -90,10 +90,12 @@ def _nvml() -> Iterator[Check]:
         yield Check("CUDA", "problem", problem)
     for answer in seen.gpus:
         missing = [f"{name} {state.value}" for name, state in answer.states.items() if state is not State.OK]
+        if answer.gpu.parent:
+            missing = [OF_AN_INSTANCE]
         if answer.gpu.shared_memory:
             missing.insert(0, f"{format_bytes(answer.gpu.total_bytes)} of memory {SHARED}")
         yield Check(
-            f"GPU {answer.gpu.nvml_index}, {answer.gpu.product}",
+            f"GPU {answer.gpu.number}, {answer.gpu.product}",
             "note" if missing else "ok",
             ", ".join(missing) or "every reading is there",
         )

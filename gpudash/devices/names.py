@@ -28,13 +28,17 @@ OFFERED_BYTES = 8 * GIB
 MOST_SIMULATED = 16
 
 
+OF_AN_INSTANCE = "what a driver tells of a MIG instance is its memory and its processes; all else is of the whole GPU"
+"""Why the other readings are gaps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU as NVML lists it, or one that gpudash simulates.
 
     Attributes:
         nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
-        uuid: "GPU-…", the identity used in recordings and settings; "SIM-N" of a simulated one.
+        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-N" if simulated.
         pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it.
@@ -43,6 +47,9 @@ class Gpu:
         pcie_generation, pcie_width: the most the link can do; an idle link runs slower to save power.
         simulated: whether nothing of it is there but its name and its memory's bookkeeping.
         shared_memory: whether it has no memory of its own and uses the computer's, as a GB10 or a Jetson.
+        instances: how many MIG instances it is divided into, each a GPU of its own here; programs then use those alone.
+        parent: UUID of the GPU that this is a MIG instance of; empty for a whole one.
+        instance: index of the instance there.
     """
 
     nvml_index: int
@@ -56,6 +63,14 @@ class Gpu:
     simulated: bool = False
     multiprocessors: int | None = None
     shared_memory: bool = False
+    instances: int = 0
+    parent: str = ""
+    instance: int = 0
+
+    @property
+    def number(self) -> str:
+        """NVML's numbering: "0", of a MIG instance "0:1"."""
+        return f"{self.nvml_index}:{self.instance}" if self.parent else str(self.nvml_index)
 
     @property
     def link_bytes_per_second(self) -> float | None:
@@ -283,6 +298,9 @@ def pci_address(text: str) -> tuple[int, int, int]:
     return int(match[1] or "0", 16), int(match[2], 16), int(match[3], 16)
 
 
+ONE_INSTANCE = "CUDA uses one MIG instance in a process; CUDA_VISIBLE_DEVICES=MIG-… chooses another by its UUID"
+
+
 @dataclass(frozen=True, slots=True)
 class CudaOrder:
     """torch's numbering of GPUs, computed without asking CUDA.
@@ -301,42 +319,50 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
 
     CUDA sorts by speed (``FASTEST_FIRST``) unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; CUDA_VISIBLE_DEVICES then picks by
     index, UUID or the beginning of a UUID, and everything behind the first entry that names no GPU is ignored
-    (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    (CUDA C++ Programming Guide, "CUDA Environment Variables"). Where a MIG instance is among them, CUDA uses the first
+    one and no other GPU (MIG User Guide, "CUDA Device Enumeration").
 
     Args:
         gpus: in any order.
         visible: value of CUDA_VISIBLE_DEVICES, ``None`` when it is not set.
         order: value of CUDA_DEVICE_ORDER.
     """
-    by_bus = sorted(gpus, key=lambda gpu: pci_address(gpu.pci_bus_id))
+    by_bus = sorted((gpu for gpu in gpus if not gpu.parent), key=lambda gpu: pci_address(gpu.pci_bus_id))
+    instances = sorted((gpu for gpu in gpus if gpu.parent), key=lambda gpu: gpu.instance)
     reason = ""
     if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
         by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
         reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
-    if visible is None:
-        return CudaOrder(tuple(by_bus), reason)
-    chosen: list[Gpu] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        gpu = _named(entry, by_bus)
-        if gpu is None:
-            break
-        if gpu in chosen:
-            chosen.clear()  # CUDA answers a GPU named twice with no device at all
-            break
-        chosen.append(gpu)
-    hidden = len(by_bus) - len(chosen)
+    chosen = by_bus if visible is None else _visible(visible, by_bus, instances)
+    first = next((part for gpu in chosen for part in instances if gpu.uuid in (part.uuid, part.parent)), None)
+    if first is not None:
+        named = len(gpus) == 2 or (visible or "").startswith("MIG-")
+        return CudaOrder((first,), "" if named else ONE_INSTANCE)
+    hidden = 0 if visible is None else len(by_bus) - len(chosen)
     if hidden:
         told = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
         reason = f"{told}; {reason}" if reason else told
     return CudaOrder(tuple(chosen), reason)
 
 
-def _named(entry: str, gpus: Sequence[Gpu]) -> Gpu | None:
+def _visible(visible: str, by_bus: Sequence[Gpu], instances: Sequence[Gpu]) -> list[Gpu]:
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        gpu = _named(entry, by_bus, instances)
+        if gpu is None:
+            break
+        if gpu in chosen:
+            return []  # CUDA answers a GPU named twice with no device at all
+        chosen.append(gpu)
+    return chosen
+
+
+def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | None:
     if entry.isdecimal():
         return gpus[int(entry)] if int(entry) < len(gpus) else None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
-    matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+    matches = [gpu for gpu in (*gpus, *instances) if gpu.uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
 
 
@@ -400,7 +426,9 @@ def default_device(devices: Sequence[Device], free_bytes: dict[str, int]) -> str
 
 
 def short_product(product: str) -> str:
-    """A product's name without its maker's: "RTX 4090", "EPYC 9554"."""
+    """A product's name without its maker's: "RTX 4090", "EPYC 9554"; a MIG instance's begins with what it is."""
     for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
         product = product.removeprefix(maker)
+    whole, mig, profile = product.partition(" MIG ")
+    product = f"MIG {profile} {whole}" if mig else product
     return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()

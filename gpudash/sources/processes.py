@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import heapq
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
+from gpudash.system.files import text_of
 from gpudash.telemetry.records import Sample, Value
 
 LARGEST = 5
@@ -82,6 +85,7 @@ class ProcessReader:
             "name": process.name,
             "user": user_of(process.pid, process.began),
             "memory_bytes": process.resident,
+            "container": container_of(process.pid, process.began),
         }
         identity = process.pid, process.began
         previous = before.get(identity)
@@ -106,6 +110,37 @@ def user_of(pid: int, _began: float = 0.0) -> str | None:
         return str(psutil.Process(pid).username())
     except (psutil.Error, OSError, KeyError):
         return None
+
+
+@functools.lru_cache(maxsize=256)
+def container_of(pid: int, _began: float = 0.0) -> str | None:
+    """What `container_in` says of process ``pid``; ``None`` for a process that is gone. ``_began`` as of `user_of`."""
+    return container_in(text_of(Path(f"/proc/{pid}/cgroup")))
+
+
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_JOB = re.compile(r"/job_(\d+)(?:/step_(\w+))?")
+_ID = re.compile(r"(?:/|docker-|libpod-|crio-|containerd-)([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?(?=[/\s]|$)")
+
+
+def container_in(cgroup: str) -> str | None:
+    """Container and job of a process in words, "docker 3f2a9c1b4d5e" or "slurm job 12 step 0"; ``None`` for none.
+
+    Docker, Podman, Kubernetes and Slurm name the groups that they make after a container's id (64 digits, of which the
+    first twelve are its short form), a pod's UID, and a job's number.
+
+    Args:
+        cgroup: of ``/proc/PID/cgroup``: a line a hierarchy, the path behind its second colon.
+    """
+    found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
+    pod = _POD.search(cgroup) if "kubepods" in cgroup else None
+    words = [f"slurm job {job[1]}" + (f" step {job[2]}" if job[2] else "")] if job else []
+    if pod is not None:
+        words.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
+    elif found:
+        maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
+        words.append(f"{maker} {found[-1]}")
+    return ", ".join(words) or None
 
 
 def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:

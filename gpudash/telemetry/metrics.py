@@ -322,6 +322,7 @@ _PROCESS = (
     Metric("user", "TEXT", "user"),
     Metric("memory_bytes", "INTEGER", "memory"),
     Metric("cpu_utilisation", "REAL", "CPU, share of one core"),
+    Metric("container", "TEXT", "container"),
 )
 
 _ALLOCATOR = (

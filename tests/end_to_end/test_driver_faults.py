@@ -34,6 +34,7 @@ FUNCTIONS = (
     "nvmlDeviceGetHandleByPciBusId_v2",
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetName",
+    "nvmlDeviceGetMigMode",
     "nvmlDeviceGetPciInfo_v3",
     "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetMemoryInfo_v2",

@@ -52,6 +52,9 @@ class StubGpu:
         counter_type: the ``nvmlValueType_t`` it claims for them.
         refuses: functions that it does not support.
         bus: its PCI address, where it is not made of its number.
+        mig: whether it is divided into instances.
+        instance_of: number of the GPU that this is a MIG instance of, at ``instance`` there; behind all whole ones.
+        profile: of an instance: slices, MiB.
     """
 
     number: int
@@ -78,10 +81,15 @@ class StubGpu:
     cores: int = 132 * 128  # of an H100 (SXM)
     refuses: Sequence[str] = ()
     bus: str = ""
+    mig: bool = False
+    instance_of: int | None = None
+    instance: int = 0
+    profile: tuple[int, int] = (0, 0)
 
     @property
     def uuid(self) -> str:
-        return f"GPU-{self.number:08x}-1111-2222-3333-444444444444"
+        kind = "GPU" if self.instance_of is None else "MIG"
+        return f"{kind}-{self.number:08x}-1111-2222-3333-444444444444"
 
     @property
     def pci(self) -> str:
@@ -91,7 +99,12 @@ class StubGpu:
         steps = [(0.0, self.used)] if isinstance(self.used, int) else self.used
         answers: Mapping[str, object] = {
             "uuid": self.uuid,
-            "pci": self.pci,
+            "pci": self.pci if self.instance_of is None else "",
+            "mig": int(self.mig),
+            "parent": -1 if self.instance_of is None else self.instance_of,
+            "instance": self.instance,
+            "slices": self.profile[0],
+            "profile_mib": self.profile[1],
             "name": self.name,
             "total": self.total,
             "reserved": self.reserved,
@@ -147,6 +160,45 @@ def gb10(number: int = 0, **answers: Any) -> StubGpu:
     )
 
 
+def h100_in_halves(**answers: Any) -> list[StubGpu]:
+    """An H100 with two MIG instances 3g.40gb, of which the driver tells memory and processes.
+
+    Args:
+        answers: of both instances.
+    """
+    name = "NVIDIA H100 80GB HBM3"
+    whole = StubGpu(0, name=name, total=81_559 * MIB, mig=True, refuses=("nvmlDeviceGetUtilizationRates",))
+    not_of_instances = (
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetPcieThroughput",
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetPciInfo_v3",
+    )
+    return [
+        whole,
+        *(
+            StubGpu(
+                number,
+                name=f"{name} MIG 3g.40gb",
+                total=40_448 * MIB,
+                reserved=0,
+                cores=60,
+                instance_of=0,
+                instance=number - 1,
+                profile=(3, 40_448),
+                refuses=not_of_instances,
+                **{"used": number * GIB, **answers},
+            )
+            for number in (1, 2)
+        ),
+    ]
+
+
 @dataclass
 class Scenario:
     """What the stub plays. Times are seconds since `epoch` (monotonic); without one, since the first call.
@@ -199,7 +251,8 @@ class Scenario:
 
     def write(self, path: Path) -> None:
         """Puts the scenario in force at once, whole."""
-        lines = [f"driver={self.driver}", f"cuda={self.cuda}", f"gpus={len(self.gpus)}"]
+        whole = sum(gpu.instance_of is None for gpu in self.gpus)
+        lines = [f"driver={self.driver}", f"cuda={self.cuda}", f"gpus={whole}"]
         if self.epoch is not None:
             lines.append(f"epoch={self.epoch!r}")
         if self.order is not None:

@@ -19,6 +19,8 @@ typedef struct {
     int process_count;
     unsigned utilisation, memory_utilisation, temperature, power_mw, sm_mhz, memory_mhz;
     unsigned generation, width, max_generation, max_width, throughput_kb, cores;
+    unsigned mig, instance, slices, profile_mib;
+    int parent;
     int capability_major, capability_minor;
     int counters, counter_type;
     double counter_base, receive_rate, send_rate, counter_modulus;
@@ -64,7 +66,8 @@ static void set_gpu(gpu *g, const char *key, char *value) {
         {"temperature", &g->temperature}, {"power_mw", &g->power_mw}, {"sm_mhz", &g->sm_mhz},
         {"memory_mhz", &g->memory_mhz}, {"generation", &g->generation}, {"width", &g->width},
         {"max_generation", &g->max_generation}, {"max_width", &g->max_width}, {"throughput_kb", &g->throughput_kb},
-        {"cores", &g->cores}};
+        {"cores", &g->cores}, {"mig", &g->mig}, {"instance", &g->instance}, {"slices", &g->slices},
+        {"profile_mib", &g->profile_mib}};
     struct { const char *key; double *number; } reals[] = {
         {"counter_base", &g->counter_base}, {"receive_rate", &g->receive_rate}, {"send_rate", &g->send_rate},
         {"counter_modulus", &g->counter_modulus}};
@@ -79,6 +82,7 @@ static void set_gpu(gpu *g, const char *key, char *value) {
     if (!strcmp(key, "used")) set_points(g, value);
     if (!strcmp(key, "processes")) set_processes(g, value);
     if (!strcmp(key, "capability")) sscanf(value, "%d.%d", &g->capability_major, &g->capability_minor);
+    if (!strcmp(key, "parent")) g->parent = atoi(value);
     if (!strcmp(key, "counters")) g->counters = atoi(value);
     if (!strcmp(key, "counter_type")) g->counter_type = atoi(value);
 }

@@ -89,8 +89,8 @@ static int handle_by(const char *function, size_t field, const char *text, handl
     int found = ANY;
     pthread_mutex_lock(&lock);
     refresh();
-    for (int i = 0; i < now_playing.count; i++)
-        if (!strcasecmp((char *)&now_playing.gpus[i] + field, text)) found = i;
+    for (int i = 0; i < GPUS; i++)
+        if (text[0] && !strcasecmp((char *)&now_playing.gpus[i] + field, text)) found = i;
     pthread_mutex_unlock(&lock);
     return found == ANY ? NOT_FOUND : give_handle(function, found, device);
 }
@@ -285,6 +285,46 @@ LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0)
 LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, 1)
 LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 1)
 
+/* MIG: an instance is a GPU of the scenario behind the whole ones. */
+int nvmlDeviceGetMigMode(handle *device, unsigned *current, unsigned *pending) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetMigMode", device, &g);
+    *current = *pending = g.mig;
+    return code ? code : g.mig ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(handle *device, unsigned *count) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetMaxMigDeviceCount", device, &g);
+    *count = 7;
+    return code;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(handle *device, unsigned index, handle **part) {
+    gpu g;
+    int found = ANY, code = enter_device("nvmlDeviceGetMigDeviceHandleByIndex", device, &g);
+    if (code) return code;
+    pthread_mutex_lock(&lock);
+    for (int i = now_playing.count; i < GPUS; i++) {
+        gpu *one = &now_playing.gpus[i];
+        if (one->uuid[0] && one->parent == device->gpu && one->instance == index) found = i;
+    }
+    pthread_mutex_unlock(&lock);
+    return found == ANY ? NOT_FOUND : give_handle("nvmlDeviceGetMigDeviceHandleByIndex", found, part);
+}
+
+int nvmlDeviceGetAttributes_v2(handle *device, void *out) {
+    struct { unsigned multiprocessors, copies, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices; ull mib; } *told = out;
+    gpu g;
+    int code = enter_device("nvmlDeviceGetAttributes_v2", device, &g);
+    if (code) return code;
+    memset(told, 0, sizeof *told);
+    told->multiprocessors = g.cores;
+    told->gpu_slices = told->compute_slices = g.slices;
+    told->mib = g.profile_mib;
+    return g.parent >= 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
 /* What other monitors ask besides. */
 #define REFUSED(function) \
     int function(handle *device) { \
@@ -302,8 +342,6 @@ REFUSED(nvmlDeviceGetDriverModel_v2)
 REFUSED(nvmlDeviceGetEncoderUtilization)
 REFUSED(nvmlDeviceGetFanSpeed)
 REFUSED(nvmlDeviceGetMaxClockInfo)
-REFUSED(nvmlDeviceGetMaxMigDeviceCount)
-REFUSED(nvmlDeviceGetMigMode)
 REFUSED(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 REFUSED(nvmlDeviceGetPerformanceState)
 REFUSED(nvmlDeviceGetPersistenceMode)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.devices.names import Device, Gpu, cuda_order, default_device, pci_address
+from gpudash.devices.names import ONE_INSTANCE, Device, Gpu, cuda_order, default_device, pci_address, short_product
 
 A = Gpu(0, "GPU-aaaa-1", "00000000:01:00.0", "RTX 4090", cuda_capability=(8, 9))
 B = Gpu(1, "GPU-bbbb-2", "00000000:41:00.0", "RTX 4090", cuda_capability=(8, 9))
@@ -63,6 +65,36 @@ def test_hidden_and_uncertain_are_both_told() -> None:
     assert "by speed" in reason
 
 
+H = Gpu(0, "GPU-hhhh", "00000000:01:00.0", "H100", instances=2)
+H0, H1 = (
+    replace(H, uuid=f"MIG-{n}", product="H100 MIG 3g.40gb", parent=H.uuid, instances=0, instance=n) for n in (0, 1)
+)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [H0]),
+        ("MIG-1", [H1]),
+        ("MIG-1,MIG-0", [H1]),
+        ("0", [H0]),
+        ("GPU-hhhh", [H0]),
+        ("1", [A]),
+        ("1,MIG-1", [H1]),
+        ("MIG-", []),
+        ("MIG-7", []),
+    ],
+)
+def test_a_mig_instance_that_is_visible_is_the_only_device(visible: str | None, expected: list[Gpu]) -> None:
+    assert list(cuda_order([H1, H, A, H0], visible, "PCI_BUS_ID").gpus) == expected
+
+
+def test_other_mig_instances_are_said_to_need_the_variable() -> None:
+    assert cuda_order([H, H0, H1]).reason == ONE_INSTANCE
+    assert cuda_order([H, H0, H1], "MIG-1").reason == cuda_order([replace(H, instances=1), H0]).reason == ""
+    assert (H.number, H1.number) == ("0", "0:1")
+
+
 @given(st.permutations([A, B, C]), st.none() | st.text("0123-,GPUab ", max_size=12))
 def test_the_order_does_not_depend_on_how_nvml_lists_them(gpus: list[Gpu], visible: str | None) -> None:
     order = cuda_order(gpus, visible)
@@ -102,3 +134,7 @@ def test_the_default_device_is_the_gpu_with_most_free_memory() -> None:
 def test_without_a_gpu_the_default_device_is_the_cpu() -> None:
     assert default_device([CPU], {}) == "cpu"
     assert (CPU.kind, CUDA[0].kind) == ("cpu", "cuda")
+
+
+def test_a_narrow_name_of_a_mig_instance_begins_with_its_profile() -> None:
+    assert short_product("NVIDIA H100 80GB HBM3 MIG 3g.40gb") == "MIG 3g.40gb H100 80GB HBM3"

@@ -77,7 +77,7 @@ class LiveTable:
         session = self._session
         names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
         keys: list[Key] = [("cpu", "host", None)]
-        keys += [(names.get(gpu.uuid, f"GPU {gpu.nvml_index}"), "gpu", gpu.uuid) for gpu in session.gpus]
+        keys += [(names.get(gpu.uuid, f"GPU {gpu.number}"), "gpu", gpu.uuid) for gpu in session.gpus]
         shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
         with session.store.lock:
             for key in keys:

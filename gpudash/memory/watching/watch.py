@@ -56,7 +56,7 @@ class MemoryWatch:
     Attributes:
         describe: memory ("host" or a GPU's UUID) → its name at the beginning of a sentence.
         memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
-        pool_of: memory → the one it is part of, which alone is watched; a memory of its own is part of itself.
+        pool_of: memory → the one that is watched for it: itself, that which it is part of, or "" for none.
         guards: memory → the guard of the run that is on.
     """
 

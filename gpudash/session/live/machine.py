@@ -157,19 +157,19 @@ class Machine:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         names = {found.uuid: shown_name(found.name) for found in self.devices()}
         if memory == HOST:
-            sharing = " and ".join(
-                names.get(gpu.uuid, f"GPU {gpu.nvml_index}") for gpu in self.gpus if gpu.shared_memory
-            )
+            sharing = " and ".join(names.get(gpu.uuid, f"GPU {gpu.number}") for gpu in self.gpus if gpu.shared_memory)
             return f"This computer's memory, shared with {sharing}," if sharing else "This computer's memory"
-        return names.get(memory) or next((f"GPU {gpu.nvml_index}" for gpu in self.gpus if gpu.uuid == memory), memory)
+        return names.get(memory) or next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), memory)
 
     def memory_of(self, device: str) -> str | None:
         """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
         return next((found.memory for found in self.devices() if found.name == device), None)
 
     def pool_of(self, memory: str) -> str:
-        """The memory that ``memory`` is part of: the host's for a GPU that shares it, else itself."""
-        return HOST if any(gpu.uuid == memory and gpu.shared_memory for gpu in self._monitor.gpus) else memory
+        """The memory that is watched for ``memory``: the host's for a GPU that shares it, none for one whose MIG
+        instances are, else itself."""
+        gpu = next((gpu for gpu in self._monitor.gpus if gpu.uuid == memory), None)
+        return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
 
     def surroundings(self, memory: str) -> Surroundings:
         """What else holds memory of a GPU, by the newest readings; a context too young for them is as it usually is."""

@@ -470,7 +470,7 @@ def origin(text: str | None, recording: Path) -> float:
 def _gpu(facts: Mapping[str, Any]) -> Gpu:
     known = {field.name: facts[field.name] for field in fields(Gpu) if field.name in facts}
     sizes = (known.get("total_bytes"), known.get("nvml_index", 0))
-    if not all(isinstance(known.get(name, ""), str) for name in ("uuid", "product", "pci_bus_id")) or not all(
+    if not all(isinstance(known.get(name, ""), str) for name in ("uuid", "product", "pci_bus_id", "parent")) or not all(
         isinstance(size, int | None) for size in sizes
     ):
         raise TypeError("not the facts of a GPU")

@@ -356,7 +356,7 @@ def _watched(replay: Replay) -> list[str]:
     warnings = [event for event in replay.store.events if isinstance(event, Warning)]
     parts = []
     for gpu in replay.gpus:
-        name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.nvml_index}")
+        name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.number}")
         parts += [f"<h2>{escape(f'{name}, {gpu.product}')}</h2>", *_sensible(partial(_plots, replay, None, gpu.uuid))]
     parts += ["<h2>cpu</h2>"] if parts else []
     return [*parts, *_sensible(lambda: _plots(replay, None, None)), *_warnings(warnings)]

@@ -148,7 +148,7 @@ def _readings(
 
 
 def _labels(gpu: Gpu) -> tuple[str, str]:
-    return gpu.uuid, f"sim:{gpu.nvml_index}" if gpu.simulated else str(gpu.nvml_index)
+    return gpu.uuid, f"sim:{gpu.nvml_index}" if gpu.simulated else gpu.number
 
 
 def _fresh(reading: Reading, now_s: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import pynvml
@@ -159,6 +160,30 @@ def fullest_link(handle: Any) -> tuple[int | None, int | None]:
     generation = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
     width = optional(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
     return None if generation is None else int(generation), int(width) if width else None
+
+
+class Instance(NamedTuple):
+    """A MIG instance of a GPU: its number there, its handle, its multiprocessors and its profile ("3g.40gb")."""
+
+    number: int
+    handle: Any
+    multiprocessors: int | None
+    profile: str
+
+
+def instances(handle: Any) -> list[Instance]:
+    """The MIG instances of a GPU; none where it is not divided, or its driver knows of no such thing."""
+    mode = optional(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    found = []
+    for number in range(optional(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
+        part = optional(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
+        if part is not None:  # numbers of instances that were destroyed are left out
+            size = optional(partial(pynvml.nvmlDeviceGetAttributes_v2, part))
+            profile = "" if size is None else f"{size.gpuInstanceSliceCount}g.{round(size.memorySizeMB / 1024)}gb"
+            found.append(Instance(number, part, None if size is None else int(size.multiprocessorCount), profile))
+    return found
 
 
 def processes(handle: Any) -> dict[int, int | None]:

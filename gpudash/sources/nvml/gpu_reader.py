@@ -23,7 +23,7 @@ from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.pci import runtime_status
-from gpudash.sources.processes import user_of
+from gpudash.sources.processes import container_of, user_of
 from gpudash.system.files import KeptFile
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
 
@@ -137,7 +137,7 @@ class GpuReader:
 
     @property
     def title(self) -> str:
-        return f"GPU {self.gpu.nvml_index} ({self.gpu.product})"
+        return f"GPU {self.gpu.number} ({self.gpu.product})"
 
     @property
     def lost(self) -> bool:
@@ -267,7 +267,7 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
-        self._unsupported = set(NO_LINK if self.gpu.shared_memory else ())
+        self._unsupported = set(self._never_asked())
         self._counters_refused = False
         self._memory_version = None
         self._rates = WrappingRate(), WrappingRate()
@@ -307,6 +307,13 @@ class GpuReader:
 
     def _remember(self, reading: _Reading) -> None:
         self.states.update(dict.fromkeys(reading.values, _OK), **reading.states)
+
+    def _never_asked(self) -> Iterable[str]:
+        """First metrics of questions that make no sense of this GPU: a MIG instance has memory and processes alone, and
+        what runs on its GPU is listed with its instances."""
+        if self.gpu.parent:
+            return ("energy_j", PCIE[0], *(question.metrics[0] for question in SENSORS))
+        return NO_LINK if self.gpu.shared_memory else ("process_bytes",) if self.gpu.instances else ()
 
     def _ask_memory(self, handle: Any) -> Answer:
         if self._pool is not None:  # what can still be allocated there counts what the system keeps of files
@@ -394,23 +401,25 @@ def process_rows(
 
 
 def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) -> Sample:
-    name, user = _who(pid) if shared else (None, None)
+    name, user, container = _who(pid) if shared else (None, None, None)
     values: dict[str, Value] = {
         "pid": pid,
         "name": name or f"host pid {pid} (not visible)",
         "user": user,
         "memory_bytes": memory,
+        "container": container,
     }
     states = {} if memory is not None else {"memory_bytes": State.NOT_SUPPORTED}
     return Sample(now_s, "process", device, values, states)
 
 
-def _who(pid: int) -> tuple[str | None, str | None]:
+def _who(pid: int) -> tuple[str | None, str | None, str | None]:
     try:
         process = psutil.Process(pid)
-        return str(process.name()), user_of(pid, process.create_time())
+        began = process.create_time()
+        return str(process.name()), user_of(pid, began), container_of(pid, began)
     except (psutil.Error, OSError):
-        return None, None
+        return None, None, None
 
 
 NARROW = 1 << 32

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,7 +18,7 @@ from gpudash.devices.known_gpus import is_integrated
 from gpudash.devices.names import Gpu, pci_address
 from gpudash.memory.predicting.architecture import multiprocessors_of
 from gpudash.sources.host import HostReader
-from gpudash.sources.nvml.calls import fullest_link, optional, read_memory
+from gpudash.sources.nvml.calls import Instance, fullest_link, instances, optional, read_memory
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.pci import PciDisplay, displays
 from gpudash.telemetry.records import State
@@ -100,7 +101,7 @@ class Nvml:
         self._lock = threading.Lock()
         self._initialised = False
         self._fault: Fault | None = _CLOSED
-        self._asked: dict[str, PendingCall[Gpu | None]] = {}
+        self._asked: dict[str, PendingCall[list[Gpu]]] = {}
         self.generation = 0
 
     @property
@@ -173,7 +174,8 @@ class Nvml:
             found = [self._asked.pop(key).answer() for key in answered]
         except NVML_ERRORS as error:
             raise NvmlUnavailableError(classify(error)) from error
-        return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.nvml_index)
+        gpus = (gpu for several in found for gpu in several or ())
+        return sorted(gpus, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance))
 
     def silent(self, since_s: float = 0.0) -> list[str]:
         """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""
@@ -181,15 +183,17 @@ class Nvml:
         return sorted(key for key, question in asked if not question.answered and question.age_s >= since_s)
 
     def handle(self, gpu: Gpu) -> Any:
-        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID; by UUID where the address finds none.
+        """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID; by UUID where the address finds none,
+        and of a MIG instance, which has its GPU's.
 
         Raises:
             NvmlUnavailableError: when the GPU does not answer.
         """
         try:
-            handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
-            if not gpu.uuid.startswith(("GPU-", "MIG-")) or str(pynvml.nvmlDeviceGetUUID(handle)) == gpu.uuid:
-                return handle
+            if not gpu.parent:
+                handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+                if not gpu.uuid.startswith("GPU-") or str(pynvml.nvmlDeviceGetUUID(handle)) == gpu.uuid:
+                    return handle
         except NVML_ERRORS as error:
             fault = classify(error)
             if fault.code not in _NOT_BY_ADDRESS:
@@ -215,8 +219,8 @@ class Nvml:
         version = _version(pynvml.nvmlSystemGetCudaDriverVersion)
         return None if version is None else f"{int(version) // 1000}.{int(version) % 1000 // 10}"
 
-    def _descriptions(self) -> list[tuple[str, Callable[[], Gpu | None]]]:
-        """For each GPU a name and the call that describes it.
+    def _descriptions(self) -> list[tuple[str, Callable[[], list[Gpu]]]]:
+        """For each GPU a name and the call that describes it and its MIG instances.
 
         Asking by index wakes every GPU on the way, so where one sleeps they are asked by their PCI addresses.
         """
@@ -227,22 +231,23 @@ class Nvml:
         count = int(pynvml.nvmlDeviceGetCount())
         return [(str(index), partial(self._describe_index, index)) for index in range(count)]
 
-    def _describe_index(self, index: int) -> Gpu | None:
+    def _describe_index(self, index: int) -> list[Gpu]:
         try:
             return self._describe(index, pynvml.nvmlDeviceGetHandleByIndex(index))
         except NVML_ERRORS as error:
             if classify(error).scope is Scope.LIBRARY:
                 raise
-            return None  # one GPU that does not answer hides no other
+            return []  # one GPU that does not answer hides no other
 
-    def _describe(self, index: int, handle: Any) -> Gpu:
+    def _describe(self, index: int, handle: Any) -> list[Gpu]:
         product = str(pynvml.nvmlDeviceGetName(handle))
-        total, shared = self._capacity(handle, product)
+        parts = instances(handle)
+        total, shared = self._capacity(handle, product, divided=bool(parts))
         told = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
         capability = None if told is None else (int(told[0]), int(told[1]))
         cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
         generation, width = (None, None) if shared else fullest_link(handle)
-        return Gpu(
+        whole = Gpu(
             nvml_index=index,
             uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
             pci_bus_id=_text(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId),
@@ -253,12 +258,15 @@ class Nvml:
             pcie_width=width,
             multiprocessors=None if not cores or capability is None else multiprocessors_of(int(cores), capability),
             shared_memory=shared,
+            instances=len(parts),
         )
+        return [whole, *(_instance(whole, part) for part in parts)]
 
-    def _capacity(self, handle: Any, product: str) -> tuple[int | None, bool]:
+    def _capacity(self, handle: Any, product: str, *, divided: bool) -> tuple[int | None, bool]:
         """Bytes of a GPU's memory, and whether they are the computer's, as they are where the driver knows of none.
 
-        Any other error, such as a missing permission, says nothing of the kind.
+        Any other error, such as a missing permission, says nothing of the kind, and neither does a GPU that is
+        ``divided`` into MIG instances.
         """
         try:
             total, shared = read_memory(handle).total, is_integrated(product)
@@ -266,7 +274,7 @@ class Nvml:
             fault = classify(error)
             if fault.scope is not Scope.METRIC:
                 raise
-            total, shared = None, fault.code == pynvml.NVML_ERROR_NOT_SUPPORTED
+            total, shared = None, not divided and fault.code == pynvml.NVML_ERROR_NOT_SUPPORTED
         return (self._host_capacity() if shared else total), shared
 
     def _host_capacity(self) -> int:
@@ -276,16 +284,16 @@ class Nvml:
         finally:
             reader.close()
 
-    def _describe_card(self, index: int, card: PciDisplay) -> Gpu | None:
+    def _describe_card(self, index: int, card: PciDisplay) -> list[Gpu]:
         if card.asleep:
             product, uuid = card.driver_facts()
-            return Gpu(index, uuid or f"PCI-{card.address}", card.address, product or "NVIDIA GPU")
+            return [Gpu(index, uuid or f"PCI-{card.address}", card.address, product or "NVIDIA GPU")]
         try:
             return self._describe(index, _handle_of(card))
         except NVML_ERRORS as error:
             if classify(error).scope is Scope.LIBRARY:
                 raise
-            return None
+            return []
 
     def _shut(self) -> None:
         with self._lock:
@@ -293,6 +301,21 @@ class Nvml:
         if initialised:
             with contextlib.suppress(*NVML_ERRORS):
                 pynvml.nvmlShutdown()
+
+
+def _instance(whole: Gpu, part: Instance) -> Gpu:
+    """A MIG instance as a GPU of its own; drivers name its profile, or only the whole GPU."""
+    memory, named = optional(lambda: read_memory(part.handle)), str(pynvml.nvmlDeviceGetName(part.handle))
+    return replace(
+        whole,
+        uuid=str(pynvml.nvmlDeviceGetUUID(part.handle)),
+        product=named if "MIG" in named else f"{named} MIG {part.profile}".rstrip(),
+        total_bytes=None if memory is None else memory.total,
+        multiprocessors=part.multiprocessors,
+        instances=0,
+        parent=whole.uuid,
+        instance=part.number,
+    )
 
 
 def _handle_of(card: PciDisplay) -> Any:

@@ -13,7 +13,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.devices.names import SHARED, SIMULATED, Device, Gpu, short_product
+from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, short_product
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
@@ -353,6 +353,10 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     else:
         details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
     details.append(f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', key))}")
+    if gpu.parent:
+        details.append(OF_AN_INSTANCE)
+    elif gpu.instances:
+        details.append(f"divided into {gpu.instances} MIG instances, which programs use in its place")
     return CardContent(
         key=key,
         device=name,

@@ -399,8 +399,8 @@ class Dashboard(PlotsPage):
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
             for gpu in session.gpus:
                 name = names.get(gpu.uuid)
-                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.nvml_index}", warn))
-                rows.append((shown_name(name) if name else f"GPU {gpu.nvml_index}", "gpu", gpu.uuid))
+                contents.append(gpu_card(store, gpu, name or f"GPU {gpu.number}", warn))
+                rows.append((shown_name(name) if name else f"GPU {gpu.number}", "gpu", gpu.uuid))
             self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
             device = None if store.run is None else store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")

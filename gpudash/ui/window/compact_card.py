@@ -244,5 +244,5 @@ def _content(dashboard: Dashboard, key: str) -> CardContent | None:
     names = {device.uuid: device.name for device in devices}
     for gpu in session.gpus:
         if gpu.uuid == key:
-            return gpu_card(session.store, gpu, names.get(key) or f"GPU {gpu.nvml_index}", warn)
+            return gpu_card(session.store, gpu, names.get(key) or f"GPU {gpu.number}", warn)
     return None

@@ -330,8 +330,10 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
         raise WorkloadError(
             "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
         )
+    if expected_uuid is None or expected_uuid.startswith("MIG-"):
+        return  # for a MIG instance some versions of CUDA tell the UUID of its GPU
     found = gpu_uuid(torch.cuda.get_device_properties(device))
-    if expected_uuid is not None and found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
+    if found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
         raise WorkloadError(
             "device",
             f"torch's {device} is the GPU {found}, not {expected_uuid} as expected.",

@@ -84,6 +84,19 @@ def test_a_memory_that_cpu_and_gpu_share_is_warned_of_once_and_guarded_as_one(ma
     assert live.session.machine.level(shared.uuid) is not None
 
 
+def test_mig_instances_are_warned_of_and_not_the_gpu_that_is_divided(make: Make) -> None:
+    live, whole = make(), replace(gpu(0), instances=1)
+    part = replace(gpu(0), uuid="MIG-1", parent=whole.uuid)
+    live.monitor.has(whole, part)
+    live.worker.torch(CUDA_TORCH)
+    live.monitor.card(whole, 23 * GIB)
+    live.monitor.card(part, 23 * GIB)
+    live.settle()
+    assert [record.device for record in live.seen.records if isinstance(record, Warning)] == [part.uuid]
+    assert live.session.device_words(part.uuid) == "cuda:0" and live.session.device_words(whole.uuid) == "GPU 0"
+    assert live.session.forecast(whole.uuid) is None
+
+
 def test_a_hidden_gpu_is_refused_with_the_variable_that_hides_it(two: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match=r"'cuda:1' \(CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs\); .* cpu, cuda:0\.$"):

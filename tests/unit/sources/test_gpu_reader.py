@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -30,6 +31,7 @@ from tests.nvml_stub.build import (
     Scenario,
     StubGpu,
     gb10,
+    h100_in_halves,
 )
 from tests.unit.sources.collecting import events, rows
 from tests.unit.sources.test_host import Tree
@@ -211,6 +213,35 @@ def test_another_refusal_does_not_make_the_memory_the_systems(bench: Make, tmp_p
     made = bench(scenario.fault("nvmlDeviceGetMemoryInfo_v2", code).fault("nvmlDeviceGetMemoryInfo", code))
     assert not made.gpu.shared_memory and made.gpu.total_bytes is None
     assert made.row().values["used_bytes"] is None
+
+
+def test_a_mig_instance_is_a_gpu_with_memory_and_processes_of_its_own(bench: Make) -> None:
+    made = bench(Scenario(h100_in_halves(processes=[(os.getpid(), GIB, "C")])))
+    whole, first, second = made.nvml.gpus()
+    assert whole.instances == 2 and first.parent == second.parent == whole.uuid
+    assert [gpu.product for gpu in (whole, second)] == ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"]
+    assert (second.total_bytes, second.multiprocessors, second.number) == (40_448 * MIB, 60, "0:1")
+    reader = GpuReader(second, made.nvml)
+    row = rows(reader.read_fast(0.05), second.uuid)[0]
+    assert row.values["used_bytes"] == 2 * GIB and row.values["total_bytes"] == 40_448 * MIB
+    assert set(row.values) - gaps(row, State.NOT_SUPPORTED) == {*MEMORY}
+    slow = reader.read_slow(0.05)
+    assert rows(slow, second.uuid)[0].values["process_bytes"] == GIB
+    assert all(made.playing.calls(function, 2) == 0 for function in made.scenario.gpus[2].refuses)
+    reader.close()
+
+
+def test_the_gpu_of_mig_instances_keeps_its_temperature_and_lists_no_process_twice(bench: Make) -> None:
+    made = bench(Scenario(h100_in_halves(processes=[(os.getpid(), GIB, "C")])))
+    sensors = made.until_sensors()
+    assert sensors.values["temperature_c"] == 41.0 and "gpu_utilisation" in gaps(sensors, State.NOT_SUPPORTED)
+    assert len(made.reader.read_slow(made.now_s)) == 1
+
+
+def test_an_instance_that_its_driver_does_not_name_is_named_by_its_profile(bench: Make) -> None:
+    whole, *parts = h100_in_halves()
+    made = bench(Scenario([whole, *(replace(part, name=whole.name) for part in parts)]))
+    assert made.nvml.gpus()[1].product == "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
 
 
 def test_what_is_not_supported_is_not_asked_again_but_stays_named(bench: Make) -> None:

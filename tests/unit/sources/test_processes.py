@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpudash.sources.nvml.gpu_reader import process_rows
-from gpudash.sources.processes import SCAN_PERIOD_S, ProcessReader
+from gpudash.sources.processes import SCAN_PERIOD_S, ProcessReader, container_in
 from gpudash.telemetry.records import Sample, State
 
 GIB = 1024**3
@@ -95,3 +95,34 @@ def test_in_a_container_no_process_is_taken_for_one_of_ours() -> None:
     assert ours is None
     assert rows[0].values["name"] == f"host pid {os.getpid()} (not visible)"
     assert rows[0].values["user"] is None and rows[0].values["memory_bytes"] == GIB
+
+
+ID, POD = "3f2a9c1b4d5e" + "0" * 52, "0f1e2d3c-1111-2222-3333-444455556666"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "words"),
+    [
+        ("0::/user.slice/user-1000.slice/session-2.scope\n", None),
+        ("0::/\n", None),
+        ("", None),
+        (f"0::/system.slice/docker-{ID}.scope\n", "docker 3f2a9c1b4d5e"),
+        (f"12:memory:/docker/{ID}\n11:cpuset:/docker/{ID}\n", "docker 3f2a9c1b4d5e"),
+        (f"0::/../docker-{ID}.scope\n", "docker 3f2a9c1b4d5e"),
+        (
+            f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container\n",
+            "podman 3f2a9c1b4d5e",
+        ),
+        (f"0::/machine.slice/libpod-conmon-{ID}.scope\n", None),
+        (
+            f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n",
+            f"kubernetes pod {POD} container 3f2a9c1b4d5e",
+        ),
+        (f"9:memory:/kubepods/besteffort/pod{POD}/{ID}\n", f"kubernetes pod {POD} container 3f2a9c1b4d5e"),
+        ("0::/system.slice/slurmstepd.scope/job_812/step_0/user/task_0\n", "slurm job 812 step 0"),
+        ("4:memory:/slurm/uid_1000/job_812/step_batch\n", "slurm job 812 step batch"),
+        (f"4:memory:/slurm/uid_1000/job_7/docker-{ID}.scope\n", "slurm job 7, docker 3f2a9c1b4d5e"),
+    ],
+)
+def test_a_control_group_names_container_pod_and_job(cgroup: str, words: str | None) -> None:
+    assert container_in(cgroup) == words

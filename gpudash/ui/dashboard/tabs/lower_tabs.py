@@ -287,7 +287,7 @@ _PROCESSES = (
     Column("user"),
     Column("memory", right=True),
     Column("CPU", right=True, tip="Share of one core"),
-    Column("", wide=True),
+    Column("container", wide=True, tip="Container, pod or job, where the process's control group names one"),
 )
 _DEVICES = (Column("device"), Column("reading"), Column("value", right=True), Column("state", wide=True))
 _EVENTS = (Column("time"), Column("clock"), Column("kind"), Column("what", wide=True))
@@ -373,7 +373,7 @@ def _process_row(device: str, row: Mapping[str, Any]) -> Sequence[str]:
         str(row.get("user") or ""),
         format_bytes(row.get("memory_bytes")),
         "" if cpu is None else format_percent(cpu),
-        "",
+        str(row.get("container") or ""),
     )
 
 
