@@ -47,6 +47,7 @@ class Gpus:
         self._cards: tuple[Any, ...] = ()
         self._last: dict[str, Any] = {}
         self._told_s = 0.0
+        self._said = 0
 
     def attach(self) -> None:
         """Do what is wanted of this torch, and tell what could be done."""
@@ -64,6 +65,7 @@ class Gpus:
             if simulating.cards() != self._cards:
                 self._follow_simulated()
                 self._tell()
+            self._say()
             used = self._figures()
             self._history.look()
             if self._history.problem is not None and self._history.problem not in self._problems:
@@ -97,8 +99,10 @@ class Gpus:
         capacities = self._config.get("simulate") or []
         if capacities:
             folder, others = str(self._config.get("gpudash")), int(self._config.get("simulate_others") or 0)
-            self._note(simulating.simulate(folder, capacities, others))
-        self._note(history.observe_cuda(self._torch, self._snapshots.on_cuda_full))
+            as_cuda = bool(self._config.get("as_cuda"))
+            self._note(simulating.simulate(folder, capacities, others, as_cuda=as_cuda))
+        if not simulating.answers_for_cuda():
+            self._note(history.observe_cuda(self._torch, self._snapshots.on_cuda_full))
         if self._config.get("history"):
             self._note(self._history.start(self._torch))
         if simulating.backend() is not None:
@@ -123,6 +127,13 @@ class Gpus:
             "problem": " ".join(self._problems) or None,
         }
         self._keep({"type": "torch", **told})
+
+    def _say(self) -> None:
+        """Tell what a simulated device does not do, once each."""
+        said = simulating.told()
+        for sentence in said[self._said :]:
+            self._keep({"type": "said", "text": sentence})
+        self._said = len(said)
 
     def _note(self, sentence: str | None) -> None:
         if sentence is not None and sentence not in self._problems:
@@ -188,7 +199,7 @@ class Allocators:
 def cuda_devices() -> int:
     """How many there are to read; 0 until the program itself has initialised CUDA, and in a child forked after it."""
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    if cuda is None or simulating.answers_for_cuda() or not cuda.is_initialized():
         return 0
     return int(cuda.device_count())
 

@@ -59,7 +59,7 @@ class AgentHistory:
             return "No memory history is recorded: this torch is built without CUDA, and no GPU is simulated."
         if found is not None:
             self.start_simulated(found)
-        if hasattr(torch._C, "_cuda_record_memory_history"):
+        if hasattr(torch._C, "_cuda_record_memory_history") and not simulating.answers_for_cuda():
             torch.cuda._lazy_call(lambda: self._start_cuda(torch))
         self.on = True
         return None
@@ -106,7 +106,7 @@ class AgentHistory:
             for card in backend.cards:
                 yield f"sim:{card.index}", list(history.held(card))
         torch: Any = sys.modules["torch"]
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized() and not simulating.answers_for_cuda():
             yield from self._cuda_held(snapshots.take(torch))
 
     def _cuda_held(self, snapshot: Any) -> list[tuple[str, list[Holding]]]:

@@ -35,13 +35,14 @@ class Lender:
         return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
 
 
-def simulate(folder: str, capacities: Sequence[int | str], others: int) -> str | None:
+def simulate(folder: str, capacities: Sequence[int | str], others: int, *, as_cuda: bool = False) -> str | None:
     """Register the devices.
 
     Args:
         folder: of the package `NAME`.
         capacities: bytes of each GPU, or the name of one that is known.
         others: bytes that other processes hold on the first.
+        as_cuda: whether they answer for CUDA.
 
     Returns:
         why that was not possible, in one sentence; ``None`` when it was.
@@ -51,7 +52,9 @@ def simulate(folder: str, capacities: Sequence[int | str], others: int) -> str |
     try:
         from gpudash.simulator import simulate as register
 
-        register(*capacities, others=others)
+        # one that the program's own environment has may be older
+        options: dict[str, Any] = {"as_cuda": True} if as_cuda else {}
+        register(*capacities, others=others, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         return str(error)
     except Exception as error:
@@ -71,3 +74,15 @@ def cards() -> tuple[Any, ...]:
     """Those of the simulated devices."""
     found = backend()
     return () if found is None else tuple(found.cards)
+
+
+def answers_for_cuda() -> bool:
+    """Whether the simulated devices are what this process calls ``cuda``."""
+    module = sys.modules.get("gpudash.simulator.as_cuda.answering")
+    asked = getattr(module, "is_answering", None)
+    return asked is not None and bool(asked())
+
+
+def told() -> Sequence[str]:
+    """What does nothing, or runs otherwise, on the simulated devices, of what the program asked for so far."""
+    return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.telling"), "told", ()))

@@ -121,7 +121,7 @@ class Snapshots:
 def _now() -> tuple[str, Any]:
     """Device and contents of a snapshot of this process."""
     torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if torch is not None and torch.cuda.is_initialized() and not simulating.answers_for_cuda():
         return "cuda", _of("cuda")
     if simulating.backend() is not None:
         return "sim", _of("sim")

@@ -46,6 +46,9 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices --known lists them), for
     the program, which calls it sim:0; repeat for sim:1 and so on."""
 
+    as_cuda: Annotated[bool, Parameter(negative=""), SIMULATED] = False
+    """Let the GPU of --simulate answer for CUDA, so that a script that says "cuda" runs on it, unchanged."""
+
     folder: Path | None = None
     """Folder to run the command in; left out: this one."""
 
@@ -106,7 +109,12 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
         raise RequestError("There is no command to watch.", REMEDY)
     if options.attach is not None and command:
         raise RequestError("Either a command is started or a running process is watched, not both.", REMEDY)
-    if options.attach is not None and (options.simulate or options.simulate_others):
+    if options.as_cuda and not options.simulate and options.attach is None:
+        raise RequestError(
+            "--as-cuda lets a simulated GPU answer for CUDA, and none is simulated.",
+            "Write for example: gpudash watch --simulate 24GiB --as-cuda -- python train.py",
+        )
+    if options.attach is not None and (options.as_cuda or options.simulate or options.simulate_others):
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
 
 
@@ -149,6 +157,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
             folder=options.folder,
             simulate=options.simulate,
             simulate_others=options.simulate_others,
+            as_cuda=options.as_cuda,
             memory_history=options.memory_history,
             metric_pattern=options.metric_pattern,
             echo="stderr" if options.json else "in place",
@@ -233,6 +242,8 @@ def _summary(session: "Session") -> dict[str, Any]:
     if summary["error"] is not None:
         summary["error"]["frames"] = frames
     summary["product"] = session.machine.product_of(summary["device"])
+    spec = summary["spec"] or {}
+    summary["seen_as"] = summary["device"].replace("sim:", "cuda:") if spec.get("as_cuda") else summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
     summary["notes"] = [note.text for note in told if note.topic not in TOLD_AT_ONCE]

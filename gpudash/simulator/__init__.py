@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpudash.devices.known_gpus import KnownGpu
 
 
-def simulate(*capacities: int | str, settings: str | None = None, others: int = 0) -> None:
+def simulate(*capacities: int | str, settings: str | None = None, others: int = 0, as_cuda: bool = False) -> None:
     """Give torch the devices ``sim:0``, ``sim:1`` and so on, for the rest of the process.
 
     Called again, it puts other GPUs in their place.
@@ -21,12 +21,13 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
         capacities: memory of each GPU, bytes; or the name of a GPU to simulate, such as "h100".
         settings: of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` takes them; those of the environment unless given.
         others: bytes that other processes hold on the first GPU.
+        as_cuda: whether they answer for CUDA: to ``torch.cuda``, and wherever a device is called "cuda".
 
     Raises:
         TypeError: one sentence, when no capacity is given, or one is not a whole number.
         ValueError: one sentence, when a capacity is not between 1 byte and 2**50 bytes, ``others`` is negative, a
             setting is none of torch's, a name is not known, or a GPU that would be replaced still holds memory.
-        RuntimeError: one sentence, when this torch cannot be given a device from Python.
+        RuntimeError: one sentence, when this torch cannot be given a device from Python, or a real GPU answers as CUDA.
     """
     from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
     from gpudash.simulator.device.backend import register
@@ -40,7 +41,12 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
         raise ValueError(f"simulate() takes the bytes that other processes hold, not {others}.")
     read = AllocatorSettings.parse(allocator_text() if settings is None else settings)
     held = {OTHER_PROCESS: others} if others else None
-    register([card_of(index, one, others=None if index else held, settings=read) for index, one in enumerate(wanted)])
+    cards = [card_of(index, one, others=None if index else held, settings=read) for index, one in enumerate(wanted)]
+    backend = register(cards)
+    if as_cuda:
+        from gpudash.simulator.as_cuda.answering import answer_for_cuda
+
+        answer_for_cuda(backend)
 
 
 def _wanted(capacity: object, *, named: bool = True) -> int | KnownGpu:

@@ -218,3 +218,45 @@ def test_a_program_that_uses_no_gpu_of_the_machine_ran_on_the_cpu(gpudash: Comma
     assert (found["status"], found["device"]) == ("finished", "cpu")
     assert 100 * 2**20 < found["memory"]["peak_used_bytes"] < GIB < found["memory"]["capacity_bytes"]
     assert "The program used no GPU." in found["notes"]
+
+
+SAYS_CUDA = """import torch
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(5):
+    loss = model(torch.randn(32, 64, device=device)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"step {step} loss {loss.item():.6f}")
+assert device == "cpu" or next(model.parameters()).is_cuda
+"""
+
+
+def test_a_script_that_says_cuda_runs_on_a_simulated_gpu_and_is_told_of_it_where_it_does_not(
+    gpudash: Command, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SAYS_CUDA)
+    command = ("--no-record", "--json", "--", sys.executable, str(script))
+    outcome = gpudash("watch", "--simulate", "24GiB", "--as-cuda", *command)
+    assert outcome.code == 0, outcome.stderr
+    found = outcome.document
+    assert (found["device"], found["seen_as"], found["simulated"]) == ("sim:0", "cuda:0", True)
+    assert found["spec"]["as_cuda"] and found["memory"]["peak_allocated_bytes"] > 64 * 64 * 4 * 4
+    assert found["memory"]["capacity_bytes"] == 24 * GIB
+
+    ignored = gpudash("watch", "--simulate", "24GiB", *command).document
+    assert (ignored["device"], ignored["seen_as"], ignored["simulated"]) == ("cpu", "cpu", False)
+    assert ignored["metrics"]["loss"] == found["metrics"]["loss"], "its numbers are the CPU's"
+    assert any(text.startswith("The script never used sim:0.") and "--as-cuda" in text for text in ignored["notes"])
+
+    script.write_text("import torch\ntorch.ones(1).cuda()\n")
+    failed = gpudash("watch", *command).document
+    assert failed["error"]["remedy"].startswith(
+        "Without a GPU a simulated one can answer as cuda: add --simulate 24GiB"
+    )
+    refused = gpudash("watch", "--as-cuda", "--", sys.executable, str(script))
+    assert refused.code == 2 and "none is simulated" in refused.stderr

@@ -447,3 +447,19 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     window.workspace.dashboard.tabs.set_collapsed(False)
     settle(window)
     assert newest.text() == "" and "warning" in window.workspace.dashboard.tabs.output.text.toPlainText()
+
+
+def test_a_simulated_gpu_answers_as_cuda_where_that_is_ticked(
+    window: MainWindow, session: FakeSession, script: Path
+) -> None:
+    form = choose(window, script)
+    assert not form.as_cuda.isEnabled(), "no GPU is simulated"
+    form.simulate.setEditText("24 GiB")
+    assert form.as_cuda.isEnabled() and not form.request().as_cuda
+    form.as_cuda.setChecked(True)
+    assert form.request().as_cuda and form.request().spec()["as_cuda"]
+    form.simulate.setEditText("Off")
+    assert not form.as_cuda.isEnabled() and not form.request().as_cuda
+    form.simulate.setEditText("24 GiB")
+    form.set_locked(True)
+    assert not form.as_cuda.isEnabled()

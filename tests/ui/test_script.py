@@ -132,6 +132,14 @@ def test_a_recorded_run_is_told_from_its_command() -> None:
     assert Script.from_spec({}) == Script(memory_history=False)
 
 
+def test_a_gpu_that_answered_for_cuda_is_filled_in_again_from_a_recording() -> None:
+    spec = {"command": ["python", "train.py"], "simulate": [24 * GIB], "as_cuda": True}
+    assert Script.from_spec(spec) == Script(
+        "train.py", python="python", simulate="24.0 GiB", as_cuda=True, memory_history=False
+    )
+    assert not Script.from_spec({**spec, "as_cuda": False}).as_cuda
+
+
 def test_a_gpu_by_its_name_is_simulated_and_filled_in_again_from_a_recording() -> None:
     script = Script("train.py", simulate="RTX 4090")
     assert isinstance(script.simulated_card, KnownGpu) and script.simulated_card.key == "rtx4090"

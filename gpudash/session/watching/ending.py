@@ -37,6 +37,13 @@ _TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
+_NO_CUDA = re.compile(
+    r"not compiled with CUDA|[Nn]o CUDA GPUs are available|[Ff]ound no NVIDIA driver|no CUDA-capable device|"
+    r"on a CUDA device but torch\.cuda\.is_available|CUDA (?:is not|not) available|[Nn]o supported gpu backend|"
+    r"device .?cuda.? is not available|requires? (?:a )?(?:CUDA|GPU)",
+)
+"""What torch and what is built on it say where there is no CUDA."""
+
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
 
 
@@ -99,6 +106,7 @@ class EndedRun:
         ranks: processes of its ranks, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
+        without_cuda: what to do where it is CUDA that the program misses, in a sentence or "".
     """
 
     name: str
@@ -119,6 +127,7 @@ class EndedRun:
     ranks: Mapping[int, int] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
+    without_cuda: str = ""
 
 
 def ending_of(ran: EndedRun) -> RunEnded:
@@ -240,6 +249,8 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
         "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
     }
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
+    if _NO_CUDA.search(raised.message):
+        remedy = ran.without_cuda or remedy
     failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
     lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
     python = ran.python_with_torch() if lacks_torch else None

@@ -110,6 +110,8 @@ class ProgramNews:
                 self._hello(peer, message)
             case "torch":
                 self._torch(peer, message)
+            case "said":
+                self._said(peer, message)
             case "steps":
                 self._steps(peer, message)
             case "raised":
@@ -173,6 +175,13 @@ class ProgramNews:
         if problem and problem not in self._problems and len(self._problems) < MOST_JOINED:
             self._problems.add(problem)
             self.note(Topic.PROGRAM, problem, pid=peer.pid)
+
+    def _said(self, peer: Peer, message: Message) -> None:
+        """What a simulated GPU does not do, once for all processes."""
+        text = str(message.get("text") or "")
+        if text and text not in self._problems and len(self._problems) < MOST_JOINED:
+            self._problems.add(text)
+            self.note(Topic.PROGRAM, text, pid=peer.pid)
 
     def _steps(self, peer: Peer, message: Message) -> None:
         """Steps of one process: of several ranks the first's, which all make, and rather told than counted ones."""

@@ -46,6 +46,7 @@ class WatchRequest:
         folder: to run it in; ``None``: the present one.
         environment: variables beside ours.
         simulate: the GPUs to simulate, ``sim:0`` first.
+        as_cuda: whether the simulated GPUs answer for CUDA: the program calls them ``cuda:0`` and so on.
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
@@ -61,6 +62,7 @@ class WatchRequest:
     memory_history: bool = True
     echo: Echo = "nowhere"
     metric_pattern: str = ""
+    as_cuda: bool = False
 
     def spec(self) -> dict[str, Any]:
         """The request as a run's spec."""
@@ -71,6 +73,7 @@ class WatchRequest:
             "simulate": [written(card) for card in self.simulate],
             "simulate_others": self.simulate_others,
             "memory_history": self.memory_history,
+            **({"as_cuda": True} if self.as_cuda else {}),
             **({"metric_pattern": self.metric_pattern} if self.metric_pattern else {}),
         }
 

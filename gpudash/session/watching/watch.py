@@ -309,6 +309,7 @@ class Watching:
             result=result,
             ranks=self._ranks.known(),
             why_full=self._ranks.why_full,
+            without_cuda=self._without_cuda(),
             python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
         )
         return self._reports.explained(ending_of(ran))
@@ -316,16 +317,38 @@ class Watching:
     def _where(self) -> tuple[str, dict[str, int | None]]:
         """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
         device = self._memory.device or self._device
-        if self._memory.device or kind_of(device) != "cuda" or self._uses_gpu:
+        unused = self._simulated_unused()
+        if not unused and (self._memory.device or kind_of(device) != "cuda" or self._uses_gpu):
             return device, {f"peak_{key}": value for key, value in self._memory.peaks.get(device, {}).items()}
         now_s = self._wiring.clock()
-        text, details = "The program used no GPU.", {"device": "cpu", "simulated": False}
+        text, details = unused or "The program used no GPU.", {"device": "cpu", "simulated": False}
         self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
         with self._wiring.store.lock:
             series = self._wiring.store.series("host", "process_bytes")
             found = None if series is None else series.statistics(self._began_s, now_s)
         peak = None if found is None else int(found.max)
         return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
+
+    def _simulated_unused(self) -> str:
+        """That the program left the simulated GPU alone, in a sentence; "" where it used it or could not have it."""
+        if not self._simulated or self._news.torch is None or self._stopping.refused:
+            return ""
+        if self._memory.device or self._reports.newest is not None:
+            return ""
+        if self._request.as_cuda:
+            return "The script never used the simulated GPU, though it answered as cuda:0."
+        return "The script never used sim:0. If it looks for CUDA, add --as-cuda (in the window: Answers as cuda)."
+
+    def _without_cuda(self) -> str:
+        """What to do where CUDA is missed, in a sentence."""
+        if self._request.as_cuda:
+            return ""
+        if self._simulated:
+            return (
+                "Add --as-cuda (in the window: Answers as cuda), and the simulated GPU is what the script calls cuda."
+            )
+        add = "add --simulate 24GiB --as-cuda (in the window: Simulated GPU, Answers as cuda)"
+        return f"Without a GPU a simulated one can answer as cuda: {add}."
 
     def _script_folder(self) -> Path:
         folder = (self._request.folder or Path.cwd()).absolute()
@@ -402,6 +425,7 @@ class Watching:
             "history_entries": HISTORY_ENTRIES,
             "simulate": [written(card) for card in self._request.simulate],
             "simulate_others": self._request.simulate_others,
+            "as_cuda": self._request.as_cuda,
             "report": self._reports.staging,
             "period_s": 0.1,
             "gpudash": str(package),

@@ -14,8 +14,9 @@ from torch.nn.parameter import is_lazy
 
 from gpudash.simulator.device import autograd, probe
 from gpudash.simulator.device.device_module import DeviceModule
+from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.simulator.device.storage import DEVICE, kernel_library
+from gpudash.simulator.device.storage import kernel_library
 from gpudash.simulator.operations import attention, autocast, encoder_layers, kernels, recurrent
 from gpudash.simulator.operations.operations import Engine
 
@@ -121,16 +122,12 @@ def _construct(engine: Engine) -> Any:
     return library
 
 
-def _is_simulated(device: Any) -> bool:
-    return device is not None and torch.device(device).type == DEVICE
-
-
 def _make_storages(engine: Engine) -> None:
     """Let ``torch.UntypedStorage(..., device="sim")`` take memory of the card, and its methods say what they cannot."""
     storage_type: Any = torch.UntypedStorage
 
     def make(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        if not _is_simulated(device):
+        if not naming.means_simulated(device):
             return _CpuStorage.__new__(cls, *args, device=device, **kwargs)
         card = engine.card(engine.index_of(torch.device(device)))
         if not args or isinstance(args[0], int):
@@ -155,7 +152,7 @@ def _to_device(self: Any, device: Any = None, non_blocking: bool = False) -> Any
 
 def _unless_simulated(original: Any, sentence: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.device.type == DEVICE:
+        if naming.means_simulated(self.device):
             raise RuntimeError(sentence)
         return original(self, *args, **kwargs)
 
@@ -186,10 +183,10 @@ class Generator(_CpuGenerator, metaclass=_AnyGenerator):
     _simulated: torch.device
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        if not _is_simulated(device):
+        if not naming.means_simulated(device):
             return _CpuGenerator(device)
         made = _CpuGenerator.__new__(cls)
-        made._simulated = torch.device(DEVICE, torch.device(device).index or 0)
+        made._simulated = torch.device(naming.shown, torch.device(device).index or 0)
         return made
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -266,7 +263,7 @@ def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> boo
     torch then puts their new bytes in place of the old ones, which are free before the next parameter's turn.
     """
     own = [parameter for parameter in module._parameters.values() if parameter is not None]
-    if any(parameter.device.type != DEVICE or type(parameter) is not nn.Parameter for parameter in own):
+    if any(device_of(parameter).type != DEVICE or type(parameter) is not nn.Parameter for parameter in own):
         return False
     with torch.no_grad():
         return all(fn(torch.empty(0, dtype=one.dtype, device=one.device)).device == one.device for one in own)
@@ -284,7 +281,7 @@ def _set_data_across_devices() -> None:
             return plain.__get__(self)
 
     def set_data(self: torch.Tensor, value: torch.Tensor) -> None:
-        kinds = {self.device.type, value.device.type}
+        kinds = {device_of(self).type, device_of(value).type}
         if len(kinds) == 1 or DEVICE not in kinds or "meta" in kinds:
             plain.__set__(self, value)
             return

@@ -15,8 +15,9 @@ import torch
 
 from gpudash.memory.allocator.refusal import format_size
 from gpudash.simulator.device.memory_history import MemoryHistory
+from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.simulator.device.storage import DEVICE, OutOfMemoryError
+from gpudash.simulator.device.storage import OutOfMemoryError
 from gpudash.simulator.operations.operations import Engine
 
 DeviceLike = Union[torch.device, str, int, None]
@@ -60,8 +61,8 @@ class MemoryModule:
         if isinstance(device, str):
             device = torch.device(device)
         if isinstance(device, torch.device):
-            if device.type != DEVICE:
-                raise ValueError(f"Expected a {DEVICE} device, but got: {device}")
+            if device.type not in naming.understood:
+                raise ValueError(f"Expected a {naming.shown} device, but got: {device}")
             device = device.index
         if device is None or device < 0:
             return self._engine.current
@@ -126,8 +127,8 @@ class MemoryModule:
         stats = self.memory_stats(index)
         pools = ("all",) if abbreviated else ("all", "large_pool", "small_pool")
         lines = [
-            f"PyTorch {DEVICE.upper()} memory summary, device ID {index} (simulated)",
-            f"{DEVICE.upper()} OOMs: {stats['num_ooms']}    cudaMalloc retries: {stats['num_alloc_retries']}",
+            f"PyTorch {naming.shown.upper()} memory summary, device ID {index} (simulated)",
+            f"{naming.shown.upper()} OOMs: {stats['num_ooms']}    cudaMalloc retries: {stats['num_alloc_retries']}",
             f"{'Metric':<28}{'Cur Usage':>14}{'Peak Usage':>14}{'Tot Alloc':>14}{'Tot Freed':>14}",
         ]
         for label, statistic, counts_bytes in SUMMARISED:
@@ -389,8 +390,13 @@ class DeviceModule(MemoryModule):
         """The stream that ``device`` begins with, always the same."""
         index = self.index_of(device)
         if index not in self._default_streams:
-            self._default_streams[index] = _Stream(torch.device(DEVICE, index))
+            self._default_streams[index] = self.Stream(torch.device(DEVICE, index))
         return self._default_streams[index]
+
+    def forget_streams(self) -> None:
+        """Let every device use a stream of its own again, made anew."""
+        self._streams.clear()
+        self._default_streams.clear()
 
     def set_stream(self, stream: _Stream | None) -> None:
         """Use ``stream``, and its device, from now on."""
@@ -442,4 +448,4 @@ class DeviceModule(MemoryModule):
         return {getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"torch.{DEVICE} has no {name!r}: this GPU is simulated")
+        raise AttributeError(f"torch.{naming.shown} has no {name!r}: this GPU is simulated")

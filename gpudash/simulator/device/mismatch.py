@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from gpudash.simulator.device.storage import CPU, DEVICE
+from gpudash.simulator.device.naming import naming
+from gpudash.simulator.device.storage import CPU
 
 INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"))
 """Operations whose CUDA kernels take indices that lie on the CPU."""
@@ -153,5 +154,5 @@ def _method(operation: Any, name: str) -> str:
     overload = operation._schema.overload_name
     full = f"{name}_out" if any(argument.is_out for argument in operation._schema.arguments) else name
     if torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), COMPOSITE):
-        return f"wrapper_{DEVICE.upper()}_{full}" + (f"_{overload}" if overload else "")
-    return f"wrapper_{DEVICE.upper()}_{overload}_{full}"
+        return f"wrapper_{naming.shown.upper()}_{full}" + (f"_{overload}" if overload else "")
+    return f"wrapper_{naming.shown.upper()}_{overload}_{full}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 
 NEEDED = (
     "torch.utils.backend_registration._setup_privateuseone_for_python_backend",

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused, format_size, message
+from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-
-DEVICE = "sim"
 
 KEY = "PrivateUse1"
 """torch's dispatch key for the device that a process may add."""
@@ -47,10 +46,44 @@ _alias = torch.ops.aten.alias.default
 _view_dtype = torch.ops.aten.view.dtype
 
 
-def kernel_library(namespace: str) -> Any:
+class KernelLibrary(torch.library.Library):
+    """Kernels see devices as they are, also where torch calls them while a function mode makes others of them.
+
+    torch turns modes off for what it calls on the way through one, but a backward pass comes past them.
+    """
+
+    def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
+        """Register the kernel of one operation."""
+        super().impl(op_name, _without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+
+    def fallback(self, fn: Any, *args: Any, **options: Any) -> None:
+        """Register the kernel of all operations that have none of their own."""
+        super().fallback(_without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+
+    def hand_on(self, op_name: str, fn: Any, key: str) -> None:
+        """Register a kernel of torch's own, which asks no tensor for its device."""
+        super().impl(op_name, fn, key)  # type: ignore[no-untyped-call]
+
+
+_is_mode_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+
+
+def _without_modes(kernel: Any) -> Any:
+    if kernel is torch.library.fallthrough_kernel:
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not _is_mode_on():
+            return kernel(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            return kernel(*args, **kwargs)
+
+    return run
+
+
+def kernel_library(namespace: str) -> KernelLibrary:
     """Adds kernels to the operations of ``namespace``; ``_`` for all. They last as long as it, so it has to be kept."""
-    make: Any = torch.library.Library
-    return make(namespace, "IMPL")
+    return KernelLibrary(namespace, "IMPL")  # type: ignore[no-untyped-call]
 
 
 class _DLDevice(ctypes.Structure):
@@ -201,7 +234,7 @@ class Storages:
         processes = "".join(
             f"Process {pid} has {format_size(held)} memory in use. " for pid, held in card.others.items()
         )
-        made: Exception = OutOfMemoryError(message(refused, DEVICE.upper(), processes))
+        made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), processes))
         setattr(made, REFUSED, refused)
         return made
 

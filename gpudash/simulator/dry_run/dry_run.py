@@ -15,8 +15,9 @@ from torch._library import custom_ops, simple_registry
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.backend import Backend, register
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100, SimulatedGpu
-from gpudash.simulator.device.storage import DEVICE, KEY, kernel_library
+from gpudash.simulator.device.storage import KEY, kernel_library
 from gpudash.simulator.device.tracking import BACKWARD, FORWARD, Tracker
 from gpudash.simulator.dry_run.host_tensors import HostCopy
 from gpudash.simulator.dry_run.missing_numbers import (

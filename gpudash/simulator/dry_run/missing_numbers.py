@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device.storage import DEVICE, Storages, lacks_numbers
+from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.storage import Storages, lacks_numbers
 
 READS = "The code reads a number out of a tensor (as int(x) or a slice up to x does)"
 DECIDES = "The code decides by a number of a tensor (as an if on a tensor or on .item() does)"

@@ -25,8 +25,9 @@ from torch import distributed, nn
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100
-from gpudash.simulator.device.storage import BLOCK, DEVICE, lacks_numbers
+from gpudash.simulator.device.storage import BLOCK, lacks_numbers
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.trace import WEIGHTS
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.operations.operations import Engine
 
 BACKEND = "gpudash_dry"

@@ -18,7 +18,7 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils import _python_dispatch
 
 from gpudash.simulator.device.backend import registered
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
 from gpudash.simulator.dry_run.refusals import CannotPredictError

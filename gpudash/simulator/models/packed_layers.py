@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpudash.simulator.device.backend import registered
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 
 BLOCK = 64
 """Weights of 4 bits that share an absmax: ``blocksize`` of ``Params4bit``, which transformers leaves as it is."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.device.storage import DEVICE, kernel_library
+from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.storage import kernel_library
 
 KEY = "AutocastPrivateUse1"
 

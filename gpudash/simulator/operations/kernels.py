@@ -10,7 +10,8 @@ import torch
 
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
-from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, KEY, kernel_library
+from gpudash.simulator.device.naming import DEVICE, naming
+from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.temporaries import layout_of_convolution, suggested_layout
 
@@ -61,7 +62,7 @@ def install(engine: Engine) -> list[Any]:
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
     for name in VIEWS:
         # without a detour by the kernel of everything: they are half of all calls of a training step
-        library.impl(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
+        library.hand_on(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and name[len("aten::") :] not in own_kernels and _is_whole(name):
             library.impl(name[len("aten::") :], _whole(engine, name), KEY)
@@ -181,7 +182,7 @@ def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
     def set_to_part(
         tensor: torch.Tensor, storage: Any, offset: int, size: Sequence[int], stride: Sequence[int] = ()
     ) -> torch.Tensor:
-        if storage.device != tensor.device:
+        if not naming.means_simulated(storage.device) or storage.device.index != tensor.device.index:
             raise RuntimeError(
                 f'Attempted to set the storage of a tensor on device "{tensor.device}" to a storage on different '
                 f'device "{storage.device}".  This is no longer allowed; the devices must match.'

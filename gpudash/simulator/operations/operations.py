@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_map_only
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.simulator.device import autograd, mismatch
+from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.simulator.device.storage import AS_ON_CPU, DEVICE, Storages, contiguous, extent
+from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.operations import temporaries
@@ -222,7 +223,7 @@ class Engine:
         if index >= len(self.cards):
             count = len(self.cards)
             raise RuntimeError(
-                f"There is no {DEVICE}:{index}: {'one GPU is' if count == 1 else f'{count} GPUs are'} simulated."
+                f"There is no {naming.shown}:{index}: {'one GPU is' if count == 1 else f'{count} GPUs are'} simulated."
             )
         return self.cards[index]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 
 MOST = 50_000
 """Outcomes that are kept; there are some hundreds in a model, and some thousands in a search for the largest batch."""

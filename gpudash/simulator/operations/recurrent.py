@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpudash.simulator.device.storage import DEVICE, KEY, kernel_library
+from gpudash.simulator.device.naming import DEVICE, device_of
+from gpudash.simulator.device.storage import KEY, kernel_library
 from gpudash.simulator.operations.operations import Engine
 
 KEPT_BY_GRU = 5
@@ -50,7 +51,7 @@ def _are_for_cudnn(weights: list[Any]) -> bool:
     """Whether they lie on the simulated device, each with bytes of its own, all of one dtype that cuDNN knows."""
     if not torch.backends.cudnn.enabled or not all(isinstance(one, torch.Tensor) for one in weights):
         return False
-    if any(one.device.type != DEVICE or one.dtype != weights[0].dtype for one in weights):
+    if any(device_of(one).type != DEVICE or one.dtype != weights[0].dtype for one in weights):
         return False
     places = {(one.untyped_storage()._cdata, one.storage_offset()) for one in weights}
     return weights[0].dtype in FOR_CUDNN and len(places) == len(weights)

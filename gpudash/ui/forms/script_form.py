@@ -45,8 +45,10 @@ TIPS: Mapping[str, str] = {
     "environment": "Environment variables that are added: NAME=value, one a line or between spaces",
     "python": "Interpreter that runs the script: the one of the script's own virtual environment where there is one",
     "simulate": "Run on a GPU that is not there, by its size (8 GiB) or name (h100): the script finds it as sim:0,\n"
-    "or by asking torch.accelerator.\n"
+    "by asking torch.accelerator, or as cuda where that is ticked below.\n"
     "Results are real, speed is not a GPU's.",
+    "as_cuda": "For a script that says cuda: the simulated GPU answers to torch.cuda, .cuda() and device='cuda'.\n"
+    "What only a real GPU can do is refused, with the reason.",
     "metric_pattern": "Losses are read from what the script prints, by the names of their fields. What is printed\n"
     "otherwise is found by a regular expression with groups named loss, accuracy, step or epoch:\n"
     "it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)",
@@ -60,6 +62,7 @@ LABELS: Mapping[str, str] = {
     "environment": "Environment",
     "python": "Python",
     "simulate": "Simulated GPU",
+    "as_cuda": "Answers as",
     "metric_pattern": "Loss pattern",
     "memory_history": "Memory history",
 }
@@ -85,7 +88,7 @@ class ScriptForm(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._recorded = False
+        self._recorded = self._locked = False
         self._errors = ErrorBubbles(self)
         self._browse: list[QToolButton] = []
         self._grid = QGridLayout(self)
@@ -109,6 +112,7 @@ class ScriptForm(QWidget):
         self.simulate.setLineEdit(line_edit)
         self.simulate.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.simulate.addItems([OFF, *SIZES, *(gpu.key for gpu in KNOWN_GPUS)])
+        self.as_cuda = QCheckBox("cuda")
         self.memory_history = QCheckBox("up to 10 % slower")
         self._add("file", self.file, self._ask_file)
         self._add("arguments", self.arguments)
@@ -116,6 +120,7 @@ class ScriptForm(QWidget):
         self._add("environment", self.environment)
         self._add("python", self.python, self._ask_python)
         self._add("simulate", self.simulate)
+        self._add("as_cuda", self.as_cuda)
         self._add("metric_pattern", self.metric_pattern)
         self._add("memory_history", self.memory_history)
         self._grid.setRowStretch(self._grid.rowCount(), 1)
@@ -168,6 +173,7 @@ class ScriptForm(QWidget):
             environment=self.environment.toPlainText().strip(),
             python=self.python.text().strip(),
             simulate="" if simulate.lower() == OFF.lower() else simulate,
+            as_cuda=self.as_cuda.isChecked(),
             metric_pattern=self.metric_pattern.text(),
             memory_history=self.memory_history.isChecked(),
         )
@@ -181,6 +187,7 @@ class ScriptForm(QWidget):
             self.environment.setPlainText(script.environment)
             self.python.setText(script.python)
             self.simulate.setEditText(script.simulate or OFF)
+            self.as_cuda.setChecked(script.as_cuda)
             self.metric_pattern.setText(script.metric_pattern)
             self.memory_history.setChecked(script.memory_history)
         self._changed()
@@ -204,6 +211,7 @@ class ScriptForm(QWidget):
             folder=script.working_folder,
             environment=script.variables,
             simulate=() if card is None else (card,),
+            as_cuda=card is not None and script.as_cuda,
             metric_pattern=script.metric_pattern,
             memory_history=script.memory_history,
         )
@@ -226,6 +234,12 @@ class ScriptForm(QWidget):
         fields = (self.file, self.arguments, self.folder, self.python, self.simulate, self.metric_pattern)
         for control in (*fields, self.memory_history, self.environment, *self._browse):
             control.setEnabled(not locked)
+        self._locked = locked
+        self._offer_as_cuda()
+
+    def _offer_as_cuda(self) -> None:
+        """A GPU has to be simulated to answer as anything."""
+        self.as_cuda.setEnabled(not self._locked and bool(self.script().simulate))
 
     def _changed(self) -> None:
         script = self.script()
@@ -233,6 +247,7 @@ class ScriptForm(QWidget):
         if not script.file:
             problems.pop("file", None)  # an empty form is no mistake; the button says what is missing
         self._errors.show_errors(problems)
+        self._offer_as_cuda()
         self.file.setPlaceholderText("train.py")
         self.folder.setPlaceholderText("the script's folder")
         self.environment.setPlaceholderText("NAME=value")
@@ -272,6 +287,7 @@ class Script:
         environment: NAME=value, several of them in lines or between spaces, quoted as in a shell.
         python: the interpreter; "" is `found_python`.
         simulate: size or name of a simulated GPU; "" for none.
+        as_cuda: whether that GPU answers for CUDA.
         memory_history: whether every allocation is written down with its call stack.
         metric_pattern: as of `WatchRequest`.
     """
@@ -284,6 +300,7 @@ class Script:
     simulate: str = ""
     memory_history: bool = True
     metric_pattern: str = ""
+    as_cuda: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The values for a file."""
@@ -313,6 +330,7 @@ class Script:
             environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
             python=shlex.join(command[:place] or command[:1]),
             simulate=card_words(cards[0]) if cards else "",
+            as_cuda=bool(spec.get("as_cuda")),
             metric_pattern=str(spec.get("metric_pattern") or ""),
             memory_history=bool(spec.get("memory_history")),
         )

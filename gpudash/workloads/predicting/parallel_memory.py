@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.trace import GRADIENTS
-from gpudash.simulator.device.storage import DEVICE
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
 from gpudash.simulator.operations.operations import Engine

@@ -276,3 +276,28 @@ def test_it_works_where_gpudash_is_not_installed(dashboard: Dashboard, tmp_path:
     assert "OutOfMemoryError: SIM out of memory" in done.stderr
     (full,) = dashboard.of("oom")
     assert Path(full["snapshot"]).is_file() and dashboard.of("held") and PACKAGE.is_dir()
+
+
+def test_a_card_that_answers_for_cuda_is_watched_as_itself_and_says_once_what_it_leaves_out(
+    dashboard: Dashboard, tmp_path: Path
+) -> None:
+    script = tmp_path / "says_cuda.py"
+    script.write_text(
+        "import torch\nassert torch.cuda.is_available()\n"
+        "kept = [torch.ones(2**20).cuda() for _ in range(5)]\n"
+        "for _ in range(3): torch.cuda.Stream().synchronize()\n"
+        "print(kept[0].device, torch.cuda.max_memory_allocated())\n"
+        "kept.append(torch.empty(2**40, device='cuda'))\n"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join((str(INJECT), str(PACKAGE.parent)))}
+    done = dashboard.run(str(script), environment=environment, simulate=[CARD], as_cuda=True, history=True)
+    assert done.stdout == f"cuda:0 {5 * 4 * MIB}\n" and "OutOfMemoryError: CUDA out of memory" in done.stderr
+    (told,) = dashboard.of("torch")
+    assert told["simulated"] and told["history"] and told["problem"] is None
+    figures = [message["devices"] for message in dashboard.of("allocator")]
+    assert {name for devices in figures for name in devices} == {"sim:0"}
+    assert figures[-1]["sim:0"]["peak_allocated_bytes"] == 5 * 4 * MIB
+    (full,) = dashboard.of("oom")
+    assert full["device"] == "sim:0" and full["snapshot"] is not None
+    (said,) = dashboard.of("said")
+    assert said["text"].startswith("Streams and events of torch.cuda do nothing")

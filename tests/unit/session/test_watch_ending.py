@@ -98,6 +98,24 @@ def test_a_module_that_is_missing_is_told_with_the_way_out() -> None:
     assert ending.result["frames"] == [{"file": "/home/me/train.py", "line": 1, "name": ""}]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Torch not compiled with CUDA enabled",
+        "No CUDA GPUs are available",
+        "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
+        "No supported gpu backend found!",
+    ],
+)
+def test_a_program_that_misses_cuda_is_offered_a_simulated_gpu_in_its_place(message: str) -> None:
+    ran = replace(RAN, raised=[Raised("RuntimeError", message, "/home/me/train.py", 1)])
+    assert failed(replace(ran, without_cuda="Add --as-cuda.")).remedy == "Add --as-cuda."
+    assert "--as-cuda" not in failed(ran).remedy
+    other = replace(ran, raised=[Raised("ValueError", "nan")], without_cuda="Add --as-cuda.")
+    assert "--as-cuda" not in failed(other).remedy
+
+
 def test_the_first_rank_that_failed_is_told_where_the_launcher_only_passes_it_on() -> None:
     first = Raised("ValueError", "nan", "/t.py", 3, who="rank 1 (pid 7)")
     second = Raised("RuntimeError", "connection closed", "/t.py", 9, who="rank 0 (pid 6)")

@@ -137,3 +137,4 @@ def test_a_request_is_told_as_a_spec_of_plain_values(tmp_path: Path) -> None:
         "simulate_others": 5,
         "memory_history": False,
     }
+    assert WatchRequest(("python", "x.py"), simulate=(2**30,), as_cuda=True).spec()["as_cuda"] is True

@@ -1,0 +1,168 @@
+"""Letting the simulated device answer for CUDA, in this process, until that is ended."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _device as default_device
+
+from gpudash.simulator.as_cuda import cuda_functions, mode, parallel
+from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
+from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.as_cuda.telling import tell
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.naming import DEVICE, naming
+
+FIRST = 0
+"""Before all others that torch asks about storages in files, whose priorities begin at 10."""
+
+UNCOMPILED = "torch.compile compiles nothing for a simulated GPU: the code runs as it is."
+
+_answering: Replacements | None = None
+
+
+def is_answering() -> bool:
+    """Whether the simulated device answers for CUDA in this process."""
+    return _answering is not None
+
+
+def answer_for_cuda(backend: Backend) -> Replacements:
+    """Let the simulated device be what the program calls ``cuda``, from now on.
+
+    Returns:
+        what was replaced; `end` undoes it.
+
+    Raises:
+        RuntimeError: one sentence, where a real GPU answers.
+    """
+    global _answering
+    if _answering is not None:
+        return _answering
+    if torch.cuda.is_available():
+        raise RuntimeError(
+            f"A GPU of this computer answers as {CUDA} already ({torch.cuda.get_device_name()}); leave --as-cuda out, "
+            f"or hide it from the program with CUDA_VISIBLE_DEVICES=-1."
+        )
+    _answering = replaced = Replacements()
+    try:
+        _name_it(replaced)
+        _name_storages(replaced)
+        cuda_functions.install(replaced, backend.module)
+        parallel.install(replaced)
+        _answer_accelerator(replaced)
+        _answer_autocast(replaced)
+        _answer_default_device(replaced)
+        _read_and_write_files(replaced)
+        _leave_uncompiled(replaced)
+        mode.install(replaced)
+    except BaseException:
+        end()
+        raise
+    return replaced
+
+
+def end() -> None:
+    """Let CUDA be CUDA again."""
+    global _answering
+    replaced, _answering = _answering, None
+    if replaced is not None:
+        replaced.undo()
+
+
+def _name_it(replaced: Replacements) -> None:
+    before = naming.shown, naming.understood
+
+    def as_before() -> None:
+        naming.shown, naming.understood = before
+
+    naming.shown, naming.understood = CUDA, naming.understood | {CUDA}
+    replaced.undo_by(as_before)
+
+
+def _name_storages(replaced: Replacements) -> None:
+    plain: Any = torch.UntypedStorage.device
+    replaced.put(torch.UntypedStorage, "device", property(lambda storage: outward(plain.__get__(storage))))
+
+
+def _answer_accelerator(replaced: Replacements) -> None:
+    """``torch.accelerator`` names CUDA; its functions are the simulated device's already."""
+    for name in ("_accelerator_getAccelerator", "_get_accelerator"):
+        replaced.put(torch._C, name, lambda *_check: torch.device(CUDA))
+    replaced.wrap(torch._C, "_group_tensors_by_device_and_dtype", _with_keys_outward)
+
+
+def _with_keys_outward(group: Callable[..., dict[Any, Any]]) -> Callable[..., dict[Any, Any]]:
+    def grouped(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+        found = group(*args, **kwargs)
+        return {(device and outward(device), dtype): tensors for (device, dtype), tensors in found.items()}
+
+    return grouped
+
+
+def _answer_autocast(replaced: Replacements) -> None:
+    """What is set and asked about CUDA's autocast is the simulated device's, which has the same rules."""
+    for name in ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"):
+        replaced.wrap(torch, name, _of_simulated)
+    plain: dict[str, Callable[..., Any]] = {
+        "get_autocast_gpu_dtype": lambda: torch.get_autocast_dtype(DEVICE),
+        "set_autocast_gpu_dtype": lambda dtype: torch.set_autocast_dtype(DEVICE, dtype),
+    }
+    replaced.put_all(torch, plain)
+
+
+def _of_simulated(function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if "device_type" in kwargs:
+            args = (kwargs.pop("device_type"), *args)
+        if args and isinstance(args[0], str):
+            return function(DEVICE if args[0] == CUDA else args[0], *args[1:], **kwargs)
+        return function(DEVICE, *args, **kwargs)  # an older way to ask, which means CUDA
+
+    return called
+
+
+def _answer_default_device(replaced: Replacements) -> None:
+    """``torch.set_default_device("cuda")``, and ``with torch.device("cuda"):``."""
+
+    def with_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if self.device.type != CUDA:
+            return original(self, func, types, args, kwargs)
+        kwargs = kwargs or {}
+        if func in default_device._device_constructors() and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": inward(self.device)}
+        return func(*args, **kwargs)
+
+    original: Callable[..., Any] = default_device.DeviceContext.__torch_function__
+    replaced.put(default_device.DeviceContext, "__torch_function__", with_device)
+
+
+def _read_and_write_files(replaced: Replacements) -> None:
+    """Files say ``cuda:0``, as they would if they had been written on a GPU."""
+
+    def tag(storage: Any) -> str | None:
+        return str(storage.device) if storage.device.type == CUDA else None
+
+    def put_back(storage: Any, location: str) -> Any:
+        return storage.to(device=inward(location)) if location.startswith(CUDA) else None
+
+    registry: Any = torch.serialization._package_registry
+    torch.serialization.register_package(FIRST, tag, put_back)
+
+    def forget() -> None:
+        registry[:] = [entry for entry in registry if tag not in entry]
+
+    replaced.undo_by(forget)
+
+
+def _leave_uncompiled(replaced: Replacements) -> None:
+    """``torch.compile`` gives back what it is given: the compiler's own devices are the real ones."""
+
+    def left_as_it_is(model: Any = None, **_options: Any) -> Any:
+        tell(UNCOMPILED)
+        warnings.warn(UNCOMPILED, stacklevel=2)
+        return (lambda made: made) if model is None else model
+
+    replaced.put(torch, "compile", left_as_it_is)

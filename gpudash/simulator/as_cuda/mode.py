@@ -1,0 +1,203 @@
+"""What is done to every call of torch's: a device of CUDA's that goes in is a simulated one, and comes out as CUDA's.
+
+A function mode belongs to a thread. Threads that Python's `threading` starts get it at their start, and a backward
+pass, which torch calls with all modes turned off, has it again for the hooks and the code that run within.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import overrides
+from torch.utils._device import _device_constructors
+
+from gpudash.simulator.as_cuda.devices import CUDA, inward, outward, reworded
+from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.device.naming import DEVICE
+
+Answer = Callable[..., Any]
+
+_device_type = torch.device
+
+
+class CudaMode(overrides.TorchFunctionMode):
+    """Maps devices."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Called by torch for each of its functions, with this mode turned off meanwhile."""
+        answer = _answers.get(func)
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and (mapped := inward(device)) is not device:
+                kwargs = {**kwargs, "device": mapped}
+            if kwargs.get("pin_memory") and func in _device_constructors():
+                answer, kwargs = _making_pinned(func), {**kwargs, "pin_memory": False}
+        else:
+            kwargs = {}
+        for value in args:
+            if type(value) is _device_type and value.type == CUDA:
+                args = tuple(map(_mapped, args))
+                break
+        try:
+            return func(*args, **kwargs) if answer is None else answer(*args, **kwargs)
+        except Exception as error:
+            _reword(error)
+            raise
+
+
+_mode = CudaMode()
+
+_modes: Callable[[], list[Any]] = overrides._get_current_function_mode_stack
+_turned_off: Callable[[], AbstractContextManager[Any]] = overrides._pop_mode_temporarily
+_text: Callable[..., str] = torch.Tensor.__repr__
+
+
+def is_on() -> bool:
+    """Whether the calling thread has the mode."""
+    return any(mode is _mode for mode in _modes())
+
+
+def install(replaced: Replacements) -> None:
+    """Turn the mode on in the calling thread, and in those that begin from now on."""
+    _mode.__enter__()  # type: ignore[no-untyped-call]
+    replaced.undo_by(_leave)
+    replaced.wrap(threading.Thread, "start", _with_mode_in_thread)
+    # `torch.autograd` has the same function under a second name
+    for owner in (torch.autograd.graph, torch.autograd):
+        replaced.wrap(owner, "_engine_run_backward", _with_mode)
+    replaced.wrap(torch._C._autograd, "_push_saved_tensors_default_hooks", _with_mode_in_hooks)
+    replaced.wrap(overrides, "has_torch_function", _without_ours)
+
+
+def _leave() -> None:
+    if is_on():
+        _mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def _with_mode_in_thread(start: Callable[..., None]) -> Callable[..., None]:
+    def started(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_with_mode() -> None:
+            self.__dict__.pop("run", None)  # the thread's own again: a pickle or a subclass may look
+            with _mode:
+                run()
+
+        if "run" not in self.__dict__:
+            self.__dict__["run"] = run_with_mode
+        start(self)
+
+    return started
+
+
+def _with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        with nullcontext() if is_on() else _mode:
+            return run(*args, **kwargs)
+
+    return run_backward
+
+
+def _with_mode_in_hooks(push: Callable[..., None]) -> Callable[..., None]:
+    """Hooks for saved tensors, as checkpointing has them: torch calls them in the midst of its functions."""
+
+    def pushed(*hooks: Callable[..., Any]) -> None:
+        push(*map(_with_mode, hooks))
+
+    return pushed
+
+
+def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Modules ask it whether their inputs are plain tensors, and take a slower way where a mode is on."""
+
+    def has_torch_function(values: Any) -> bool:
+        if _modes()[-1:] != [_mode]:
+            return has(values)
+        with _turned_off():
+            return has(values)
+
+    return has_torch_function
+
+
+def _mapped(value: Any) -> Any:
+    return inward(value) if type(value) is _device_type else value
+
+
+def _reword(error: Exception) -> None:
+    if error.args and isinstance(error.args[0], str) and DEVICE in error.args[0]:
+        error.args = (reworded(error.args[0]), *error.args[1:])
+
+
+def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+    """``tensor.cuda()``."""
+    if device is None:
+        target = torch.device(DEVICE)
+    else:
+        target = torch.device(DEVICE, device) if isinstance(device, int) else inward(device)
+        if torch.device(target).type != DEVICE:
+            raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
+    layout = torch.preserve_format if memory_format is None else memory_format
+    return tensor.to(target, non_blocking=non_blocking, memory_format=layout)
+
+
+def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """``tensor.to("cuda")``, whose device may be any argument."""
+    if args and type(args[0]) is str:
+        args = (inward(args[0]), *args[1:])
+    return tensor.to(*args, **kwargs)
+
+
+def _typed(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """``tensor.type()``, and ``tensor.type("torch.cuda.FloatTensor")``."""
+    if dtype is None:
+        return tensor.type().replace(f"torch.{DEVICE}.", f"torch.{CUDA}.")
+    name = getattr(dtype, "cuda_name", dtype)
+    if isinstance(name, str) and name.startswith(f"torch.{CUDA}."):
+        return tensor.type(name.replace(f".{CUDA}", "")).to(DEVICE, non_blocking=non_blocking)
+    return tensor.type(dtype, non_blocking=non_blocking, **kwargs)
+
+
+def _is_cuda(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == DEVICE
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    return outward(tensor.device)
+
+
+def _shown(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
+    return _text(tensor, *args, **kwargs).replace(f"device='{DEVICE}", f"device='{CUDA}")
+
+
+def _pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> Any:
+    return tensor.pin_memory()
+
+
+def _making_pinned(func: Answer) -> Answer:
+    """Memory that is pinned when it is made is made first, then pinned: torch would ask CUDA's C++ side for it."""
+    return lambda *args, **kwargs: func(*args, **kwargs).pin_memory()
+
+
+def _is_pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> bool:
+    return tensor.is_pinned()
+
+
+def _getter(name: str) -> Any:
+    return getattr(torch.Tensor, name).__get__
+
+
+_answers: dict[Any, Answer] = {
+    _getter("device"): _device,
+    _getter("is_cuda"): _is_cuda,
+    torch.Tensor.cuda: _moved,
+    torch.Tensor.to: _sent,
+    torch.Tensor.type: _typed,
+    torch.Tensor.__repr__: _shown,
+    torch.Tensor.pin_memory: _pinned,
+    torch.Tensor.is_pinned: _is_pinned,
+}
+"""What is called in place of torch's function, with the mode turned off."""

@@ -1,0 +1,73 @@
+"""Names of torch that mean something else for a time, and mean the same as before afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_ABSENT = object()
+
+
+class Replacements:
+    """What was replaced, to be undone in the opposite order.
+
+    Attributes:
+        names: of everything replaced so far, such as "torch.cuda.is_available".
+        missing: names that were to be replaced, and that this torch has not.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.missing: list[str] = []
+        self._undone_by: list[Callable[[], None]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace a name where ``owner`` has it; a version of torch without it goes without."""
+        if hasattr(owner, name):
+            self._set(owner, name, value)
+        else:
+            self.missing.append(_name(owner, name))
+
+    def put_all(self, owner: Any, values: Mapping[str, Any]) -> None:
+        """Replace several."""
+        for name, value in values.items():
+            self.put(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+        """Replace a name by what ``wrapper`` makes of its value."""
+        if hasattr(owner, name):
+            self._set(owner, name, wrapper(getattr(owner, name)))
+        else:
+            self.missing.append(_name(owner, name))
+
+    def add(self, owner: Any, name: str, value: Any) -> None:
+        """Give ``owner`` a name that it has in builds of torch with CUDA."""
+        self._set(owner, name, value)
+
+    def undo_by(self, call: Callable[[], None]) -> None:
+        """Call this when everything is undone."""
+        self._undone_by.append(call)
+
+    def undo(self) -> None:
+        """Let everything mean what it did before."""
+        while self._undone_by:
+            self._undone_by.pop()()
+        self.names.clear()
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        before = vars(owner).get(name, _ABSENT)
+
+        def undo() -> None:
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        setattr(owner, name, value)
+        self.names.append(_name(owner, name))
+        self._undone_by.append(undo)
+
+
+def _name(owner: Any, name: str) -> str:
+    module = f"{owner.__module__}." if isinstance(owner, type) else ""
+    return f"{module}{owner.__name__}.{name}"
