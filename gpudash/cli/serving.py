@@ -87,6 +87,8 @@ def estimate_serving(path: str, words: Sequence[str], options: "WorkloadOptions"
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.simulator.models.config import read
 
+    if any(word.partition("=")[0] == "--devices" for word in words):
+        raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
     asked = _parsed(words)
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")

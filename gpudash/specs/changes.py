@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,32 @@ def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
     return {"global_batch": size * spec.world_size} if spec.global_batch and spec.device_names else {"batch": size}
 
 
-def batch_words(spec: TrainingSpec, size: int) -> str:
+def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange | None:
+    """Data parallel training over several devices, one rank on each, with the same samples in a step if possible.
+
+    Args:
+        spec: of the run on one device.
+        devices: of the ranks.
+        parallel: "ddp" or "fsdp".
+
+    Returns:
+        Without words; ``None`` where it cannot be spread so.
+    """
+    count, fields = len(devices), {"devices": ",".join(devices), "parallel": parallel}
+    if isinstance(spec, TrainingSpec):
+        trains = spec.mode == "train" and not spec.move_at_epoch and not spec.batch % count
+        return SpecChange("", {**fields, "global_batch": spec.batch}) if trains else None
+    if not isinstance(spec, ModelSpec) or spec.task == "infer":
+        return None
+    if not spec.batch % count:
+        return SpecChange("", {**fields, "batch": spec.batch // count})
+    if not spec.accumulation % count:
+        return SpecChange("", {**fields, "accumulation": spec.accumulation // count})
+    note = f"a step learns from {count} times as many samples"
+    return SpecChange("", fields, changes_training=True, note=note)
+
+
+def batch_words(spec: TrainingSpec | ModelSpec, size: int) -> str:
     """How a batch of ``size`` is told."""
     return f"batch {size} on each rank" if spec.device_names else f"batch {size}"
 
@@ -103,11 +128,14 @@ def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
 def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
     """The ones that promise most come early: each takes seconds to follow."""
     learns = spec.task != "infer"
+    if spec.device_names and spec.parallel == "ddp" and not spec.packed:
+        note = "each block's weights are gathered before they are used"
+        yield SpecChange("FSDP2 instead of DDP", {"parallel": "fsdp"}, note=note)
     if learns and not spec.checkpointing:
         yield SpecChange("activation checkpointing", {"checkpointing": True})
     if learns and spec.batch > 1:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
-        yield SpecChange(f"batch 1, accumulated over {fields['accumulation']}", fields)
+        yield SpecChange(f"{batch_words(spec, 1)}, accumulated over {fields['accumulation']}", fields)
     if spec.task == "train" and spec.optimizer == "adamw":
         yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
     if learns and spec.offload == "none":
@@ -155,9 +183,10 @@ def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
     yield SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
     if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
         words, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
-        yield SpecChange(words, {"offload": "weights"}, note=note)
+        fields: dict[str, Any] = {"offload": "weights"} | ({"parallel": "fsdp"} if spec.device_names else {})
+        yield SpecChange(words, fields, note=note)
         if not spec.checkpointing:
-            yield SpecChange(f"{words}, and checkpointing", {"offload": "weights", "checkpointing": True}, note=note)
+            yield SpecChange(f"{words}, and checkpointing", {**fields, "checkpointing": True}, note=note)
 
 
 def _of_matmul(spec: MatmulSpec) -> Iterator[SpecChange]:

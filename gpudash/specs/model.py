@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import NEEDS_CUDA, Presets, Spec, field
+from gpudash.specs.device_list import several
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -27,9 +28,20 @@ OPTIMIZERS = {
 PACKED = ("nf4", "nf4-double", "fp4", "int8")
 """Quantisations on which adapters can learn: those of bitsandbytes."""
 
+INTEGERS = "FSDP2 shards floating-point numbers, and bitsandbytes packs weights of {packed} into integers"
+"""Unless another type is asked for to store them in: its guide, docs/source/fsdp_qlora.md."""
+
+WHOLE_ONLY = ("adamw8bit", "adafactor")
+"""Optimizers that know no DTensor: bitsandbytes' kernels, and the Adafactor of transformers."""
+
 PREDICTED_ONLY = (
     "can only be predicted here. Run your own program with the library that has them, as My script in the window or "
     "with gpudash watch"
+)
+
+SPREAD_ONLY = (
+    "a model over {count} devices can only be predicted here. Run your own program by torchrun, as My script in the "
+    "window or with gpudash watch"
 )
 
 NAME_IT = "Choose the folder of a model, or its config.json."
@@ -111,12 +123,46 @@ class ModelSpec(Spec):
         more="memory",
         words={"auto": "as the model has it", "flash_attention_2": "flash-attn 2"},
     )
+    devices: str = field(
+        "",
+        "Several devices, A,B: one rank on each, data parallel; predicted only",
+        more="several devices",
+        when={"task": LEARNS},
+    )
+    parallel: Literal["ddp", "fsdp"] = field(
+        "ddp",
+        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
+        more="several devices",
+        words={"ddp": "DDP", "fsdp": "FSDP2"},
+        when={"task": LEARNS},
+    )
     trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")
 
     @field_validator("attention", mode="before")
     @classmethod
     def _in_short(cls, value: object) -> object:
         return "flash_attention_2" if value in ("flash", "flash_attention") else value
+
+    @field_validator("devices")
+    @classmethod
+    def _are_devices(cls, value: str) -> str:
+        return ",".join(several(value))
+
+    @model_validator(mode="after")
+    def _ranks_can_train(self) -> ModelSpec:
+        if not self.device_names:
+            return self
+        if self.task == "infer":
+            raise ValueError("devices: several devices train together; choose one for inference, or --task train")
+        if self.offload == "weights" and self.parallel != "fsdp":
+            raise ValueError("parallel: weights are kept on the host by FSDP2; choose fsdp, or another --offload")
+        if self.parallel != "fsdp":
+            return self
+        if self.packed:
+            raise ValueError(f"parallel: {INTEGERS.format(packed=self.packed)}; choose ddp, or --task lora")
+        if self.optimizer in WHOLE_ONLY:
+            raise ValueError(f"parallel: {OPTIMIZERS[self.optimizer]} does not step on shards; choose ddp, or adamw")
+        return self
 
     @model_validator(mode="after")
     def _can_learn(self) -> ModelSpec:
@@ -141,6 +187,16 @@ class ModelSpec(Spec):
         return "nf4" if self.task == "qlora" else ""
 
     @property
+    def own_device(self) -> str | None:
+        names = self.device_names
+        return names[0] if names else None
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices of the ranks, in their order; none where it is trained on one device."""
+        return tuple(self.devices.split(",")) if self.devices else ()
+
+    @property
     def request(self) -> dict[str, object]:
         """What `gpudash.simulator.models.steps.AskedModel` is asked."""
         return {**self.model_dump(mode="json"), "quantisation": self.packed}
@@ -150,6 +206,12 @@ class ModelSpec(Spec):
         if not self.path:
             return f"No model is named. {NAME_IT}"
         return "" if Path(self.path).expanduser().exists() else f"{self.path} is not there. {NAME_IT}"
+
+    def problems(self, device: str) -> list[str]:
+        found = super().problems(device)
+        if self.device_names and device not in self.device_names:
+            found.append(f"--device {device}: the training takes place on {self.devices}; leave --device out")
+        return found
 
     def run_problems(self, device: str) -> list[str]:
         found = self.problems(device)
@@ -161,4 +223,6 @@ class ModelSpec(Spec):
         rounded = OPTIMIZERS[self.optimizer] if self.optimizer == "adamw8bit" and self.task != "infer" else ""
         if packed or rounded:
             found.append(f"{' and '.join(filter(None, (packed, rounded)))} {PREDICTED_ONLY}")
+        if self.device_names:
+            found.append(SPREAD_ONLY.format(count=len(self.device_names)))
         return found

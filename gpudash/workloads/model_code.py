@@ -30,8 +30,10 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     """The lines of the program.
 
     Raises:
-        ValueError: for packed weights, which need the weights themselves.
+        ValueError: for packed weights, which need the weights themselves, and for several devices.
     """
+    if spec.device_names:
+        raise ValueError(f"a model over {len(spec.device_names)} devices is not shown; show the program of one device")
     if spec.packed:
         raise ValueError(f"{spec.packed} weights are packed from the weights themselves; show the program without them")
     learns = spec.task != "infer"

@@ -1,4 +1,4 @@
-"""Small models of current families by their configs: predicted peaks against those of torch's allocator of CUDA."""
+"""Small models by their configs, alone and over two ranks: predicted peaks against those of torch's CUDA allocator."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.unit.simulator.models.rank_models import COUNT, WAYS
 from tests.unit.simulator.models.small_models import cases
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to be followed and run
@@ -24,18 +26,47 @@ NOT_PREDICTED = 0 if torch.__version__ >= "2.12" else 2**20
 @pytest.fixture(scope="module")
 def peaks() -> dict[str, dict[str, int]]:
     """Predicted, and allocated on ``cuda:0``, of every case."""
-    card = torch.cuda.get_device_properties(0)
-    about = f"{card.major},{card.minor},{card.multi_processor_count}"
-    found = {}
-    for how in (["predicted", about], ["allocated"]):
-        command = [sys.executable, "-m", "tests.unit.simulator.models.small_models", *how]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        found[how[0]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return {how[0]: told(started("small_models", *how)) for how in (["predicted", card()], ["allocated"])}
+
+
+@pytest.fixture(scope="module")
+def rank_peaks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
+    """Predicted of the first of two ranks, and allocated by each on its GPU, of every way."""
+    if torch.cuda.device_count() < COUNT:
+        pytest.skip("needs as many GPUs as ranks")
+    meeting = str(tmp_path_factory.mktemp("ranks") / "meeting")
+    ranks = [started("rank_models", "allocated", str(rank), meeting) for rank in range(COUNT)]
+    return [told(process) for process in (started("rank_models", "predicted", card()), *ranks)]
+
+
+def card() -> str:
+    """The compute capability and the multiprocessors of the first GPU."""
+    about = torch.cuda.get_device_properties(0)
+    return f"{about.major},{about.minor},{about.multi_processor_count}"
+
+
+def started(module: str, *how: str) -> subprocess.Popen[str]:
+    """A process that finds peaks out."""
+    command = [sys.executable, "-m", f"tests.unit.simulator.models.{module}", *how]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(process: subprocess.Popen[str]) -> Any:
+    """What it has printed."""
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases()])
 def test_a_model_allocates_what_was_predicted(case: str, peaks: dict[str, dict[str, int]]) -> None:
     predicted, allocated = peaks["predicted"][case], peaks["allocated"][case]
     assert -0.01 * allocated <= allocated - predicted <= max(0.01 * allocated, NOT_PREDICTED)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_rank_of_a_model_allocates_what_was_predicted(way: str, rank_peaks: list[dict[str, int]]) -> None:
+    predicted, *allocated = (peaks[way] for peaks in rank_peaks)
+    assert len(allocated) == COUNT
+    for rank in allocated:
+        assert abs(rank - predicted) <= max(0.01 * rank, NOT_PREDICTED)

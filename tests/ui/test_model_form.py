@@ -14,7 +14,7 @@ from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import SHORT
-from tests.ui.fake_session import FakeSession
+from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.words import complaints
 
 
@@ -91,6 +91,25 @@ def test_what_is_only_predicted_cannot_be_started_and_says_what_to_do(
     panel.take_preset("model", ModelSpec.presets["Inference"])
     panel.set_forecast("")
     assert panel.button.isEnabled() and not panel._caution.isVisibleTo(panel)
+
+
+def test_several_devices_are_chosen_in_the_field_of_one_and_only_predicted(
+    open_window: OpenWindow, model: Path
+) -> None:
+    session = FakeSession([gpu(0), gpu(1)])
+    session.feed(1)
+    panel = open_window(session).workspace.dashboard.panel
+    panel.take_model(model)
+    panel.device.setCurrentIndex(panel.device.findData("cuda:0,cuda:1"))
+    panel.device.activated.emit(panel.device.currentIndex())
+    panel.change_fields({"parallel": "fsdp"})
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and (spec.devices, spec.parallel) == ("cuda:0,cuda:1", "fsdp")
+    assert panel.device_name == "cuda:0" and not panel.button.isEnabled()
+    assert "A model over 2 devices can only be predicted here." in panel.button.toolTip()
+    panel.take_preset("model", ModelSpec.presets["Inference"])
+    spec = panel.spec()
+    assert isinstance(spec, ModelSpec) and spec.devices == "" and panel.button.isEnabled()
 
 
 def test_a_form_without_a_model_says_so_once(open_window: OpenWindow) -> None:

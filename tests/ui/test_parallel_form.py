@@ -12,7 +12,8 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import Device, Gpu
 from gpudash.specs import ComparisonSpec, TrainingSpec
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.device_forms import ONE_RANK_WORDS, ONLY_SEVERAL, OTHERS, ParallelForm, form_of
+from gpudash.ui.forms.device_forms import OTHERS, form_of
+from gpudash.ui.forms.parallel_form import ONE_RANK_WORDS, ONLY_SEVERAL, ParallelForm
 from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB

@@ -26,8 +26,9 @@ class ModelFacts:
         stored_parameters: numbers in the files with the weights; ``None`` where no file is there.
         stored_bytes: what they take there; ``None`` where neither files nor their index are there.
         flops: floating-point operations of a step, as torch's own counter knows them.
-        to_host_bytes, to_device_bytes: copied each way over the bus in a step, of what is kept on the host.
-        pinned_bytes, pageable_bytes: what that takes of the host's memory at most, in pages that stay and in others.
+        to_host_bytes, to_device_bytes: copied each way over a GPU's bus in a step, of what is kept on the host.
+        pinned_bytes, pageable_bytes: what that takes of the host's memory at most, in pages that stay and in others; of
+            all ranks, where there are several.
         link, bus_seconds: see `on_link`.
         assumptions: what is taken for granted; sentences without a full stop.
     """

@@ -272,7 +272,8 @@ def price(alternative: RunChange) -> str:
         told = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
         words.append(f"{told}, from {alternative.slowdown_from}" if alternative.slowdown_from else told)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
-        words.append(f"takes {alternative.ranks} GPUs, time not predicted; same global batch")
+        same = "" if alternative.changes_training else "; same global batch"
+        words.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
     if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
         held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
         words.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")

@@ -92,19 +92,19 @@ class Estimates:
             RuntimeError: when the session is closed.
         """
         spec = spec.predicted
+        names = spec.device_names if isinstance(spec, (TrainingSpec, ModelSpec)) else ()
+        where = names[0] if names else device
         if isinstance(spec, ModelSpec):
             if spec.missing:
                 raise ValueError(spec.missing)
             model = {"model": spec.model_dump(mode="json"), "alternatives": alternatives}
             command = (*OWN_CODE_COMMAND, python)
-            return self._ask(model, device, time_limit_s, memory_cap, command=command, longest_s=longest_s)
-        names = spec.device_names if isinstance(spec, TrainingSpec) else ()
+            return self._ask(model, where, time_limit_s, memory_cap, names, command, longest_s=longest_s)
         message = {
             "workload": spec.name,
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        where = names[0] if names else device
         return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s)
 
     def ask_callable(

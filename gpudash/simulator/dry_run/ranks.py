@@ -1,7 +1,14 @@
-"""One rank of several in a process of its own: a process group that talks to nobody, and FSDP2 on the simulated device.
+"""One rank of several in a dry run: torch's own DDP and FSDP2, under a process group that talks to nobody.
 
-All that FSDP2's own code misses there are storages that let go of their bytes and take them again, which is how it
-frees and gathers parameters.
+What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
+of the allocator, and not a formula about it.
+
+DDP's reducer, written in C++, makes its buckets as in a real run: at construction with a first one of 1 MiB, and again
+after the first step in the order in which gradients came (torch/csrc/distributed/c10d/reducer.cpp).
+
+FSDP2's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
+behind it, and scatters the gradients; all that is missing on the simulated device are storages that let go of their
+bytes and take them again, which is how FSDP2 frees and gathers parameters.
 """
 
 from __future__ import annotations
@@ -12,8 +19,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
-from gpudash.memory.allocator.trace import WEIGHTS
+from gpudash.memory.allocator.trace import GRADIENTS, WEIGHTS
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.operations.operations import Engine
 
@@ -116,3 +124,46 @@ def _label(engine: Engine, tensor: torch.Tensor) -> None:
     block = engine.storages.block(tensor.untyped_storage())
     if block is not None:
         block.card.label(block.address, WEIGHTS)
+
+
+VERIFY = "_verify_param_shape_across_processes"
+
+
+def replicated(model: nn.Module, engine: Engine) -> nn.Module:
+    """``model`` in DistributedDataParallel with torch's defaults; what it broadcasts at its start included."""
+    from torch.nn.parallel import distributed
+
+    class Replica(distributed.DistributedDataParallel):
+        """The first rank's: it broadcasts how the buckets are rebuilt, and reads that again from its device."""
+
+        def _pre_forward(self, *inputs: Any, **kwargs: Any) -> Any:
+            engine.echoes = True
+            try:
+                return super()._pre_forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+            finally:
+                engine.echoes = False
+
+    # Shapes are compared across the ranks by numbers, which a dry run has not; the comparison takes some bytes.
+    verify = getattr(distributed, VERIFY)
+    setattr(distributed, VERIFY, lambda *_args, **_kwargs: None)
+    try:
+        wrapped = Replica(model)
+    finally:
+        setattr(distributed, VERIFY, verify)
+    ranks: Any = torch.distributed
+    ranks._register_comm_hook(wrapped.reducer, engine, _reduced)
+    return wrapped
+
+
+def _reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """What the reducer's own all-reduce does to memory: nothing, since it works in the bucket.
+
+    The process group of a dry run returns no result, which the reducer would miss.
+    """
+    buffer: torch.Tensor = bucket.buffer()
+    block = engine.storages.block(buffer.untyped_storage())
+    if block is not None:
+        block.card.label(block.address, GRADIENTS)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(buffer)
+    return done

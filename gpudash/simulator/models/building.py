@@ -20,7 +20,6 @@ from torch import nn
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import flash_attention
 from gpudash.simulator.models.config import ModelConfig, refused
-from gpudash.simulator.models.offload import Offload
 from gpudash.simulator.models.quantised import Quantisation, chosen, quantise
 from gpudash.simulator.models.quantised import read as read_quantisation
 
@@ -41,7 +40,7 @@ def build(
     asked: Mapping[str, Any],
     *,
     draws: bool = False,
-    offload: Offload | None = None,
+    places: bool = True,
 ) -> nn.Module:
     """The model of a config on ``device``, in evaluation mode as its library gives it.
 
@@ -51,7 +50,7 @@ def build(
         asked: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
             `gpudash.specs.model.ModelSpec.request`.
         draws: whether its weights are drawn, as for a run of it with numbers.
-        offload: puts the weights on the host, where it holds them.
+        places: whether it gets its memory; otherwise it stays on torch's device ``meta``.
 
     Raises:
         CannotPredictError: one sentence, when there is no such model, no library, or its own code refuses.
@@ -61,7 +60,8 @@ def build(
     how = quantisation_of(config, dtype, asked)
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
-    where = device if draws else torch.device("meta")
+    meta = torch.device("meta")
+    where = device if draws else meta
     if config.is_diffusers and asked["attention"] not in ("auto", "sdpa"):
         raise refused("A model of diffusers attends by torch's fused kernels here.", "Leave --attention out.")
     made = _of_diffusers(config, dtype, where) if config.is_diffusers else _of_transformers(config, dtype, where, asked)
@@ -69,10 +69,7 @@ def build(
         flash_attention.use_flash_attention(made, _library("transformers"))
     if how is not None:
         quantise(made, how)
-    if offload is not None and offload.holds_weights:
-        offload.place(made, device)
-    else:
-        placed(made, device, _kept_wide(made, dtype))
+    placed(made, device if places else meta, _kept_wide(made, dtype))
     return made.eval()
 
 
@@ -105,11 +102,14 @@ def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None 
     for path, module in model.named_modules():
         for kept in (module._parameters, module._buffers):
             for name, tensor in kept.items():
-                if tensor is None or tensor.device == device:
+                if tensor is None:
+                    continue
+                is_wide = wide is not None and wide.search(f"{path}.{name}") is not None
+                dtype = torch.float32 if is_wide else tensor.dtype
+                if (tensor.device, tensor.dtype) == (device, dtype):
                     continue
                 if id(tensor) not in made:
-                    is_wide = wide is not None and wide.search(f"{path}.{name}") is not None
-                    made[id(tensor)] = _on(tensor, device, torch.float32 if is_wide else tensor.dtype)
+                    made[id(tensor)] = _on(tensor, device, dtype)
                 kept[name] = made[id(tensor)]
 
 

@@ -17,17 +17,11 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils import _python_dispatch
 
-from gpudash.simulator.device.backend import registered
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.host_tensors import HostTensors
-from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
-from gpudash.simulator.dry_run.refusals import CannotPredictError
-from gpudash.simulator.models.packed_layers import PackedLinear
 
 NONE, ACTIVATIONS, WEIGHTS = "none", "activations", "weights"
 """What may be kept on the host: `WEIGHTS` are those of the model with their gradients and the optimizer's state."""
-
-WITHOUT = "Leave --offload out, or choose --offload activations."
 
 _Mode: Any = _python_dispatch.TorchDispatchMode
 
@@ -72,10 +66,13 @@ class Offload:
 
     Args:
         kind: `NONE`, `ACTIVATIONS` or `WEIGHTS`.
+
+    Attributes:
+        kind: the same.
     """
 
     def __init__(self, kind: str) -> None:
-        self._kind = kind
+        self.kind = kind
         self._now = self._pinned = self._most = 0
         self._traffic = BusTraffic()
         self._model: nn.Module | None = None
@@ -85,51 +82,7 @@ class Offload:
     @property
     def holds_weights(self) -> bool:
         """Whether the weights lie on the host."""
-        return self._kind == WEIGHTS
-
-    @contextmanager
-    def ranks(self) -> Iterator[None]:
-        """FSDP2's process group of one for as long as this is entered, where it is needed.
-
-        Raises:
-            CannotPredictError: this torch has none.
-        """
-        try:
-            with first_rank_of(1) if self.holds_weights else nullcontext():
-                yield
-        except NoRanksError as error:
-            raise _refused(str(error)) from error
-
-    def place(self, model: nn.Module, device: torch.device) -> None:
-        """Put the weights of a model without numbers on the host, block by block, and leave its buffers to others.
-
-        Raises:
-            CannotPredictError: when FSDP2 cannot shard it.
-        """
-        if any(isinstance(module, PackedLinear) for module in model.modules()):
-            raise _refused("Packed weights cannot be kept on the host by FSDP2.")
-        try:
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-
-            backend = registered()
-            assert backend is not None
-            emulate_storages(backend.engine)
-        except (ImportError, AttributeError) as error:
-            raise _refused(f"PyTorch {torch.__version__} has no FSDP2 that can be followed.") from error
-        mesh, policy = init_device_mesh(device.type, (1,)), CPUOffloadPolicy()
-        try:
-            for block in _blocks(model):
-                fully_shard(block, mesh=mesh, offload_policy=policy)
-            fully_shard(model, mesh=mesh, offload_policy=policy)
-        except (AssertionError, ValueError, RuntimeError, NotImplementedError) as error:
-            first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-            raise _refused(f"FSDP2 cannot keep the weights of {type(model).__name__} on the host ({first}).") from error
-        model.to_empty(device="cpu")
-        for module in model.modules():
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
+        return self.kind == WEIGHTS
 
     def learned(self, model: nn.Module) -> list[nn.Parameter]:
         """What an optimizer is to be given of ``model``: its parameters that learn.
@@ -141,7 +94,7 @@ class Offload:
         own = [weight for weight in model.parameters() if weight.requires_grad]
         if not self.holds_weights:
             return own
-        for weight in own:
+        for weight in map(_shard, own):
             twin = nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
             twin.grad = torch.empty_like(twin)
             self._twins.append(twin)
@@ -158,7 +111,7 @@ class Offload:
     @contextmanager
     def step(self) -> Iterator[None]:
         """A step of the training is within this."""
-        if self._kind == NONE:
+        if self.kind == NONE:
             yield
             return
         self._traffic = BusTraffic()
@@ -171,7 +124,7 @@ class Offload:
 
     def saving(self) -> Any:
         """A forward pass is within this."""
-        return _Saving(self) if self._kind == ACTIVATIONS else nullcontext()
+        return _Saving(self) if self.kind == ACTIVATIONS else nullcontext()
 
     def took(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was copied to pinned memory, for as long as it lives there."""
@@ -188,22 +141,22 @@ class Offload:
     def _gave(self, size: int) -> None:
         self._now -= size
 
-    def facts(self) -> dict[str, int]:
-        """Bytes of the last step: what crossed the bus each way, and pinned and other memory of the host at its most;
-        nothing where nothing lies there."""
-        if self._kind == NONE:
+    def facts(self, ranks: int) -> dict[str, int]:
+        """Bytes of the last step: what crossed the bus of a GPU each way, and pinned and other memory that all ranks
+        take of the host at its most; nothing where nothing lies there."""
+        if self.kind == NONE:
             return {}
         pinned, pageable = self._most, 0
         if self.holds_weights and self._model is not None:
             for weight in self._model.parameters():
-                pinned += _pinned_bytes(weight) * (2 if weight.requires_grad else 1)  # and its gradient
+                pinned += _pinned_bytes(_shard(weight)) * (2 if weight.requires_grad else 1)  # and its gradient
             for state in self._optimizer.state.values():
                 pageable += sum(one.numel() * one.element_size() for one in _tensors(state))
         return {
             "to_host_bytes": self._traffic.to_host,
             "to_device_bytes": self._traffic.to_device,
-            "pinned_bytes": pinned,
-            "pageable_bytes": pageable,
+            "pinned_bytes": ranks * pinned,
+            "pageable_bytes": ranks * pageable,
         }
 
 
@@ -229,11 +182,10 @@ class _Saving(save_on_cpu):
         self.pack_hook, self.unpack_hook = packed, unpacked
 
 
-def _blocks(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model, outermost ones only: what is brought onto the device at a time."""
-    lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
-    outermost = [module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
-    return [block for module in outermost for block in module if any(True for _ in block.parameters())]
+def _shard(weight: torch.Tensor) -> torch.Tensor:
+    """What a rank has of a weight: all of it, unless FSDP2 shards it."""
+    shard: torch.Tensor = getattr(weight, "_local_tensor", weight)
+    return shard
 
 
 def _pinned_bytes(tensor: torch.Tensor) -> int:
@@ -245,7 +197,3 @@ def _pinned_bytes(tensor: torch.Tensor) -> int:
 
 def _tensors(state: Any) -> list[torch.Tensor]:
     return [one for one in state.values() if isinstance(one, torch.Tensor)] if isinstance(state, dict) else []
-
-
-def _refused(message: str) -> CannotPredictError:
-    return CannotPredictError("offload", message, WITHOUT)

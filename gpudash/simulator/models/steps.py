@@ -24,6 +24,7 @@ from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
 from gpudash.simulator.models.inputs import Inputs
 from gpudash.simulator.models.offload import Offload
 from gpudash.simulator.models.packed_layers import PackedLinear
+from gpudash.simulator.models.parallel import ModelRanks
 from gpudash.simulator.models.quantised import parameter_count
 
 Step = Callable[[], object]
@@ -42,7 +43,8 @@ PROMPT = "a pass over the whole prompt with its KV cache, as generate begins"
 
 
 FOLLOWED_STEPS = 2
-"""An optimizer makes its state in the first; what a library's model takes does not grow from step to step."""
+"""An optimizer makes its state in the first; what a library's model takes does not grow from step to step. With ranks
+there is one more, since DistributedDataParallel makes its buckets anew in the second."""
 
 
 def follow_model(asked: Mapping[str, Any], dry: DryRun, architecture: Architecture) -> tuple[Followed, dict[str, Any]]:
@@ -57,9 +59,10 @@ def follow_model(asked: Mapping[str, Any], dry: DryRun, architecture: Architectu
         CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
     """
     model = AskedModel(asked)
-    with model.offload.ranks(), dry.backend.engine.counting_flops() as counted:
-        found = follow(model.build, dry, steps=FOLLOWED_STEPS, architecture=architecture)
-        facts = {**model.facts, **model.offload.facts(), "flops": counted() // FOLLOWED_STEPS}
+    steps = FOLLOWED_STEPS + bool(model.ranks.count)
+    with model.ranks.first(), dry.backend.engine.counting_flops() as counted:
+        found = follow(model.build, dry, steps=steps, architecture=architecture)
+        facts = {**model.facts, **model.offload.facts(model.ranks.count or 1), "flops": counted() // steps}
     return found, {**facts, "assumptions": model.assumptions}
 
 
@@ -76,6 +79,7 @@ class AskedModel:
             ``stored_parameters`` and ``stored_bytes`` (``None`` where no weights are there).
         assumptions: sentences without a full stop, once it has been built.
         offload: what lies on the host.
+        ranks: what the model is spread over.
 
     Raises:
         CannotPredictError: one sentence, when there is no such model.
@@ -86,6 +90,7 @@ class AskedModel:
         self._draws = draws
         self._config = read(str(asked["path"]))
         self.offload = Offload("none" if asked["task"] == "infer" or draws else str(asked["offload"]))
+        self.ranks = ModelRanks({**asked, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
         self.assumptions: tuple[str, ...] = ()
 
@@ -96,7 +101,7 @@ class AskedModel:
             CannotPredictError: one sentence, when it cannot be built.
         """
         asked = self._asked
-        model = building.build(self._config, device, asked, draws=self._draws, offload=self.offload)
+        model = building.build(self._config, device, asked, draws=self._draws, places=not self.ranks.shards)
         inputs = Inputs(model, int(asked["batch"]), int(asked["sequence"]))
         self._describe(model, inputs)
         if asked["task"] == "infer":
@@ -116,7 +121,7 @@ class AskedModel:
         stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._asked["precision"]))
         how = building.quantisation_of(self._config, dtype, self._asked)
         self.facts = {
-            "architecture": type(model).__name__.removeprefix("FSDP"),  # as fully_shard names it
+            "architecture": type(model).__name__,
             "parameters": parameter_count(model),
             "weight_bytes": sum(one.numel() * one.element_size() for one in tensors),
             "dtype": str(dtype).removeprefix("torch."),
@@ -154,7 +159,8 @@ class AskedModel:
         config: Any = base.config
         if hasattr(config, "use_cache"):
             config.use_cache = False  # as trainers set it: keys and values of a training are not used again
-        offload = self.offload
+        offload, ranks = self.offload, self.ranks
+        model = ranks.spread(model, device)
         learned = offload.learned(model)
         optimizer, clip = _optimizer(str(self._asked["optimizer"]), learned), float(self._asked["clip"])
         scaler = torch.amp.GradScaler(device.type, enabled=self._asked["precision"] == "amp_fp16")
@@ -168,7 +174,8 @@ class AskedModel:
 
         def step() -> object:
             with offload.step():
-                for _ in range(parts):
+                for part in range(1, parts + 1):
+                    ranks.reduce_gradients(model, part == parts)
                     batch = inputs.make(device, dtype, learns=True)
                     with self._autocast(device), offload.saving():
                         loss = _loss(model(**batch)) / parts

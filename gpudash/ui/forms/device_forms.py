@@ -1,4 +1,4 @@
-"""Forms in which several devices take part: the ranks of a training, the pair of a comparison; and their choice."""
+"""The choice of devices, the form of a comparison, which has a pair of them, and the form of every workload."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
-from gpudash.devices.names import SIMULATED, Device, kind_of, short_product, simulated_words
+from gpudash.devices.names import SIMULATED, Device, short_product, simulated_words
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
 from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
-from gpudash.specs.device_list import several
 from gpudash.ui.forms.model_form import ModelForm
+from gpudash.ui.forms.parallel_form import RANK_FIELDS, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import ChoiceField, Control
 from gpudash.ui.widgets.labels import whole_words
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_bytes
 
 WORDS_WIDTH = 116
 """Logical pixels for a device's name and product in its choice."""
@@ -117,131 +116,6 @@ class DeviceChoice(ChoiceField):
             value = value or self._shown
         self.show_choice(value)
         self.picked.emit(value)
-
-
-ONLY_SEVERAL = ("parallel", "global_batch", "max_restarts", "rank_timeout", "slow_rank")
-"""Fields that mean something only with several devices."""
-
-RANK_FIELDS = ("devices", *ONLY_SEVERAL)
-"""All fields of a run with ranks."""
-
-ONE_RANK_WORDS = "One process: choose several devices above to change these."
-
-
-class ParallelForm(SpecForm):
-    """A training's fields; the devices of its ranks are chosen outside it, in a `DeviceChoice`."""
-
-    hidden = ("devices",)
-
-    def __init__(self, spec: type[Spec], parent: QWidget | None = None) -> None:
-        self._offered: tuple[Device, ...] = ()
-        self._note = PlainLabel()
-        self._note.setProperty("role", "muted")
-        self._note.setWordWrap(True)
-        self._note.setMinimumHeight(2 * self._note.fontMetrics().lineSpacing())
-        super().__init__(spec, parent)
-        self.devices.textChanged.connect(self._devices_changed)
-        self._devices_changed()
-
-    @property
-    def devices(self) -> QLineEdit:
-        """The devices of the ranks as text; empty while there is one device. Not shown."""
-        return cast(QLineEdit, self.control("devices"))
-
-    @property
-    def ranks_on(self) -> str:
-        """What `devices` says while the form trains; "" for inference, which takes one device."""
-        return str(self.values()["devices"])
-
-    @property
-    def own_device(self) -> str | None:
-        names = self._names_of_devices()
-        return names[0] if names else None
-
-    def set_devices(self, devices: Sequence[Device]) -> None:
-        """Offer ``devices``; those that are not among them are refused from then on."""
-        if tuple(devices) != self._offered:
-            self._offered = tuple(devices)
-            self._check()
-
-    def set_values(self, values: Mapping[str, Any]) -> None:
-        super().set_values(values)
-        self._devices_changed()
-
-    def set_device(self, device: str) -> None:
-        super().set_device(device)
-        self._disable_refused(self.own_device or device)
-
-    def values(self) -> dict[str, Any]:
-        values = super().values()
-        training = values.get("mode") == "train"
-        return {**values, "devices": (values["devices"] or "") if training else ""}
-
-    def spec(self) -> Spec | None:
-        return None if self._missing() else super().spec()
-
-    def errors(self) -> dict[str, str]:
-        missing = self._missing()
-        return {**super().errors(), "devices": missing} if missing else super().errors()
-
-    def why_not(self, name: str) -> str:
-        one = name in ONLY_SEVERAL and not self.devices.text().strip()
-        return super().why_not(name) or ("only with several devices" if one else "")
-
-    def title(self, name: str) -> str:
-        return "Device" if name == "devices" else super().title(name)
-
-    def _problems(self, spec: Spec) -> list[str]:
-        return spec.run_problems(spec.own_device or self._device)
-
-    def _begin_group(self, group: str) -> None:
-        if group == "several devices":
-            self._others.addRow(self._note)
-
-    def _names_of_devices(self) -> tuple[str, ...]:
-        """The devices of the ranks, as far as they make sense and the form trains."""
-        try:
-            return several(self.values()["devices"])
-        except ValueError:
-            return ()
-
-    def _missing(self) -> str:
-        """Why a rank can not run on a device that is named; "" when each can, or nobody knows the devices yet."""
-        there = {device.name: device for device in self._offered}
-        for name in self._names_of_devices() if there else ():
-            if name not in there:
-                usable = ", ".join(name for name, device in there.items() if not device.simulated)
-                return f"{name} is not here; there is {usable}"
-            problem = there[name].problem
-            if problem is not None:
-                return f"{name} cannot be used: {problem.rstrip('.')}"
-        return ""
-
-    def _devices_changed(self) -> None:
-        self._disable_refused(self.own_device or self._device)
-        self._note.setText(self.told or ONE_RANK_WORDS)
-
-    def _check(self) -> None:
-        super()._check()
-        self._note.setText(self.told or ONE_RANK_WORDS)
-
-    @property
-    def told(self) -> str:
-        """What the choice of several devices means; "" where there is none."""
-        names = self._names_of_devices()
-        if not names or self._missing():
-            return ""
-        if kind_of(names[0]) == "cpu":
-            return f"{len(names)} ranks share the CPU and its memory."
-        sizes = {device.name: device.total_bytes for device in self._offered}
-        known = {name: size for name in names if (size := sizes.get(name)) is not None}
-        if len(known) < 2 or min(known.values()) == max(known.values()):
-            return f"{len(names)} ranks, one on each GPU."
-        least = min(known, key=lambda name: known[name])
-        most = format_bytes(max(known.values()))
-        return (
-            f"{least} has the least memory ({format_bytes(known[least])}, others up to {most}): it decides what fits."
-        )
 
 
 class ComparisonForm(SpecForm):

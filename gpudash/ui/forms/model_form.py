@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton, QWidget
 
 from gpudash.specs import Spec
-from gpudash.ui.forms.spec_form import SpecForm
+from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.widgets.plain_text import plain_tip
 
 
-class ModelForm(SpecForm):
+class ModelForm(ParallelForm):
     """The fields of a model.
 
     Attributes:
@@ -47,6 +47,9 @@ class ModelForm(SpecForm):
         """Fill in the folder of a model, or its config."""
         self.set_values({**self.values(), "path": str(path)})
         self.changed.emit()
+
+    def _problems(self, spec: Spec) -> list[str]:
+        return spec.problems(spec.own_device or self._device)  # what is only predicted can be in the form
 
     def _choose(self) -> None:
         begin = str(self.values()["path"] or Path.home())

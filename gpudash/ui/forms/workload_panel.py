@@ -24,9 +24,10 @@ from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, ParallelForm, form_of
+from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
+from gpudash.ui.forms.parallel_form import ParallelForm
 from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -12,17 +13,21 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge, needed_room, passage
 from gpudash.memory.predicting.model_facts import ModelFacts
-from gpudash.specs.changes import SpecChange, changes
+from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
+from gpudash.specs import Spec
+from gpudash.specs.changes import SpecChange, batch_words, changes
 from gpudash.specs.model import ModelSpec
 from gpudash.workloads.predicting.code_follower import CodeFollower, FollowedCode, RefusedError
 from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, as_alternative, unchanged
 from gpudash.workloads.predicting.largest import Sized, largest
+from gpudash.workloads.predicting.spreading import spread_over
 
 SEARCHED_S = 30.0
 """Processor time in seconds after which no other batch or sequence is tried: the answer for a large model is to come
 within a minute, what would fit included."""
 
-LARGEST, LONGEST, ANOTHER_CARD = "the largest batch", "the longest sequence", "another card"
+LARGEST, LONGEST = "the largest batch", "the longest sequence"
+SEVERAL_GPUS, ANOTHER_CARD = "several GPUs", "another card"
 """What is looked for beside changes of the model, as `Estimate.untried` has it."""
 
 MULTIPLY = {"checkpointing", "task"}
@@ -43,6 +48,7 @@ def estimates(
     follower: CodeFollower,
     target: Target,
     elsewhere: Sequence[Target] = (),
+    ranks: Sequence[Target] = (),
     *,
     alternatives: bool = True,
 ) -> Iterator[Estimate]:
@@ -53,13 +59,14 @@ def estimates(
         follower: builds and follows it.
         target: where it is to fit.
         elsewhere: the other devices there are.
+        ranks: where each rank of a training on several devices is to fit, in place of ``target``.
         alternatives: whether to look for the largest batch, the longest sequence and what else would fit.
 
     Raises:
         RefusedError: when the model cannot be built or followed.
     """
     began = time.perf_counter()
-    for found in _ModelEstimation(spec, follower, target, elsewhere).results(alternatives=alternatives):
+    for found in _ModelEstimation(spec, follower, target, elsewhere, ranks).results(alternatives=alternatives):
         yield replace(found, seconds=time.perf_counter() - began)
 
 
@@ -70,11 +77,19 @@ class _OutOfTimeError(Exception):
 class _ModelEstimation:
     """One prediction on its way: what has been followed for it is kept."""
 
-    def __init__(self, spec: ModelSpec, follower: CodeFollower, target: Target, elsewhere: Sequence[Target]) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        follower: CodeFollower,
+        target: Target,
+        elsewhere: Sequence[Target],
+        ranks: Sequence[Target],
+    ) -> None:
         self._spec = spec
         self._follower = follower
-        self._target = target
-        self._elsewhere = elsewhere
+        self._ranks = tuple(ranks)
+        self._target = self._ranks[deciding(self._ranks)] if self._ranks else target
+        self._elsewhere = () if self._ranks else elsewhere
         self._until = self._worked_s() + SEARCHED_S
         self._known: dict[tuple[str, Architecture], FollowedCode] = {}
 
@@ -82,16 +97,14 @@ class _ModelEstimation:
         """See `estimates`."""
         spec, target = self._spec, self._target
         followed = self._followed(spec)
-        found = replace(
-            judge(followed.trace, target, spec.name), assumptions=followed.assumptions, model=followed.model
-        )
+        found = replace(self._judged(spec), assumptions=followed.assumptions, model=followed.model)
         if not alternatives or target.room_bytes is None:
             yield found
             return
         sequence = None if followed.model is None else followed.model.sequence
         coming = [LARGEST, *([] if sequence is None else [LONGEST])]
         if not found.has_room:
-            coming += [*(change.words for change in changes(spec)), ANOTHER_CARD]
+            coming += [*(change.words for change in changes(spec)), SEVERAL_GPUS, ANOTHER_CARD]
         yield replace(found, untried=tuple(coming))
         late: list[str] = []
         for grown in self._largest_ones(followed, found, late):
@@ -119,7 +132,12 @@ class _ModelEstimation:
         try:
             batch = self._largest("batch", self._spec.batch, 1, LARGEST_BATCH)
             if batch is not None:
-                found = replace(found, largest_batch_size=batch.size, largest_batch_releases=batch.releases)
+                found = replace(
+                    found,
+                    largest_batch_size=batch.size,
+                    largest_global_batch=batch.size * len(self._ranks) if self._ranks else None,
+                    largest_batch_releases=batch.releases,
+                )
         except _OutOfTimeError:
             late.append(LARGEST)
         yield found
@@ -133,7 +151,15 @@ class _ModelEstimation:
 
     def _is_too_heavy(self, model: ModelFacts | None) -> bool:
         """Whether the weights alone are more than there is room for, whatever else lies there."""
-        return model is not None and not model.host_bytes and model.weight_bytes > (self._target.room_bytes or 0)
+        shares = len(self._ranks) if self._ranks and self._spec.parallel == "fsdp" else 1
+        room = shares * (self._target.room_bytes or 0)
+        return model is not None and not model.host_bytes and model.weight_bytes > room
+
+    def _judged(self, spec: ModelSpec) -> Estimate:
+        def on(target: Target) -> Estimate:
+            return judge(self._followed(spec, target).trace, target, spec.name)
+
+        return of_ranks(self._ranks, spec.parallel, on) if self._ranks else on(self._target)
 
     def _worked_s(self) -> float:
         return time.process_time() + self._follower.processor_s
@@ -171,8 +197,18 @@ class _ModelEstimation:
 
     def _alternatives(self, followed: FollowedCode, found: Estimate) -> Iterator[tuple[str, Alternative | None]]:
         """What was tried, in words, and the alternative that it is; ``None`` where it cannot be followed."""
-        for change in (*self._smaller(followed, found), *changes(self._spec)):
-            yield change.words, self._changed(followed, change)
+        possible = [*self._smaller(followed, found), *changes(self._spec)]
+        for change in possible:
+            if not change.changes_training:
+                yield change.words, self._changed(followed, change)
+        if not self._ranks:
+            with suppress(RefusedError):
+                for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
+                    yield alternative.change, alternative
+        yield SEVERAL_GPUS, None
+        for change in possible:
+            if change.changes_training:
+                yield change.words, self._changed(followed, change)
         for alternative in unchanged(self._trace_on, self._target, found, self._elsewhere):
             yield alternative.change, alternative
 
@@ -181,13 +217,17 @@ class _ModelEstimation:
         learns = self._spec.task != "infer"
         batch, tokens = found.largest_batch_size, found.largest_sequence
         if batch and batch < self._spec.batch:
-            yield SpecChange(f"batch {batch}", {"batch": batch}, changes_training=learns)
+            yield SpecChange(batch_words(self._spec, batch), {"batch": batch}, changes_training=learns)
         if tokens and followed.model is not None and tokens < (followed.model.sequence or 0):
             words, note = f"sequences of {tokens} tokens", "longer texts are cut"
             yield SpecChange(words, {"sequence": tokens}, changes_training=learns, note=note)
 
     def _trace_on(self, where: Target) -> Trace:
         return self._followed(self._spec, where).trace
+
+    def _trace_of(self, spec: Spec, where: Target) -> Trace:
+        assert isinstance(spec, ModelSpec)
+        return self._followed(spec, where).trace
 
     def _changed(self, before: FollowedCode, change: SpecChange) -> Alternative | None:
         """The alternative that ``change`` is; ``None`` when the changed model cannot be followed."""

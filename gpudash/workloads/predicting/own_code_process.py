@@ -3,7 +3,7 @@
 The code is followed by PYTHON, in which torch is and gpudash need not be; here what came of it is judged, without
 torch. It is asked and answers as `gpudash.workloads.predicting.estimate_process` does; asked ``{"id", "callable",
 "steps", "target", "elsewhere", "alternatives"}``, or for a model by its config ``{"id", "model", "target", "elsewhere",
-"alternatives"}``.
+"ranks", "alternatives"}``.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def _estimates(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[Est
     alternatives = bool(asked.get("alternatives", True))
     if "model" in asked:
         spec = ModelSpec.model_validate(asked["model"])
-        yield from estimates(spec, follower, target, elsewhere, alternatives=alternatives)
+        ranks = [Target.from_json(rank) for rank in asked.get("ranks", ())]
+        yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
         return
     code = OwnCode(str(asked["callable"]), int(asked.get("steps", 3)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives)

@@ -1,15 +1,4 @@
-"""One rank of several in a dry run: torch's own DDP and FSDP2, under a process group that talks to nobody.
-
-What the ranks take beside a run on one device - gradient buckets, shards, gathers - is thereby what torch itself asks
-of the allocator, and not a formula about it.
-
-DDP's reducer, written in C++, makes its buckets as in a real run: at construction with a first one of 1 MiB, and again
-after the first step in the order in which gradients came (torch/csrc/distributed/c10d/reducer.cpp).
-
-FSDP2's own code makes the shards, gathers a group of parameters before its forward and backward pass, frees them
-behind it, and scatters the gradients; all that is missing on the simulated device are storages that let go of their
-bytes and take them again, which is how FSDP2 frees and gathers parameters.
-"""
+"""The training workload as one rank of several takes part in it, in a dry run."""
 
 from __future__ import annotations
 
@@ -22,11 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpudash.memory.allocator.trace import GRADIENTS
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.dry_run import DryRun
-from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of
-from gpudash.simulator.operations.operations import Engine
+from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of, replicated
 from gpudash.specs import TrainingSpec
 
 
@@ -67,46 +54,3 @@ def _spread(model: nn.Module, spec: TrainingSpec, dry: DryRun) -> nn.Module:
     if spec.micro_batches > 1:
         spread.register_forward_pre_hook(begins, prepend=True)
     return spread
-
-
-VERIFY = "_verify_param_shape_across_processes"
-
-
-def replicated(model: nn.Module, engine: Engine) -> nn.Module:
-    """``model`` in DistributedDataParallel with torch's defaults; what it broadcasts at its start included."""
-    from torch.nn.parallel import distributed
-
-    class Replica(distributed.DistributedDataParallel):
-        """The first rank's: it broadcasts how the buckets are rebuilt, and reads that again from its device."""
-
-        def _pre_forward(self, *inputs: Any, **kwargs: Any) -> Any:
-            engine.echoes = True
-            try:
-                return super()._pre_forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
-            finally:
-                engine.echoes = False
-
-    # Shapes are compared across the ranks by numbers, which a dry run has not; the comparison takes some bytes.
-    verify = getattr(distributed, VERIFY)
-    setattr(distributed, VERIFY, lambda *_args, **_kwargs: None)
-    try:
-        wrapped = Replica(model)
-    finally:
-        setattr(distributed, VERIFY, verify)
-    ranks: Any = torch.distributed
-    ranks._register_comm_hook(wrapped.reducer, engine, _reduced)  # noqa: SLF001 - DDP's own insists on annotations
-    return wrapped
-
-
-def _reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-    """What the reducer's own all-reduce does to memory: nothing, since it works in the bucket.
-
-    The process group of a dry run returns no result, which the reducer would miss.
-    """
-    buffer: torch.Tensor = bucket.buffer()
-    block = engine.storages.block(buffer.untyped_storage())
-    if block is not None:
-        block.card.label(block.address, GRADIENTS)
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    done.set_result(buffer)
-    return done

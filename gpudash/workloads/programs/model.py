@@ -27,7 +27,7 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.use_threads(spec.threads)
     torch.manual_seed(spec.seed)
     try:
-        planned = AskedModel(spec.request)
+        planned = AskedModel({**spec.request, "offload": "none"})
         planned.build(torch.device("meta"))
         context.about_to_allocate(planned.facts["weight_bytes"])
         model = AskedModel(spec.request, draws=True)

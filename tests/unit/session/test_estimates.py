@@ -18,7 +18,7 @@ from gpudash.session.predicting import estimates as session_estimates
 from gpudash.session.predicting import estimator
 from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
-from gpudash.specs import TrainingSpec
+from gpudash.specs import ModelSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Sample
 from gpudash.units import GIB, MIB
@@ -201,10 +201,11 @@ def test_the_process_is_told_where_each_rank_is_to_fit(make: Make) -> None:
     assert [rank["free_bytes"] for rank in told["ranks"]] == [told["target"]["free_bytes"] // 2] * 2
 
 
-def test_a_rank_on_a_device_that_is_not_there_is_refused(make: Make) -> None:
+@pytest.mark.parametrize("spec", [TrainingSpec(devices="cuda:0,cuda:1"), ModelSpec(path="/", devices="cuda:0,cuda:1")])
+def test_a_rank_on_a_device_that_is_not_there_is_refused(make: Make, spec: Spec) -> None:
     live = with_gpu(make)
     with pytest.raises(ValueError, match="no device 'cuda:1'"):
-        live.session.estimates.ask(TrainingSpec(devices="cuda:0,cuda:1"), "cuda:0")
+        live.session.estimates.ask(spec, "cuda:0")
 
 
 @pytest.mark.usefixtures("echo")

@@ -9,6 +9,7 @@ import pytest
 
 from gpudash.specs import ModelSpec
 from gpudash.telemetry.records import RunFailed, StepFinished
+from gpudash.workloads.program_code import code
 from tests.unit.simulator.models.small_models import CONFIGS, written
 from tests.unit.workloads.conftest import Bench
 
@@ -35,6 +36,10 @@ def test_a_model_that_cannot_be_built_ends_the_run_in_a_sentence(bench: Bench, t
         ({"path": "/", "task": "qlora"}, "weights packed as nf4 can only be predicted here. Run your own program"),
         ({"path": "/", "optimizer": "adamw8bit"}, "8-bit AdamW can only be predicted here"),
         ({"path": "/", "task": "qlora", "optimizer": "adamw8bit"}, "packed as nf4 and 8-bit AdamW can only"),
+        (
+            {"path": "/", "devices": "cpu,cpu"},
+            "a model over 2 devices can only be predicted here. Run your own program",
+        ),
     ],
 )
 def test_what_is_only_predicted_says_why_it_is_not_run(values: dict[str, str], said: str) -> None:
@@ -52,3 +57,30 @@ def test_what_is_only_predicted_says_why_it_is_not_run(values: dict[str, str], s
 def test_packed_weights_learn_only_by_adapters(values: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         ModelSpec.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"task": "infer"}, "several devices train together"),
+        ({"devices": "cuda:0"}, "only one device"),
+        ({"devices": "cuda:0,sim:0"}, "simulated GPUs and real ones"),
+        ({"offload": "weights"}, "kept on the host by FSDP2; choose fsdp"),
+        ({"task": "qlora", "parallel": "fsdp"}, "packs weights of nf4 into integers; choose ddp"),
+        ({"optimizer": "adamw8bit", "parallel": "fsdp"}, "8-bit AdamW does not step on shards"),
+        ({"optimizer": "adafactor", "parallel": "fsdp"}, "Adafactor does not step on shards"),
+    ],
+)
+def test_what_several_devices_cannot_do_is_refused_in_a_sentence(values: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ModelSpec.model_validate({"devices": "cuda:0,cuda:1", **values})
+
+
+def test_a_device_beside_those_of_the_ranks_is_refused() -> None:
+    spec = ModelSpec(path="/", devices="cuda:0,cuda:1")
+    assert spec.problems("cuda:0") == [] and "leave --device out" in spec.problems("cpu")[0]
+
+
+def test_the_program_of_a_model_is_that_of_one_device() -> None:
+    with pytest.raises(ValueError, match="a model over 2 devices is not shown"):
+        code(ModelSpec(path="/", devices="cuda:0,cuda:1"), "cuda:0")

@@ -24,7 +24,8 @@ FORWARD = 100
 
 
 class Follower:
-    """Follows a model that is made up: 1 GiB of weights, and 512 MiB for each sample of 1024 tokens.
+    """Follows a model that is made up: 1 GiB of weights, of which a shard has its part, and 512 MiB for each sample of
+    1024 tokens.
 
     Attributes:
         processor_s: that it has had.
@@ -40,9 +41,10 @@ class Follower:
         asked = what["model"]
         sequence = asked["sequence"] or 1024
         kept = 512 * MIB * asked["batch"] * sequence // 1024
+        shards = asked["devices"].count(",") + 1 if asked["parallel"] == "fsdp" else 1
         trace = Trace(followed=2)
         for size, category in (
-            (GIB // 4 if asked["task"] == "qlora" else GIB, WEIGHTS),
+            (GIB // 4 if asked["task"] == "qlora" else GIB // shards, WEIGHTS),
             (kept // 8 if asked["checkpointing"] else kept, ACTIVATIONS),
         ):
             trace.sizes.append(size)
@@ -122,3 +124,61 @@ def test_processor_time_that_is_used_up_ends_the_search_and_what_it_left_out_is_
     assert (found.largest_batch_size, found.largest_sequence) == (None, None)
     assert found.untried == ("the largest batch", "the longest sequence")
     assert found.alternatives, "what would fit is tried all the same"
+
+
+def on_two(*, rooms: tuple[int, int] = (2 * GIB, 2 * GIB), **fields: Any) -> Estimate:
+    """The whole answer for a rank on each of two cards with so much room."""
+    ranks = [Target(f"sim:{number}", room, room) for number, room in enumerate(rooms)]
+    spec = ModelSpec(path="/", **{"batch": 4, "devices": "sim:0,sim:1", **fields})
+    return list(estimates(spec, Follower(), ranks[0], (), ranks))[-1]  # type: ignore[arg-type]
+
+
+def test_of_several_ranks_the_one_with_least_room_decides() -> None:
+    found = on_two(batch=1, rooms=(4 * GIB, 2 * GIB))
+    assert (found.strategy, found.deciding_rank, found.device) == ("ddp", 1, "sim:1")
+    assert [rank.peak_allocated_bytes for rank in found.ranks] == [GIB + 512 * MIB] * 2
+    assert (found.largest_batch_size, found.largest_global_batch) == (2, 4)
+
+
+def test_shards_are_a_way_out_for_copies() -> None:
+    found = on_two(batch=3)
+    assert found.fits is False
+    shards = next(way for way in found.alternatives if way.change == "FSDP2 instead of DDP")
+    assert (shards.fits, shards.fields) == (True, {"parallel": "fsdp"})
+    assert "gathered before they are used" in price(shards)
+    assert {way.ranks for way in found.alternatives} == {None}, "there are several already"
+
+
+ROOM = 9 * GIB // 4
+
+
+def spread(cards: int = 1, **fields: Any) -> list[Alternative]:
+    """Ways out over several GPUs of a model that does not fit one."""
+    there = [Target(f"sim:{number}", ROOM, ROOM) for number in range(cards)]
+    found = list(estimates(ModelSpec(path="/", **fields), Follower(), there[0], there[1:]))[-1]  # type: ignore[arg-type]
+    return [way for way in found.alternatives if way.ranks is not None]
+
+
+def test_a_batch_is_shared_out_over_the_gpus_that_are_there() -> None:
+    (found,) = spread(2, batch=4)
+    assert (found.change, found.fits) == ("DDP over sim:0, sim:1 (SIMULATED)", True)
+    assert found.fields == {"devices": "sim:0,sim:1", "parallel": "ddp", "batch": 2}
+    assert "same global batch" in price(found)
+
+
+def test_accumulated_passes_are_shared_out_where_the_batch_is_not() -> None:
+    (found,) = spread(2, batch=3, accumulation=4)
+    assert found.fields == {"devices": "sim:0,sim:1", "parallel": "fsdp", "accumulation": 2}
+
+
+def test_a_batch_that_cannot_be_shared_out_is_said_to_grow() -> None:
+    (found,) = spread(batch=3)
+    assert (found.change, found.fits, found.fields) == ("2 × 2.25 GiB with FSDP2", True, {})
+    assert price(found) == (
+        "takes 2 GPUs, time not predicted; a step learns from 2 times as many samples; may change convergence"
+    )
+
+
+@pytest.mark.parametrize("fields", [{"task": "infer", "batch": 8}, {"optimizer": "adafactor", "batch": 3}])
+def test_what_cannot_be_sharded_is_no_way_out(fields: dict[str, Any]) -> None:
+    assert spread(**fields) == []

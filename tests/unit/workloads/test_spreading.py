@@ -12,7 +12,7 @@ from gpudash.memory.predicting.estimate import Alternative, Target
 from gpudash.memory.predicting.rank_estimates import NCCL_BYTES
 from gpudash.specs import MatmulSpec, Spec, TrainingSpec
 from gpudash.units import GIB, MIB
-from gpudash.workloads.predicting.estimate import COUNTS, spread_over
+from gpudash.workloads.predicting.spreading import COUNTS, spread_over
 
 PER_ITEM = 64 * MIB
 

@@ -1,0 +1,137 @@
+"""A model as one rank of several trains it: a whole copy with DistributedDataParallel, or a shard with FSDP2."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpudash.simulator.device.backend import registered
+from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.dry_run.ranks import NoRanksError, emulate_storages, first_rank_of, replicated
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+from gpudash.simulator.models.offload import WEIGHTS
+from gpudash.simulator.models.packed_layers import PackedLinear
+
+ONE_DEVICE = "Predict it on one device, or choose --parallel ddp."
+ON_HOST = "Leave --offload out, or choose --offload activations."
+
+
+class ModelRanks:
+    """Where the copies or shards of a model lie.
+
+    Args:
+        asked: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.request`. Weights on the
+            host are those of FSDP2, on one device those of one rank.
+
+    Attributes:
+        count: how many there are; 0 for a training on one device.
+        shards: whether each has its shard of the weights, and not all of them.
+    """
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        devices = str(asked["devices"])
+        self.count = len(devices.split(",")) if devices else 0
+        self._on_host = asked["offload"] == WEIGHTS
+        self.shards = self._on_host or (bool(self.count) and asked["parallel"] == "fsdp")
+
+    @contextmanager
+    def first(self) -> Iterator[None]:
+        """This process as the first of the ranks, where there are any.
+
+        Raises:
+            CannotPredictError: this torch has none that can be followed.
+        """
+        if not (self.count or self.shards):
+            yield
+            return
+        try:
+            with first_rank_of(self.count or 1), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+                yield
+        except NoRanksError as error:
+            raise self._refused(str(error)) from error
+
+    def spread(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """``model`` as a rank trains it on ``device``; what is sharded lies on torch's device ``meta`` until then.
+
+        Raises:
+            CannotPredictError: one sentence, when FSDP2 cannot shard it.
+        """
+        if self.shards:
+            return self._sharded(model, device)
+        return _replicated(model, device) if self.count else model
+
+    def reduce_gradients(self, model: nn.Module, reduce: bool) -> None:
+        """Whether the next forward and backward pass shares its gradients with the other ranks, or only adds them up;
+        to be set before the forward pass."""
+        if not self.count:
+            return
+        spread: Any = model
+        if self.shards:
+            spread.set_requires_gradient_sync(reduce)
+        else:
+            spread.require_backward_grad_sync = reduce
+
+    def _sharded(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """Block by block, and what is in none of them together; no rank ever has all weights on its device."""
+        if any(isinstance(module, PackedLinear) for module in model.modules()):
+            raise self._refused("Packed weights cannot be sharded by FSDP2.")
+        try:
+            from torch.distributed import get_world_size
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+            backend = registered()
+            if device.type == DEVICE and backend is not None:
+                emulate_storages(backend.engine)
+        except (ImportError, AttributeError) as error:
+            raise self._refused(f"PyTorch {torch.__version__} has no FSDP2 that can be followed.") from error
+        mesh = init_device_mesh(device.type, (get_world_size(),))
+        policy: dict[str, Any] = {"offload_policy": CPUOffloadPolicy()} if self._on_host else {}
+        try:
+            for block in _blocks(model):
+                fully_shard(block, mesh=mesh, **policy)
+            fully_shard(model, mesh=mesh, **policy)
+        except (AssertionError, ValueError, RuntimeError, NotImplementedError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+            raise self._refused(f"FSDP2 cannot shard {type(model).__name__} ({first}).") from error
+        model.to_empty(device="cpu" if self._on_host else device)
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.device != device:
+                    module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
+        return model
+
+    def _refused(self, message: str) -> CannotPredictError:
+        kind, remedy = ("offload", ON_HOST) if self._on_host else ("ranks", ONE_DEVICE)
+        return CannotPredictError(kind, message, remedy)
+
+
+def _replicated(model: nn.Module, device: torch.device) -> nn.Module:
+    """``model`` in DistributedDataParallel. Beside packed weights bitsandbytes keeps what DDP does not see."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    unseen = [
+        f"{path}.{name}"
+        for path, module in model.named_modules()
+        if isinstance(module, PackedLinear)
+        for name in module._buffers
+    ]
+    wrapper: Any = DistributedDataParallel
+    wrapper._set_params_and_buffers_to_ignore_for_model(model, unseen)
+    backend = registered()
+    if device.type == DEVICE and backend is not None:
+        return replicated(model, backend.engine)
+    return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    """The repeated blocks of a model, outermost ones only: what is brought onto the device at a time."""
+    lists = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    outermost = [module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
+    return [block for module in outermost for block in module if any(True for _ in block.parameters())]

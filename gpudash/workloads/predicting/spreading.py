@@ -1,0 +1,132 @@
+"""A training that does not fit one GPU, spread over several: those that are there, or more of its size."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from gpudash.devices.names import SIMULATED, kind_of
+from gpudash.memory.allocator.trace import GRADIENTS, OPTIMIZER_STATE, WEIGHTS, Trace
+from gpudash.memory.predicting.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target, judge
+from gpudash.memory.predicting.rank_estimates import STRATEGIES, of_ranks, ranks_on
+from gpudash.specs import ModelSpec, Spec
+from gpudash.specs.changes import SpecChange, over_ranks
+from gpudash.units import GIB, format_bytes
+from gpudash.workloads.predicting.device_fit import as_alternative
+
+COUNTS = (2, 4, 8, 16)
+"""Numbers of ranks that are tried, beside the number of GPUs there are."""
+
+SHARDED = (WEIGHTS, GRADIENTS, OPTIMIZER_STATE)
+"""What FSDP2 leaves each rank a share of; all of it is there when the optimizer steps."""
+
+
+def spread_over(
+    spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec, Target], Trace]
+) -> Iterator[Alternative]:
+    """Data parallel training with the same global batch: over GPUs that are there, else over more of the same size.
+
+    DDP leaves every rank all weights, so that only the activations shrink, where the batch can be shared out; where
+    that is not enough, FSDP2 shards the weights too.
+
+    Args:
+        spec: of the run on one device.
+        target: that device.
+        elsewhere: the other devices that it can use.
+        trace: what a spec asks of the allocator of a device.
+
+    Raises:
+        Exception: as ``trace``.
+    """
+    if kind_of(target.device) != "cpu":
+        yield from _Spreading(spec, target, elsewhere, trace).ways()
+
+
+class _Spreading:
+    """One search; the arguments are those of `spread_over`."""
+
+    def __init__(
+        self, spec: Spec, target: Target, elsewhere: Sequence[Target], trace: Callable[[Spec, Target], Trace]
+    ) -> None:
+        self._spec = spec
+        self._target = target
+        self._trace = trace
+        same = (other for other in elsewhere if kind_of(other.device) == kind_of(target.device))
+        self._there = sorted([target, *same], key=_room, reverse=True)
+
+    def ways(self) -> Iterator[Alternative]:
+        """See `spread_over`."""
+        there = len(self._there)
+        for count in sorted({count for count in (*COUNTS, there) if 2 <= count <= there}):
+            chosen = sorted(self._there[:count], key=lambda one: one.device)
+            for strategy in ("ddp", "fsdp"):
+                found = self._judged(strategy, ranks_on(chosen))
+                if found is None:
+                    continue
+                yield self._over(strategy, chosen, found)
+                if found.fits:
+                    return
+        yield from self._more_cards()
+
+    def _over(self, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
+        """GPUs that are there; with a button's fields unless torch cannot connect them for a run, as simulated ones."""
+        names = [target.device for target in chosen]
+        words = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
+        if kind_of(names[0]) == "sim":
+            words += f" ({SIMULATED})"
+        change = over_ranks(self._spec, names, strategy)
+        assert change is not None  # it was judged
+        spread = change.applied(self._spec)
+        offered = isinstance(spread, ModelSpec) or not spread.run_problems(names[0])  # a model's is only predicted
+        fields = change.fields if offered else {}
+        return self._alternative(f"{STRATEGIES[strategy]} over {words}", change, found, fields=fields, ranks=len(names))
+
+    def _more_cards(self) -> Iterator[Alternative]:
+        """The fewest GPUs of this size, more than there are and empty, over which the shards of the model fit."""
+        capacity = self._target.capacity_bytes
+        if capacity is None:
+            return
+        empty = replace(self._target, free_bytes=capacity)
+        for count in COUNTS:
+            change = over_ranks(self._spec, ["cpu"] * count, "fsdp")
+            if change is None or count <= len(self._there) or self._sharded_bytes > count * _room(empty):
+                continue
+            found = self._judged("fsdp", ranks_on([replace(empty, device=f"rank {rank}") for rank in range(count)]))
+            if found is not None and found.fits:
+                size = _nominal(capacity)
+                words = f"{count} × {f'{size // GIB} GiB' if size % GIB == 0 else format_bytes(size)} with FSDP2"
+                yield self._alternative(words, change, found, card_bytes=size, ranks=count)
+                return
+
+    @functools.cached_property
+    def _sharded_bytes(self) -> int:
+        """What all shards together are at least: too few GPUs for it need not be tried."""
+        alone = judge(self._trace(self._spec, self._target), self._target, self._spec.name)
+        return sum(alone.by_category.get(category, 0) for category in SHARDED)
+
+    def _judged(self, strategy: str, targets: Sequence[Target]) -> Estimate | None:
+        """What each of several ranks takes of its device; ``None`` where it cannot be spread so, or to no avail."""
+        change = over_ranks(self._spec, ["cpu"] * len(targets), strategy)
+        if change is None or (strategy == "ddp" and not {"batch", "global_batch"} & set(change.fields)):
+            return None
+        try:
+            ranks = change.applied(self._spec)
+        except ValidationError:
+            return None
+        return of_ranks(targets, strategy, lambda one: judge(self._trace(ranks, one), one, self._spec.name))
+
+    def _alternative(self, words: str, change: SpecChange, found: Estimate, **differs: object) -> Alternative:
+        note, changes_training = change.note, change.changes_training
+        return as_alternative(words, found, note=note, changes_training=changes_training, **differs)
+
+
+def _nominal(capacity: int) -> int:
+    """What a card of ``capacity`` bytes is called: the driver tells up to a tenth less."""
+    return next((size for size in CARDS_BYTES if size * HANDED_OUT_RATIO <= capacity <= size), capacity)
+
+
+def _room(target: Target) -> int:
+    return target.room_bytes or 0
