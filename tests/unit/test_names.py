@@ -12,7 +12,6 @@ PACKAGE = Path(gpudash.__file__).parent
 
 MEANT = {
     "Block": "the model that is trained calls its blocks as anybody would, and so does torch's allocator",
-    "Event": "torch.sim.Event is to the simulated device what torch.cuda.Event is to CUDA",
 }
 """Names of two public classes, and why."""
 
