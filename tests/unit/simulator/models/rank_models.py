@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -106,6 +107,7 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
     from torch import distributed
 
     from gpudash.simulator.models.steps import AskedModel
+    from tests.gpu.watched_programs import settle
 
     device, found = torch.device("cuda", int(rank)), {}
     torch.cuda.set_device(device)
@@ -116,11 +118,13 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
             torch.cuda.reset_peak_memory_stats()
             step = AskedModel(asked(folder, WAYS[way])).build(device)
             for _ in range(3):
-                # NCCL's watchdog lets go of tensors up to 100 ms after their work, which is long for steps like these
+                # what threads hold of the step before for some moments, and NCCL's watchdog for up to 100 ms, is gone
+                settle()
                 distributed.group.WORLD._wait_for_pending_works()
                 step()
             found[way] = torch.cuda.max_memory_allocated()
             del step
+            settle()
             distributed.destroy_process_group()  # its threads hold tensors until they have seen that work is done
             gc.collect()
             torch._C._cuda_clearCublasWorkspaces()
@@ -133,3 +137,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         peaks = modes[sys.argv[1]](Path(place), *sys.argv[2:])
     sys.stdout.write(json.dumps(peaks))
+    sys.stdout.flush()
+    os._exit(0)  # Python's own end may meet torch's threads: `tests.gpu.watched_programs.settle`
