@@ -165,7 +165,8 @@ class Allocators:
 
     def read(self) -> dict[str, Figures]:
         """Figures in bytes by device; empty where no device is in use."""
-        found = {f"cuda:{index}": self._cuda(index) for index in range(cuda_devices())}
+        found = {f"cuda:{index}": self._cuda(index) for index in range(devices_of("cuda"))}
+        found.update((f"xpu:{index}", intel(sys.modules["torch"].xpu, index)) for index in range(devices_of("xpu")))
         for device, card in simulated():
             if device in self._at_fork and counted(card) == self._at_fork[device]:
                 continue
@@ -196,12 +197,31 @@ class Allocators:
         }
 
 
-def cuda_devices() -> int:
-    """How many there are to read; 0 until the program itself has initialised CUDA, and in a child forked after it."""
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or simulating.answers_for_cuda() or not cuda.is_initialized():
+def devices_of(kind: str) -> int:
+    """How many "cuda" or "xpu" there are to read: 0 until the program initialises them, and in a child forked then.
+
+    Apple's are not read: torch does not tell whether the program uses them, and asking would begin to.
+    """
+    module: Any = getattr(sys.modules.get("torch"), kind, None)
+    answered = kind == "cuda" and simulating.answers_for_cuda()
+    if module is None or answered or not module.is_initialized():
         return 0
-    return int(cuda.device_count())
+    return int(module.device_count())
+
+
+def intel(xpu: Any, index: int) -> Figures:
+    """Figures of an Intel GPU by ``torch.xpu``, the whole card's among them: no driver is read that tells of it."""
+    stats, (free, total) = xpu.memory_stats(index), xpu.mem_get_info(index)
+    return {
+        "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
+        "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
+        "peak_allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
+        "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
+        "allocation_retries": stats.get("num_alloc_retries", 0),
+        "ooms": stats.get("num_ooms", 0),
+        "free_bytes": free,
+        "capacity_bytes": total,
+    }
 
 
 def simulated() -> list[tuple[str, Any]]:

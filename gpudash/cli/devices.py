@@ -15,11 +15,11 @@ from gpudash.devices.names import (
     SHARED,
     Device,
     Simulation,
-    cuda_devices,
     cuda_order,
     default_device,
     shown_name,
     simulated_device,
+    torch_devices,
     unread_gpus,
     why_torch_has_no_gpu,
 )
@@ -70,6 +70,8 @@ def devices(
             missing = [OF_AN_INSTANCE]
         if missing:
             console.print(f"{device['name'] or device['uuid']}: {', '.join(missing)}")
+        if device.get("remark"):
+            console.print(f"{device['remark']}.", soft_wrap=True)
         if device.get("problem"):
             console.print(f"{device['name']} cannot be used: {device['problem']}", soft_wrap=True)
     console.print(f"{document['torch']['words']}; default device {document['default']}")
@@ -108,13 +110,13 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
         os.environ.get("CUDA_VISIBLE_DEVICES"),
         os.environ.get("CUDA_DEVICE_ORDER"),
     )
-    usable = cuda_devices(order, report)
+    usable = torch_devices(order, report)
     names = {device.uuid: device.name for device in usable}
     free = {answer.gpu.uuid: int(answer.readings.get("free_bytes") or 0) for answer in seen.gpus}
     listed = [
         _host(seen.host),
         *({**_gpu(answer, names.get(answer.gpu.uuid)), "problem": fix} for answer in seen.gpus),
-        *({**_without_readings(device), "problem": fix} for device in usable if device.uuid is None),
+        *({**_without_readings(device), "problem": fix} for device in usable if device.uuid == device.name),
         *_simulated(simulation, offer=not (seen.gpus or usable), problem=fix or report["simulator_problem"]),
     ]
     unread = None if seen.problem is None else unread_gpus(report, seen.problem)
@@ -165,7 +167,7 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
 
 def _without_readings(device: Device) -> dict[str, Any]:
     told = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
-    return told | {"readings": {}, "states": {}}
+    return told | {"readings": {}, "states": {}, "remark": device.remark or None}
 
 
 def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu, find, nearest
 from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
@@ -38,7 +38,8 @@ class Gpu:
 
     Attributes:
         nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
-        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-N" if simulated.
+        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-N" if simulated,
+            torch's name where torch alone knows it.
         pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it.
@@ -50,6 +51,7 @@ class Gpu:
         instances: how many MIG instances it is divided into, each a GPU of its own here; programs then use those alone.
         parent: UUID of the GPU that this is a MIG instance of; empty for a whole one.
         instance: index of the instance there.
+        by_torch: whether torch alone knows it: what it tells of memory while something runs there is all that is read.
     """
 
     nvml_index: int
@@ -66,6 +68,7 @@ class Gpu:
     instances: int = 0
     parent: str = ""
     instance: int = 0
+    by_torch: bool = False
 
     @property
     def number(self) -> str:
@@ -78,15 +81,21 @@ class Gpu:
         return link_bytes_per_second(self.pcie_generation, self.pcie_width)
 
 
+Kind = Literal["cpu", "cuda", "sim", "xpu", "mps"]
+
+UNTRIED = "gpudash was never tried on {device}, which nobody who wrote it has"
+"""Goes with a device of Intel's (xpu) or Apple's (mps)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device torch can run on.
 
     Attributes:
-        name: torch's name: "cpu", "cuda:0", "sim:0".
+        name: torch's name: "cpu", "cuda:0", "sim:0", "xpu:0", "mps".
         product: what it is.
         total_bytes: its memory.
-        uuid: the GPU's NVML UUID, "SIM-0" for a simulated one; ``None`` for the CPU.
+        uuid: the GPU's, as of `Gpu`; ``None`` for the CPU.
         problem: why no run can use it, in one sentence; ``None`` when one can.
     """
 
@@ -97,8 +106,13 @@ class Device:
     problem: str | None = None
 
     @property
-    def kind(self) -> Literal["cpu", "cuda", "sim"]:
+    def kind(self) -> Kind:
         return kind_of(self.name)
+
+    @property
+    def remark(self) -> str:
+        """What is to be said wherever it is offered; "" for nothing."""
+        return UNTRIED.format(device=self.name) if self.kind in ("xpu", "mps") else ""
 
     @property
     def memory(self) -> str:
@@ -111,11 +125,10 @@ class Device:
         return self.kind == "sim"
 
 
-def kind_of(name: str) -> Literal["cpu", "cuda", "sim"]:
-    """The kind of device in torch's name of one: "sim" for "sim:0"."""
-    if name == "cpu":
-        return "cpu"
-    return "sim" if name.partition(":")[0] == "sim" else "cuda"
+def kind_of(name: str) -> Kind:
+    """The kind of device in torch's name of one: "sim" for "sim:0"; of a name that is none "cuda"."""
+    kind = name.partition(":")[0]
+    return next((known for known in get_args(Kind) if known == kind and (":" not in name or known != "cpu")), "cuda")
 
 
 def shown_name(name: str, product: str = "") -> str:
@@ -379,30 +392,47 @@ def link_bytes_per_second(generation: float | None, width: float | None) -> floa
     return None if lane is None or width is None else lane * width
 
 
-def cuda_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
-    """The CUDA devices a run can use, in torch's order.
+_MAKERS = {"cuda": "CUDA device", "xpu": "Intel GPU", "mps": "Apple GPU"}
+
+
+def gpus_by_torch(order: CudaOrder, torch: Mapping[str, Any] | None) -> tuple[Gpu, ...]:
+    """The GPUs that torch sees and NVML does not list: another maker's, or one whose library is hidden or missing.
 
     Args:
         order: the GPUs that NVML lists, as torch numbers them.
-        torch: what torch is and sees (its report); ``None`` while that is not known, which leaves NVML's word. Devices
-            that torch sees and NVML does not list (a hidden or missing library) are devices without readings.
+        torch: what torch is and sees (its report); ``None`` while that is not known.
     """
-    if torch is not None and not torch["cuda_available"]:
-        return []
-    found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(order.gpus)]
     seen = () if torch is None else torch.get("devices", ())
-    found += [Device(d["name"], d["product"] or "CUDA device", d["total_bytes"]) for d in seen[len(found) :]]
-    return found
+    cuda = [device for device in seen if kind_of(device["name"]) == "cuda"]
+    found = (*cuda[len(order.gpus) :], *(device for device in seen if kind_of(device["name"]) in ("xpu", "mps")))
+    return tuple(_by_torch(device["name"], device["product"], device["total_bytes"], torch) for device in found)
+
+
+def _by_torch(name: str, product: str | None, total: int | None, torch: Mapping[str, Any] | None) -> Gpu:
+    kind, _, index = name.partition(":")
+    maker = "ROCm device" if kind == "cuda" and (torch or {}).get("hip_version") else _MAKERS[kind]
+    return Gpu(int(index or 0), name, "", product or maker, total, shared_memory=kind == "mps", by_torch=True)
+
+
+def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Device]:
+    """The devices beside the CPU that a run can use, in torch's order; arguments as of `gpus_by_torch`."""
+    listed = order.gpus if torch is None or torch["cuda_available"] else ()
+    found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(listed)]
+    told = gpus_by_torch(order, torch)
+    return [*found, *(Device(gpu.uuid, gpu.product, gpu.total_bytes, gpu.uuid) for gpu in told)]
 
 
 def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:
-    """Why torch's GPUs have no readings, in place of ``problem``, which says why NVML lists none."""
-    if not torch.get("cuda_available"):
+    """Why torch's GPUs have no readings but torch's, in place of ``problem``, which says why NVML lists none."""
+    names = [device["name"] for device in torch.get("devices", ())]
+    if not names and not torch.get("cuda_available"):
         return problem
-    return (
-        "NVIDIA's library of readings (NVML) answers for no GPU: those that torch sees are used, and what they hold, "
-        "their load and their temperature cannot be read."
-    )
+    rest = "torch tells of their memory while a run is on them, and of load and temperature nothing."
+    if torch.get("hip_version"):
+        return f"This torch is a build for ROCm {torch['hip_version']}: its cuda devices are AMD's; {rest}"
+    if any(kind_of(name) == "cuda" for name in names) or not names:
+        return f"NVIDIA's library of readings (NVML) answers for no GPU: those that torch sees are used; {rest}"
+    return f"No driver is read for {' and '.join(names)}, and gpudash was never tried there: {rest}"
 
 
 def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | None:
@@ -412,8 +442,9 @@ def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | No
     if torch["cuda_available"] or not (order.gpus or order.reason):
         return None
     if not torch.get("cuda_version"):
-        build = f"torch {torch['version']} is a CPU build"
-        return f"{build} though a GPU is there; install a CUDA build of torch to run on it."
+        build = f"build for ROCm {torch['hip_version']}" if torch.get("hip_version") else "CPU build"
+        cause = f"torch {torch['version']} is a {build} though a GPU is there"
+        return f"{cause}; install a CUDA build of torch to run on it."
     return order.reason or "torch sees no CUDA device though a GPU is there; gpudash doctor looks for the cause."
 
 

@@ -13,7 +13,8 @@ from gpudash.sources.lanes import Emit, Lane, LaneStatistics, Timing
 from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.sources.nvml.library import Nvml
 from gpudash.sources.processes import ProcessReader
-from gpudash.sources.simulated_gpus import CardReader, Probe, ShownCard, allocator_sample
+from gpudash.sources.simulated_gpus import CardReader, Probe, ShownCard
+from gpudash.sources.torch_gpus import GpuSource, TorchGpus
 from gpudash.telemetry.records import Record, Sample, State
 
 SLOWEST_HZ, FASTEST_HZ = 1.0, 50.0
@@ -49,19 +50,21 @@ class Monitor:
         self._processes = ProcessReader()
         self._period_s = _period(rate_hz)
         self._lock = threading.Lock()
-        self._probes: dict[str, Lane] = {}
         self._cards: list[tuple[CardReader, Lane]] = []
         self._stopping = False
         self._host_lane = Lane("host", self._read_host, emit, clock, self._period_s, title="The host", stale=_host_gap)
         title = "The list of processes"
         self._process_lane = Lane("processes", self._processes.read, emit, clock, timing.processes, title=title)
         self._gpus = GpuWatch(nvml or Nvml(root), emit, clock, self._period_s, timing, root, self._family)
+        self._torch = TorchGpus(emit, clock, self._period_s)
+        self._sources: tuple[GpuSource, ...] = (self._gpus, self._torch)
 
     def start(self) -> None:
         """Begins to read. Nothing is waited for."""
         self._host_lane.start()
         self._process_lane.start()
-        self._gpus.start()
+        for source in self._sources:
+            source.start()
 
     def stop(self, timeout_s: float = 2.0) -> bool:
         """Ends all lanes and waits at most ``timeout_s`` for them.
@@ -72,12 +75,13 @@ class Monitor:
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._stopping = True
-        self._gpus.stop()
+        for source in self._sources:
+            source.stop()
         lanes = self._lanes()
         for lane in lanes:
             lane.stop()
         left = [lane for lane in lanes if not lane.join(deadline - time.monotonic())]
-        if left or self._gpus.answers_owed:
+        if left or any(source.answers_owed for source in self._sources):
             return False  # closing the library under a call that has not returned would crash it
         closing = threading.Thread(target=self._close, name="gpudash close nvml", daemon=True)
         closing.start()
@@ -88,8 +92,9 @@ class Monitor:
         """Reads memory ``rate_hz`` times a second from now on (1 to 50)."""
         with self._lock:
             self._period_s = _period(rate_hz)
-            lanes = [self._host_lane, *(lane for _reader, lane in self._cards), *self._probes.values()]
-        self._gpus.set_period(self._period_s)
+            lanes = [self._host_lane, *(lane for _reader, lane in self._cards)]
+        for source in self._sources:
+            source.set_period(self._period_s)
         for lane in lanes:
             lane.set_period(self._period_s)
 
@@ -111,19 +116,12 @@ class Monitor:
 
         Args:
             device: torch's name of the device.
-            read: gives metrics of the ``allocator`` table, ``None`` for a gap. After detaching it is not called again.
+            read: gives metrics of the ``allocator`` table, ``None`` for a gap, and of a GPU that nobody else reads its
+                ``free_bytes`` and ``total_bytes``. After detaching it is not called again.
         """
         if any(reader.attach(device, read) for reader, _lane in self._cards):
             return
-        with self._lock:
-            former = self._probes.pop(device, None)
-            if read is not None and not self._stopping:
-                lane = self._probe_lane(device, read)
-                self._probes[device] = lane
-                lane.start()
-        if former is not None:
-            former.stop()
-            former.join(0.5)
+        self._torch.probe(device, read)
 
     def adopt(self, pid: int | None) -> None:
         """Count a run's own process as ours from now on, in host memory and on GPUs; with ``None`` none any more."""
@@ -177,21 +175,15 @@ class Monitor:
 
     def _lanes(self) -> list[Lane]:
         with self._lock:
-            others = [*(lane for _reader, lane in self._cards), *self._probes.values()]
-        return [self._host_lane, self._process_lane, *self._gpus.lanes, *others]
+            others = [lane for _reader, lane in self._cards]
+        lanes = [lane for source in self._sources for lane in source.lanes]
+        return [self._host_lane, self._process_lane, *lanes, *others]
 
     def _read_host(self, now_s: float) -> Iterable[Record]:
         for lane in self._lanes():
             if lane.busy and lane is not self._host_lane:
                 lane.check()
         return self._host.read(now_s)
-
-    def _probe_lane(self, device: str, read: Probe) -> Lane:
-        def sample(now_s: float) -> Iterable[Record]:
-            return [allocator_sample(now_s, device, read)]
-
-        title = f"The allocator of {device}"
-        return Lane(f"allocator {device}", sample, self._emit, self._clock, self._period_s, title=title)
 
     def _family(self) -> frozenset[int]:
         """PIDs of this process and its descendants; a run's own process counts at once."""
@@ -200,7 +192,8 @@ class Monitor:
         return self._processes.family.union(watched, () if hosted is None else (hosted,))
 
     def _close(self) -> None:
-        self._gpus.close()
+        for source in self._sources:
+            source.close()
         self._host.close()
 
 

@@ -175,7 +175,7 @@ def cuda_only(device: str, *choices: Choice) -> dict[Choice, str]:
 
 def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
     """The refusals of choices that a CUDA device and a simulated GPU can run."""
-    return dict.fromkeys(choices, NEEDS_GPU.format(device=device)) if device == "cpu" else {}
+    return {} if device.startswith(("cuda", "sim")) else dict.fromkeys(choices, NEEDS_GPU.format(device=device))
 
 
 def long_operation(seconds: float, what: str) -> list[str]:

@@ -60,6 +60,8 @@ class MemoryCap:
         """Sentences saying why ``device`` of ``total_bytes`` cannot be capped so; empty when it can."""
         if device == "cpu":
             return ["--memory-cap: torch limits what it reserves on a GPU only; on the CPU use --guard"]
+        if device == "mps":
+            return ["--memory-cap: torch does not limit mps by device; use --guard"]
         if self.size is not None and total_bytes is not None and self.size > total_bytes:
             return [f"--memory-cap {self}: {device} has {format_bytes(total_bytes)}"]
         return []

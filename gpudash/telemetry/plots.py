@@ -226,7 +226,7 @@ def memory_plot(
         words if allocator is None else shown_name(allocator),
         allocator,
         _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
-        "context" if gpu is not None and gpu.simulated else "CUDA context",
+        "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",
     )
 
 

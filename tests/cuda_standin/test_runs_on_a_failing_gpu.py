@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 from tests.cuda_standin.conftest import Program
@@ -71,3 +73,25 @@ def test_devices_are_listed_while_a_gpu_is_lost(program: Program, gpus: int) -> 
     code, told, errors = gpudash(program, "devices")
     assert code == 0 and "Traceback" not in errors
     assert f"cuda:{gpus - 1}" in json.dumps(told)
+
+
+def test_a_gpu_without_nvml_has_the_memory_that_torch_tells_of_it(program: Program, tmp_path: Path) -> None:
+    libraries = tmp_path / "without-nvml"
+    libraries.mkdir()
+    for library in program.machine.libraries.iterdir():
+        if not library.name.startswith("libnvidia-ml"):
+            (libraries / library.name).symlink_to(library)
+    recording = tmp_path / "run.gpudash"
+    script = """
+        import json, subprocess, sys
+        run = ["run", "training", "--device", "cuda:0", "--steps", "60", "--record", sys.argv[1], "--json"]
+        done = subprocess.run([sys.executable, "-m", "gpudash", *run], capture_output=True, text=True)
+        print(json.dumps([done.returncode, done.stderr]))
+    """
+    code, errors = program(script.replace("sys.argv[1]", repr(str(recording))), LD_LIBRARY_PATH=str(libraries))
+    assert code == 0, errors
+    with sqlite3.connect(recording) as database:
+        rows = database.execute("select used_bytes, total_bytes from gpu where device = 'cuda:0'").fetchall()
+        busy = database.execute("select count(*) from gpu where gpu_utilisation is not null").fetchone()
+    assert busy == (0,), "what torch does not tell is a gap"
+    assert {total for _used, total in rows if total} == {24 * GIB} and max(used or 0 for used, _total in rows) > 0

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gpudash.devices.names import Device, short_product
+from gpudash.devices.names import Device, Gpu, short_product
 from gpudash.telemetry.metrics import GPU_METRICS, SENSORS
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
@@ -192,3 +192,13 @@ def test_the_card_of_a_gpu_without_memory_of_its_own_says_whose_it_is(qtbot: QtB
     card = made(qtbot, 600, content=content)
     assert card._total.text() == "/ 120.0 GiB shared with the CPU"
     assert "held by programs on the GPU: 9.00 GiB" in card.toolTip()
+
+
+def test_the_card_of_a_gpu_that_torch_tells_of_says_when_it_is_read(qtbot: QtBot) -> None:
+    told = Gpu(0, "xpu:0", "", "Intel(R) Arc(TM) B580 Graphics", by_torch=True)
+    store = FakeSession([told]).store
+    card = made(qtbot, 600, content=gpu_card(store, told, "xpu:0", 0.85))
+    assert card._total.text() == "read while a run is on it"
+    store.apply(Sample(1.0, "gpu", "xpu:0", {"used_bytes": 4 * GIB, "total_bytes": 12 * GIB}))
+    content = gpu_card(store, told, "xpu:0", 0.85)
+    assert (content.state, content.used) == ("", 4 * GIB) and "told by torch" in content.details

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.devices.names import ONE_INSTANCE, Device, Gpu, cuda_order, default_device, pci_address, short_product
+from gpudash.devices.names import (
+    ONE_INSTANCE,
+    CudaOrder,
+    Device,
+    Gpu,
+    cuda_order,
+    default_device,
+    gpus_by_torch,
+    pci_address,
+    short_product,
+    torch_devices,
+    unread_gpus,
+    why_torch_has_no_gpu,
+)
 
 A = Gpu(0, "GPU-aaaa-1", "00000000:01:00.0", "RTX 4090", cuda_capability=(8, 9))
 B = Gpu(1, "GPU-bbbb-2", "00000000:41:00.0", "RTX 4090", cuda_capability=(8, 9))
@@ -138,3 +152,47 @@ def test_without_a_gpu_the_default_device_is_the_cpu() -> None:
 
 def test_a_narrow_name_of_a_mig_instance_begins_with_its_profile() -> None:
     assert short_product("NVIDIA H100 80GB HBM3 MIG 3g.40gb") == "MIG 3g.40gb H100 80GB HBM3"
+
+
+def report(*names: str, **facts: Any) -> dict[str, Any]:
+    """What torch tells of devices of these names."""
+    seen = [{"name": name, "product": None, "uuid": None, "total_bytes": None} for name in names]
+    return {"version": "2.13.0", "cuda_version": None, "cuda_available": False, "devices": seen, **facts}
+
+
+def test_devices_that_torch_alone_knows_are_offered_and_said_to_be_untried() -> None:
+    found = torch_devices(CudaOrder(()), report("xpu:0", "mps"))
+    assert [(device.name, device.kind, device.product) for device in found] == [
+        ("xpu:0", "xpu", "Intel GPU"),
+        ("mps", "mps", "Apple GPU"),
+    ]
+    assert all("was never tried on" in device.remark for device in found) and CPU.remark == CUDA[0].remark == ""
+    assert default_device([CPU, *found], {}) == "cpu"
+
+
+def test_a_cuda_device_that_nvml_does_not_list_is_torchs_to_tell_of() -> None:
+    seen = report("cuda:0", "cuda:1", cuda_available=True, cuda_version="13.0")
+    (gpu,) = gpus_by_torch(CudaOrder((A,)), seen)
+    assert (gpu.uuid, gpu.product, gpu.by_torch, gpu.number) == ("cuda:1", "CUDA device", True, "1")
+    assert [device.uuid for device in torch_devices(CudaOrder((A,)), seen)] == [A.uuid, "cuda:1"]
+    assert gpus_by_torch(CudaOrder((A,)), None) == ()
+
+
+def test_a_build_for_rocm_is_recognised_and_its_devices_are_called_by_it() -> None:
+    seen = report("cuda:0", cuda_available=True, hip_version="7.0")
+    assert gpus_by_torch(CudaOrder(()), seen)[0].product == "ROCm device"
+    assert unread_gpus(seen, "no driver").startswith("This torch is a build for ROCm 7.0: its cuda devices are AMD's;")
+    beside = why_torch_has_no_gpu(report(hip_version="7.0"), CudaOrder((A,)))
+    assert beside is not None and "is a build for ROCm 7.0 though a GPU is there" in beside
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (report(), "no driver"),
+        (report("mps"), "No driver is read for mps, and gpudash was never tried there: torch tells"),
+        (report("cuda:0", cuda_available=True), "NVIDIA's library of readings (NVML) answers for no GPU"),
+    ],
+)
+def test_why_gpus_have_no_readings_but_torchs_is_told(seen: dict[str, Any], words: str) -> None:
+    assert unread_gpus(seen, "no driver").startswith(words)

@@ -20,12 +20,13 @@ from gpudash.devices.names import (
     CudaOrder,
     Device,
     Gpu,
-    cuda_devices,
     cuda_order,
     default_device,
+    gpus_by_torch,
     kind_of,
     shown_name,
     simulated_device,
+    torch_devices,
     unread_gpus,
     why_torch_has_no_gpu,
 )
@@ -81,14 +82,23 @@ class Machine:
         self._monitor = monitor
         self._store = store
         self._seen: tuple[tuple[Gpu, ...], bool] = ((), False)
+        self._by_torch: tuple[object, tuple[Gpu, ...]] = (None, ())
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
         self._let_go_s = -math.inf
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU NVML lists, also those torch does not see, and behind them the simulated ones."""
-        return *self._monitor.gpus, *self.simulated.gpus
+        """Every GPU NVML lists, also those torch does not see, then those torch alone knows and the simulated ones."""
+        return *self._monitor.gpus, *self._gpus_by_torch(), *self.simulated.gpus
+
+    def _gpus_by_torch(self) -> tuple[Gpu, ...]:
+        """Asked for with every record, and another only once torch or NVML tells of others."""
+        seen = (self._monitor.gpus, self.torch)
+        if self._by_torch[0] != seen:
+            found = gpus_by_torch(self.cuda_order(), self.torch) if (self.torch or {}).get("devices") else ()
+            self._by_torch = (seen, found)
+        return self._by_torch[1]
 
     @property
     def host_capacity_source(self) -> str:
@@ -101,10 +111,10 @@ class Machine:
         return Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
 
     def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU, torch's CUDA devices in torch's order, the simulated ones."""
+        """The devices a run can use: the CPU, torch's in torch's order, the simulated ones."""
         problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
         simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
-        return [self.host, *cuda_devices(self.cuda_order(), self.torch), *simulated]
+        return [self.host, *torch_devices(self.cuda_order(), self.torch), *simulated]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
@@ -130,7 +140,9 @@ class Machine:
     def gpu_facts(self) -> list[tuple[str, str]]:
         """What driver, library, torch and environment say of GPUs: (what, answer) pairs for a bug report."""
         torch = self.torch or {}
-        cuda = "not known yet" if self.torch is None else str(torch.get("cuda_version") or "none: a CPU build")
+        hip = torch.get("hip_version")
+        without = f"none: a build for ROCm {hip}" if hip else "none: a CPU build"
+        cuda = "not known yet" if self.torch is None else str(torch.get("cuda_version") or without)
         simulated = ", ".join(f"{found.name}" for found in self.devices() if found.simulated)
         names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
         return [
@@ -168,7 +180,7 @@ class Machine:
     def pool_of(self, memory: str) -> str:
         """The memory that is watched for ``memory``: the host's for a GPU that shares it, none for one whose MIG
         instances are, else itself."""
-        gpu = next((gpu for gpu in self._monitor.gpus if gpu.uuid == memory), None)
+        gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
         return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
 
     def surroundings(self, memory: str) -> Surroundings:
@@ -264,7 +276,7 @@ class Machine:
         there = ", ".join(devices)
         if kind_of(name) == "sim":
             raise ValueError(f"There is no device {name!r}; there is: {there}. --simulate 8GiB adds a simulated GPU.")
-        if not name.startswith("cuda"):
+        if name.partition(":")[0] not in ("cuda", "xpu", "mps"):
             raise ValueError(f"{name!r} is not a device; there is: {there}.")
         reason = f" ({self.problem.rstrip('.')})" if self.problem else ""
         raise ValueError(f"There is no device {name!r}{reason}; there is: {there}.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from gpudash.devices.names import Device, kind_of
+from gpudash.devices.names import Device
 from gpudash.memory.watching.levels import HOST, Guard, memory_of
 from gpudash.session.live.machine import Machine
 from gpudash.settings import Settings
@@ -295,7 +295,7 @@ def run_request(
         memory_cap=memory_cap,
         surroundings=partial(machine.surroundings, memory),
         energy=machine.energy,
-        isolate=spec.undisturbed or kind_of(device.name) == "cuda" if isolate is None else isolate,
+        isolate=spec.undisturbed or device.kind not in ("cpu", "sim") if isolate is None else isolate,
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
         devices=devices,

@@ -211,13 +211,16 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     What torch's cache holds idle is free for the next run.
 
     Raises:
-        ValueError: one sentence, when torch would refuse the allocator settings of this environment.
+        ValueError: one sentence, when torch would refuse the allocator settings of this environment, and where nobody
+            knows the allocator.
     """
     if device.simulated:
         return _simulated(device, machine)
     if device.kind == "cpu":
         free = machine.latest(HOST, "available_bytes")
         return Target("cpu", device.total_bytes, free, 0, "no context", CPU_MARGIN_RATIO, product=device.product)
+    if device.remark:
+        raise ValueError(f"What a run takes of {device.name} is not predicted: its allocator is not CUDA's.")
     settings = AllocatorSettings.parse(allocator_text())
     free = None if device.uuid is None else machine.latest(device.uuid, "free_bytes")
     reserved, allocated = (_allocator_bytes(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))

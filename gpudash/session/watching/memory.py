@@ -279,6 +279,10 @@ class WatchedMemory:
         }
         highest, before = self.peaks.setdefault(device, {}), self._before.get(device, {})
         reading: dict[str, int | None] = dict(sums)
+        cards = [figures for figures in told.values() if "free_bytes" in figures and "capacity_bytes" in figures]
+        if cards:  # of a GPU that no driver is read for; every process tells of the whole of it
+            reading["free_bytes"] = min(int(figures["free_bytes"]) for figures in cards)
+            reading["total_bytes"] = max(int(figures["capacity_bytes"]) for figures in cards)
         peaks: dict[str, int] = {}
         for key in ("allocated_bytes", "reserved_bytes"):
             # of one process it is exact; of several the peaks need not have come at the same time

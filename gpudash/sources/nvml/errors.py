@@ -142,7 +142,7 @@ def why_no_gpu(
     environ = environ or {}
     code = fault.code if fault is not None else None
     if (system or platform.system()) == "Darwin":
-        return Absence(f"Apple GPUs are not supported yet; {_ON_CPU}.", is_failure=False)
+        return Absence(f"An Apple GPU is used where torch has mps, else {_ON_CPU}.", is_failure=False)
     vendors = [card.vendor for card in displays(root)]
     nvidia = any(VENDORS.get(vendor) == "NVIDIA" for vendor in vendors) or _driver_loaded(root)
     if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
@@ -167,7 +167,8 @@ def why_no_gpu(
 def _no_card(vendors: list[int]) -> Absence:
     others = sorted({VENDORS[vendor] for vendor in vendors if vendor in VENDORS})
     if others:
-        text = f"No NVIDIA card was found; the {' and '.join(others)} card is not supported yet; {_ON_CPU}."
+        used = f"the {' and '.join(others)} card is used by a build of torch for it"
+        text = f"No NVIDIA card was found; {used}, else {_ON_CPU}."
     else:
         text = f"No NVIDIA card was found; {_ON_CPU}."
     return Absence(text, is_failure=False)

@@ -173,7 +173,7 @@ class _Reader:
             if exporter == "nvidia_gpu_exporter" and uuid and not uuid.startswith(_KINDS):
                 uuid = f"GPU-{uuid}"  # it leaves that out
             alone = f"{machine_of(instance)}/{which}" if instance else which
-            key = alone if not uuid or uuid.startswith("SIM-") else same_gpu(which)
+            key = same_gpu(which) if uuid.startswith(("GPU-", "MIG-")) else alone
             host = labels.get("Hostname") or machine_of(instance)
             gpu = self._gpus[exporter, instance, which] = ToldGpu(key, exporter, uuid, (instance, which), labels, host)
             index = labels.get("gpu", "")

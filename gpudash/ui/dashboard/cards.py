@@ -335,7 +335,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     key = gpu.uuid
     used, total = _number(store, "gpu", "used_bytes", key), _number(store, "gpu", "total_bytes", key)
     state = store.latest("gpu", "used_bytes", key).state
-    bands = _gpu_bands(store, key, used, "context" if gpu.simulated else "CUDA context")
+    bands = _gpu_bands(store, key, used, "context" if gpu.simulated or gpu.by_torch else "CUDA context")
     shown = (GPU_METRICS["gpu_utilisation"], *SENSORS)
     facts = [
         metric.told_apart(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None
@@ -346,6 +346,10 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     details = [f"{words}: {format_bytes(size)}" for _colour, size, words in bands]
     if gpu.simulated:
         details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
+    elif gpu.by_torch:
+        details.append("told by torch while a run is on it, and nothing else of this GPU")
+        if gpu.shared_memory:
+            details.append("of the most that Metal recommends to one program; what others hold is not told")
     elif gpu.shared_memory:
         held = [size for row in store.processes(key) if isinstance(size := row.get("memory_bytes"), int | float)]
         details.append(f"held by programs on the GPU: {format_bytes(sum(held)) if held else NOT_REPORTED}")
@@ -367,10 +371,16 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,
-        state="" if state in (State.OK, State.NOT_SUPPORTED) else STATE_WORDS[state],
+        state=_state_words(gpu, state),
         details="\n".join(details),
         simulated=gpu.simulated,
     )
+
+
+def _state_words(gpu: Gpu, state: State) -> str:
+    if gpu.by_torch:
+        return "" if state is State.OK else "read while a run is on it"
+    return "" if state in (State.OK, State.NOT_SUPPORTED) else STATE_WORDS[state]
 
 
 def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:

@@ -46,7 +46,8 @@ def offer(choice: QComboBox, words: str, device: Device, problem: str | None) ->
     """Add ``device`` to ``choice``; with a ``problem``, which its tooltip tells, it cannot be chosen."""
     choice.addItem(words, device.name)
     row = choice.count() - 1
-    choice.setItemData(row, plain_tip(problem or device.product), Qt.ItemDataRole.ToolTipRole)
+    words = problem or "\n".join(filter(None, (device.product, device.remark)))
+    choice.setItemData(row, plain_tip(words), Qt.ItemDataRole.ToolTipRole)
     model = choice.model()
     assert isinstance(model, QStandardItemModel)
     model.item(row).setEnabled(problem is None)

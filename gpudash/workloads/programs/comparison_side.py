@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from gpudash.specs import Spec
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic, Transfer
+from gpudash.workloads.running.accelerators import module_of, synchronize
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.this_process import resident_bytes, waited_seconds
 
@@ -137,7 +138,7 @@ class Side:
         device = self._torch_device
         if device.type == "cpu":
             return call()
-        with torch.cuda.device(device):
+        with module_of(device).device(device):
             return call()
 
     def _hear(self, event: Event, heard: _Heard) -> None:
@@ -231,8 +232,7 @@ class _Part(Context):
 
     def _settle(self) -> None:
         """Wait for what the GPU has been asked for: it belongs to the steps before."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
 
     def _begin_step(self) -> None:
         self._waited_s = waited_seconds()

@@ -11,6 +11,7 @@ import torch
 from gpudash.devices.names import SPEED_REMARK, kind_of
 from gpudash.specs import NEEDS_CUDA, NEEDS_GPU, TransferSpec
 from gpudash.specs.transfer import COMPARED_BYTES, COPY_STEPS
+from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.timing import Path, buffers, median_and_iqr, products_beside, sample, series_of
 
@@ -141,7 +142,7 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
     block = torch.ones(size, dtype=torch.uint8, device=context.host)
     seconds = []
     for every_step in (True, False):
-        _synchronize(context.device)
+        synchronize(context.device)
         began = time.perf_counter()
         there = _copied_to(block, context.device)
         for step in range(COPY_STEPS):
@@ -153,7 +154,7 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
                     there = _copied_to(back, context.device)
         if not every_step:
             back = _copied_to(there, torch.device(context.host))
-        _synchronize(context.device)
+        synchronize(context.device)
         seconds.append(time.perf_counter() - began)
         context.progress(context.steps_done + 1, steps)
     return seconds[0], seconds[1]
@@ -162,8 +163,3 @@ def _compare(size: int, context: Context, steps: int) -> tuple[float, float]:
 def _copied_to(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy on ``device``, also where the tensor is there already."""
     return tensor.to(device, copy=True)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

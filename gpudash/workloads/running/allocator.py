@@ -1,4 +1,4 @@
-"""torch's caching allocator during a run, of CUDA or of a simulated GPU: reading it, and limiting what it takes."""
+"""torch's caching allocator of a GPU during a run: reading it, and limiting what it takes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.workloads.running.accelerators import module_of
 
 if TYPE_CHECKING:
     import torch
@@ -18,38 +19,51 @@ class AllocatorProbe:
 
     The peak is that since the last reading: every reading resets torch's counter, and the run's own maximum is kept
     here. What is allocated *and* freed between reading and resetting, a few microseconds, is not seen.
+
+    Args:
+        device: whose allocator it is.
+        module: torch's of that kind of device, as `module_of` gives it.
+        with_memory: also read how full the whole device is, which nobody else does.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        import torch
-
+    def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:
         self._device = device
-        self._torch: Any = getattr(torch, device.type)
+        self._torch: Any = module_of(device) if module is None else module
+        self._with_memory = with_memory
         self._lock = threading.Lock()
         self._torch.reset_peak_memory_stats(device)
-        self._retries_before = int(self._torch.memory_stats(device).get("num_alloc_retries", 0))
-        self._peak_allocated = self._torch.memory_allocated(device)
-        self._peak_reserved = self._torch.memory_reserved(device)
+        self._retries_before = _number(self._torch.memory_stats(device), "num_alloc_retries") or 0
+        self._peak_allocated = int(self._torch.memory_allocated(device))
+        self._peak_reserved = int(self._torch.memory_reserved(device))
 
-    def __call__(self) -> Mapping[str, int]:
-        """Metrics of the ``allocator`` table, in bytes; ``allocation_retries`` counts from the run's beginning."""
+    def __call__(self) -> Mapping[str, int | None]:
+        """Metrics of the ``allocator`` table in bytes; `with_memory` also the GPU's ``free_bytes`` and ``total_bytes``.
+
+        What torch does not tell is ``None``. ``allocation_retries`` counts from the run's beginning.
+        """
         with self._lock:
             statistics = self._torch.memory_stats(self._device)
             self._torch.reset_peak_memory_stats(self._device)
+            retries = _number(statistics, "num_alloc_retries")
             reading = {
-                "allocated_bytes": int(statistics.get("allocated_bytes.all.current", 0)),
-                "reserved_bytes": int(statistics.get("reserved_bytes.all.current", 0)),
-                "peak_allocated_bytes": int(statistics.get("allocated_bytes.all.peak", 0)),
-                "peak_reserved_bytes": int(statistics.get("reserved_bytes.all.peak", 0)),
-                "allocation_retries": int(statistics.get("num_alloc_retries", 0)) - self._retries_before,
+                "allocated_bytes": _number(statistics, "allocated_bytes.all.current"),
+                "reserved_bytes": _number(statistics, "reserved_bytes.all.current"),
+                "peak_allocated_bytes": _number(statistics, "allocated_bytes.all.peak"),
+                "peak_reserved_bytes": _number(statistics, "reserved_bytes.all.peak"),
+                "allocation_retries": None if retries is None else retries - self._retries_before,
             }
-            self._peak_allocated = max(self._peak_allocated, reading["peak_allocated_bytes"])
-            self._peak_reserved = max(self._peak_reserved, reading["peak_reserved_bytes"])
+            for name in ("allocated_bytes", "peak_allocated_bytes"):
+                self._peak_allocated = max(self._peak_allocated, reading[name] or 0)
+            for name in ("reserved_bytes", "peak_reserved_bytes"):
+                self._peak_reserved = max(self._peak_reserved, reading[name] or 0)
+        if self._with_memory:
+            reading["free_bytes"], reading["total_bytes"] = map(int, self._torch.mem_get_info(self._device))
         return reading
 
     def peaks(self) -> dict[str, int]:
-        """The run's highest allocated and reserved bytes until now, and what else of the device is used now."""
-        reserved = self()["reserved_bytes"]
+        """The run's highest allocated and reserved bytes until now, of readings alone where torch keeps no peak, and
+        what else of the device is used now."""
+        reserved = self()["reserved_bytes"] or 0
         free, total = self._torch.mem_get_info(self._device)
         with self._lock:
             return {
@@ -60,15 +74,18 @@ class AllocatorProbe:
             }
 
 
+def _number(statistics: Mapping[str, Any], name: str) -> int | None:
+    value = statistics.get(name, 0)
+    return None if value is None else int(value)
+
+
 @contextmanager
 def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
     """Let torch reserve at most ``cap`` on ``device`` inside the block, and what it was allowed before behind it."""
     if cap is None:
         yield
         return
-    import torch
-
-    module: Any = getattr(torch, device.type)
+    module = module_of(device)
     read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch set it only
     before = 1.0 if read is None else read(device)
     module.set_per_process_memory_fraction(cap.fraction(module.get_device_properties(device).total_memory), device)

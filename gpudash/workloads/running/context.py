@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished, Transfer
 from gpudash.workloads.profiling import ProfileWish, Profiling
+from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from gpudash.workloads.running.stages import Stage, StageFollower, Stages
 from gpudash.workloads.running.this_process import give_back
@@ -292,9 +293,7 @@ class Context:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
         self._wishes.free_cache.clear()
         if self.device.type != "cpu":
-            import torch
-
-            getattr(torch, self.device.type).empty_cache()
+            module_of(self.device).empty_cache()
         give_back()
 
     def use_threads(self, threads: int) -> None:

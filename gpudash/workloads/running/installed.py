@@ -36,15 +36,17 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
             otherwise the devices are only counted.
 
     Returns:
-        ``version`` and ``cuda_version`` (``None``: not installed, a CPU build), ``cuda_available``, ``devices`` (list
-        of ``name, product, uuid, total_bytes``; without ``properties`` the last three are ``None``), ``seconds`` the
-        import took, ``simulator_problem``: one sentence when this torch cannot be given a simulated GPU, and
-        ``problem``: one when torch is missing, broken or cannot use CUDA; else both are ``None``.
+        ``version``, ``cuda_version`` and ``hip_version`` (``None``: not installed, a build for neither),
+        ``cuda_available``, ``devices`` (list of ``name, product, uuid, total_bytes``: CUDA's, then Intel's and Apple's;
+        without ``properties`` the last three are ``None`` but of Apple's), ``seconds`` the import took,
+        ``simulator_problem``: one sentence when this torch cannot be given a simulated GPU, and ``problem``: one when
+        torch is missing, broken or cannot use CUDA; else both are ``None``.
     """
     began = time.perf_counter()
     report: dict[str, Any] = {
         "version": None,
         "cuda_version": None,
+        "hip_version": None,
         "cuda_available": False,
         "devices": [],
         "seconds": 0.0,
@@ -62,9 +64,10 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         report["problem"] = _broken(error)
     else:
         report["version"] = str(torch.__version__)
-        report["cuda_version"] = torch.version.cuda
+        report["cuda_version"], report["hip_version"] = torch.version.cuda, torch.version.hip
         report["simulator_problem"] = simulator_problem()
         report.update(_cuda_devices(properties))
+        report["devices"] += other_devices(torch, properties=properties)
     report["seconds"] = time.perf_counter() - began
     return report
 
@@ -80,7 +83,8 @@ def torch_words(report: dict[str, Any]) -> str:
     """The report in one line: "torch 2.13.0, CUDA 13.0"."""
     if report["version"] is None:
         return str(report["problem"])
-    build = f"CUDA {report['cuda_version']}" if report["cuda_version"] else "CPU build"
+    builds = (("CUDA", report["cuda_version"]), ("ROCm", report["hip_version"]))
+    build = next((f"{name} {version}" for name, version in builds if version), "CPU build")
     return f"torch {str(report['version']).partition('+')[0]}, {build}"
 
 
@@ -108,7 +112,8 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             count = torch.cuda.device_count() if available else 0
             devices = [_device(index, properties) for index in range(count)]
         except Exception as error:  # CUDA's and the driver library's failures have no common type
-            return {"cuda_available": False, "problem": _unusable(str(error) or type(error).__name__)}
+            found = {"cuda_available": False, "devices": []}
+            return {**found, "problem": _unusable(str(error) or type(error).__name__)}
     words = [str(warning.message) for warning in told]
     faults = [text for text in words if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
     problem = _unusable(faults[0]) if faults and not available else None
@@ -125,6 +130,33 @@ def _device(index: int, properties: bool) -> dict[str, Any]:
         "uuid": None if found is None else gpu_uuid(found),
         "total_bytes": None if found is None else found.total_memory,
     }
+
+
+def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
+    """Intel's and Apple's devices, as of `torch_report`.
+
+    Args:
+        torch: the module.
+        properties: also read those of Intel's, for which torch initialises them. Apple's take nothing.
+    """
+    found = []
+    try:
+        for index in range(torch.xpu.device_count() if torch.xpu.is_available() else 0):
+            told = torch.xpu.get_device_properties(index) if properties else None
+            found.append(
+                {
+                    "name": f"xpu:{index}",
+                    "product": None if told is None else str(told.name),
+                    "uuid": None,
+                    "total_bytes": None if told is None else int(told.total_memory),
+                }
+            )
+        if torch.backends.mps.is_available():
+            name, total = torch.backends.mps.get_name(), torch.mps.recommended_max_memory()
+            found.append({"name": "mps", "product": str(name), "uuid": None, "total_bytes": int(total)})
+    except (AttributeError, RuntimeError):
+        pass  # a torch too old to tell, or a driver that is broken: what it has told by then is what there is
+    return found
 
 
 def _unusable(words: str) -> str:

@@ -24,6 +24,7 @@ from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunSt
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running import sim_backend as simulated
+from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.allocator import AllocatorProbe, capped
 from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
 from gpudash.workloads.running.installed import gpu_uuid
@@ -53,7 +54,7 @@ class RunRequest:
             to be in use there; a sentence refuses it.
         memory: how full the device is; ``None`` without a reading.
         warn_ratio: memory level of a warning, 0 to 1.
-        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run.
+        expected_uuid: the GPU that NVML says ``device`` is; any other ends the run. ``device`` where torch alone knows.
         link_bytes_per_second: theoretical rate of the link to the device, where it is known.
         cards: the simulated GPUs ``sim:0``, ``sim:1`` and so on.
         memory_cap: the most that torch may reserve on the device.
@@ -196,6 +197,9 @@ class Run(RequestedRun):
             link_bytes_per_second=request.link_bytes_per_second,
         )
         context.energy_counter = request.energy
+        remark = Device(request.device, "", None).remark
+        if remark:
+            context.keep(remark=remark)
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
         with (
@@ -261,7 +265,8 @@ class Run(RequestedRun):
         if device.type == "cpu":
             yield
             return
-        probe = AllocatorProbe(device)
+        by_torch = self.request.expected_uuid == self.request.device  # nobody else reads it
+        probe = AllocatorProbe(device, with_memory=by_torch)
         if self._context is not None:
             self._context.peaks = probe.peaks
         if self.on_probe is not None:
@@ -323,15 +328,21 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
         if (device.index or 0) >= count:
             raise WorkloadError("device", f"There is no {device}: {count} GPUs are simulated.", DEVICES_REMEDY)
         return
+    if device.type in ("xpu", "mps"):
+        module = getattr(torch, device.type)
+        if not module.is_available() or (device.index or 0) >= module.device_count():
+            raise WorkloadError("device", f"torch has no {device} here.", DEVICES_REMEDY)
+        return
     simulated.refuse_cuda()
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= there:
-        build = "a CPU build" if torch.version.cuda is None else f"built for CUDA {torch.version.cuda}"
+        built = torch.version.cuda or torch.version.hip
+        build = f"built for {'CUDA' if torch.version.cuda else 'ROCm'} {built}" if built else "a CPU build"
         raise WorkloadError(
             "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
         )
-    if expected_uuid is None or expected_uuid.startswith("MIG-"):
-        return  # for a MIG instance some versions of CUDA tell the UUID of its GPU
+    if expected_uuid is None or not expected_uuid.startswith("GPU-"):
+        return  # torch itself told of it; for a MIG instance some versions of CUDA tell the UUID of its GPU
     found = gpu_uuid(torch.cuda.get_device_properties(device))
     if found is not None and found.partition("-")[2] != expected_uuid.partition("-")[2]:
         raise WorkloadError(
@@ -384,7 +395,7 @@ def _torch_as_asked(spec: Spec, device: torch.device) -> Iterator[None]:
     torch.manual_seed(spec.seed)
     random.seed(spec.seed)
     try:
-        with nullcontext() if device.type == "cpu" else getattr(torch, device.type).device(device):
+        with nullcontext() if device.type == "cpu" else module_of(device).device(device):
             yield
     finally:
         torch.set_num_threads(threads)

@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from gpudash.telemetry.records import Event, StageFinished
+from gpudash.workloads.running.accelerators import synchronize
 
 if TYPE_CHECKING:
     import torch
@@ -155,6 +157,31 @@ class CudaTiming:
         return self._idle.pop() if self._idle else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
+class WaitingTiming(HostTiming):
+    """Times a block by the clock on a device that works on behind its calls: by waiting for it, before and after.
+
+    Args:
+        wait: for the device.
+    """
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def begin(self) -> float:
+        self._wait()
+        return time.perf_counter()
+
+    def end(self, begun: float) -> float:  # type: ignore[override]  # of the base it is static
+        self._wait()
+        return time.perf_counter() - begun
+
+
+def _timing(device: torch.device) -> CudaTiming | HostTiming:
+    if device.type == "cuda":
+        return CudaTiming()
+    return WaitingTiming(partial(synchronize, device)) if device.type in ("xpu", "mps") else HostTiming()
+
+
 class Stages:
     """The stages of one run; each is told at most once in `REPORT_PERIOD_S`, its executions added up.
 
@@ -177,7 +204,7 @@ class Stages:
         self._on_copied = on_copied
         self.follower: StageFollower | None = None
         self.annotate: Annotate | None = None
-        self.timing: Any = CudaTiming() if device.type == "cuda" else HostTiming()
+        self.timing: Any = _timing(device)
         self._closed: deque[tuple[Stage, Any]] = deque()
         self._tallies: dict[str, _Tally] = {}
         self._newest_seconds: dict[str, float] = {}

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from gpudash.specs.transfer import COMPUTE_MARGIN, COMPUTE_SIZE, SERIES, SERIES_BYTES
+from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
 
 MOST_PRODUCTS = 4096
@@ -64,9 +65,11 @@ def sample(path: Path, source: torch.Tensor, target: torch.Tensor, context: Cont
         return _timed_by_events(path, source, target, count, products)
     if len(source) * count > SERIES_BYTES * 2:
         context.check_cancelled()
+    synchronize(context.device)
     began = time.perf_counter()
     for _ in range(count):
         target.copy_(source)
+    synchronize(context.device)
     return (time.perf_counter() - began) / count
 
 

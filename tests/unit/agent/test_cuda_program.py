@@ -191,7 +191,7 @@ def test_figures_that_can_no_longer_be_read_are_said_once(torch: FakeTorch) -> N
 
 def test_a_child_forked_after_cuda_shows_no_gpu(torch: FakeTorch) -> None:
     torch.initialised = False
-    assert figures.cuda_devices() == 0
+    assert figures.devices_of("cuda") == 0
 
 
 def segment(*blocks: tuple[int, str]) -> dict[str, Any]:

@@ -97,6 +97,29 @@ def test_mig_instances_are_warned_of_and_not_the_gpu_that_is_divided(make: Make)
     assert live.session.forecast(whole.uuid) is None
 
 
+def test_what_torch_alone_knows_is_a_device_whose_memory_is_read_during_runs(make: Make) -> None:
+    live = make()
+    seen = [{"name": name, "product": None, "uuid": None, "total_bytes": 10 * GIB} for name in ("xpu:0", "mps")]
+    live.worker.torch({**CPU_TORCH, "devices": seen})
+    live.settle()
+    session = live.session
+    assert [device.name for device in session.devices()][:3] == ["cpu", "xpu:0", "mps"]
+    assert [gpu.product for gpu in session.gpus][:2] == ["Intel GPU", "Apple GPU"]
+    assert session.default_device() == "cpu" and str(session.gpu_problem).startswith(
+        "No driver is read for xpu:0 and mps,"
+    )
+    assert session.store.torch_name("mps") == "mps" and session.device_words("host").endswith("shared with mps,")
+    assert (session.machine.pool_of("mps"), session.machine.pool_of("xpu:0")) == ("host", "xpu:0")
+    with pytest.raises(ValueError, match="not predicted: its allocator is not CUDA's"):
+        session.estimates.target("xpu:0")
+    session.start_run(PressureSpec(), "xpu:0")
+    assert live.worker.request.isolate and live.worker.request.expected_uuid == "xpu:0"
+    live.monitor.emit(Sample(1.0, "gpu", "xpu:0", {"used_bytes": GIB, "free_bytes": 9 * GIB, "total_bytes": 10 * GIB}))
+    live.settle()
+    level = session.machine.level("xpu:0")
+    assert level is not None and level.free_bytes == 9 * GIB
+
+
 def test_a_hidden_gpu_is_refused_with_the_variable_that_hides_it(two: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match=r"'cuda:1' \(CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs\); .* cpu, cuda:0\.$"):

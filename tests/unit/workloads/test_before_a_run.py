@@ -23,9 +23,15 @@ def test_warming_up_tells_which_torch_there_is(bench: Bench) -> None:
 
     assert note.details["version"] == torch.__version__
     assert note.details["cuda_available"] == torch.cuda.is_available()
-    assert set(note.details) == {"version", "cuda_version", "cuda_available", "devices", "seconds", "problem"} | {
-        "simulator_problem"
-    }
+    assert set(note.details) == {
+        "version",
+        "cuda_version",
+        "hip_version",
+        "cuda_available",
+        "devices",
+        "seconds",
+        "problem",
+    } | {"simulator_problem"}
     assert note.details["problem"] is None
 
 

@@ -59,7 +59,7 @@ class Link:
         self.rank, self.local_rank = int(environment["RANK"]), int(environment["LOCAL_RANK"])
         self.world_size = int(environment["WORLD_SIZE"])
         self.phase = STARTING
-        self.allocator: Callable[[], Mapping[str, int]] | None = None
+        self.allocator: Callable[[], Mapping[str, int | None]] | None = None
         self.free_cache = threading.Event()
         self._origin_s = origin_s
         self._channel = Channel(str(path))

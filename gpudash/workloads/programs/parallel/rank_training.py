@@ -34,6 +34,7 @@ from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, COMPUTING, LEAVING, EndsHere, Link, memory_facts
 from gpudash.workloads.programs.training import NAN_REMEDY, deterministic, loss_words, model_of, read_numbers
 from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
+from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.this_process import waited_seconds
@@ -195,8 +196,7 @@ class RankTraining:
     def _slow_down(self) -> None:
         """Compute longer by the asked share of what this rank has lately computed a step."""
         device = self._context.device
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         seconds = self._share * statistics.median(self._computed)
         until = time.thread_time() + seconds
         weights = torch.ones(64, 64)
