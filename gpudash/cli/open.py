@@ -15,6 +15,8 @@ STREAM = Path("-")
 FLEET = "prometheus:"
 """What the address of a Prometheus server begins with. As a path it has lost a slash, which its reader allows for."""
 
+SSH = "ssh:"
+
 ADDRESSES = (FLEET, "http:", "https:")
 """What is no file, whatever it is."""
 
@@ -26,24 +28,29 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
 
     With - it shows what another machine sends: ssh HOST gpudash monitor --json-lines | gpudash open -
 
+    With ssh://HOST, or several of them, it shows other machines live, read over ssh with nothing installed there.
+
     With prometheus:http://HOST:9090 it shows every GPU that a Prometheus server knows; GPUDASH_PROMETHEUS_TOKEN holds
     the token of one that asks for it.
 
-    No data leaves this computer; a Prometheus server learns what it is asked.
+    No data leaves this computer; a Prometheus server learns what it is asked, a machine over ssh runs a reader of ours.
 
     Parameters
     ----------
     file
         A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, - for the
-        JSON lines of `gpudash monitor` on standard input, or prometheus: and the address of a Prometheus server.
+        JSON lines of `gpudash monitor` on standard input, ssh://[user@]host[:port], or prometheus: and the address of
+        a Prometheus server.
     others
-        The recordings of the other nodes.
+        The recordings of the other nodes, or more machines.
     """
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.telemetry.recording.reading import open_recording
     from gpudash.telemetry.recording.recorder import RecordingError
 
+    if any(str(each).startswith(SSH) for each in (file, *others)):
+        return _open_machines([str(each) for each in (file, *others)])
     if any(str(each).startswith(ADDRESSES) for each in (file, *others)):
         return _open_fleet([str(each) for each in (file, *others)])
     if others:
@@ -127,3 +134,21 @@ def _open_fleet(given: Sequence[str]) -> int:
     from gpudash.ui.features.fleet import open_fleet
 
     return leave(*run(begin=lambda workspace: open_fleet(workspace, str(server))))
+
+
+def _open_machines(given: Sequence[str]) -> int:
+    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.cli.terminal.linking import linked, read_addresses
+
+    if not all(each.startswith(SSH) for each in given):
+        raise RequestError("Machines over ssh are opened together, without files or servers.")
+    hosts = read_addresses(given)
+    if not has_display():
+        there = f"gpudash monitor {hosts[0]} shows it here."
+        raise RequestError("There is no display to open a window on.", there)
+    require_qt()
+    with linked(hosts) as fleet:
+        from gpudash.ui.app import run
+        from gpudash.ui.features.fleet import show_machines
+
+        return leave(*run(begin=lambda workspace: show_machines(workspace, fleet)))

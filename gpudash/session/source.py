@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpudash.session.watching.output_log import OutputLog
     from gpudash.settings import Settings
     from gpudash.telemetry.recording.seekable_store import PositionedStore
+    from gpudash.telemetry.records import Warning
     from gpudash.telemetry.store import Store
 
 
@@ -92,6 +93,14 @@ class DashboardSource(Protocol):
     def forecast(self, device: str) -> Forecast | None:
         """When a memory ("host" or a GPU's UUID) reaches its capacity; ``None`` where it does not, or is past."""
 
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """What a warning that stands says with the newest figures; ``None`` where nothing is newer.
+
+        Args:
+            warning: of a memory.
+            ahead: what `forecast` has told of that memory.
+        """
+
     def save_recording(self, target: Path) -> None:
         """Write a copy of what is recorded.
 
@@ -133,8 +142,13 @@ class PastSource:
     def status(self) -> None:
         """There are no figures of a running session."""
 
-    def forecast(self, device: str) -> None:
+    def forecast(self, device: str) -> Forecast | None:
         """Nothing grows any more."""
+        return None
+
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """What was said then stands."""
+        return None
 
     def _host(self, product: str) -> Device:
         """The machine, whose memory is as large as it was read to be."""

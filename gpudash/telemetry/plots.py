@@ -154,7 +154,9 @@ def plots_for(
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
-    plots.append(utilisation(None if host else selected, gpu))
+    told = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
+    elsewhere = told == [True, False]  # of another machine nothing is known of this process
+    plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere))
     if any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
@@ -391,8 +393,8 @@ def _marked(title: str, run: RunView | None) -> str:
     return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
 
 
-def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
-    """How busy the GPU, its memory controller and the CPU are."""
+def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False) -> PlotSpec:
+    """How busy the GPU, its memory controller and the CPU are; not ``elsewhere`` this process too."""
     simulated = gpu is not None and gpu.simulated
     curves = [
         CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
@@ -403,15 +405,9 @@ def utilisation(uuid: str | None, gpu: Gpu | None) -> PlotSpec:
         if uuid is not None and not (simulated and metric == "memory_utilisation")
     ]
     curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
-    curves.append(
-        CurveSpec(
-            ("host", "process_cpu_utilisation", None),
-            "this process, of one core",
-            "ratio",
-            "process_cpu",
-            style="dot",
-        )
-    )
+    if not elsewhere:
+        key = ("host", "process_cpu_utilisation", None)
+        curves.append(CurveSpec(key, "this process, of one core", "ratio", "process_cpu", style="dot"))
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
 
 

@@ -16,8 +16,10 @@ from gpudash.telemetry.records import Level as Gravity
 from gpudash.telemetry.runs import RunView
 from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
 
-ACTIONS = ("stop", "free_cache", "save_recording")
-"""What every warning offers."""
+SAVE = ("save_recording",)
+
+ACTIONS = ("stop", "free_cache", *SAVE)
+"""What every warning offers; of another machine's memory only `SAVE`."""
 
 GUARD_RATIO = 0.8
 """Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
@@ -58,9 +60,11 @@ class MemoryWatch:
         memory_of: a run's device as torch names it ("cpu", "cuda:0") → its memory; ``None`` when it is not known.
         pool_of: memory → the one that is watched for it: itself, that which it is part of, or "" for none.
         guards: memory → the guard of the run that is on.
+        is_here: whether the memories are this computer's, where what fills them can be stopped.
     """
 
     def __init__(self, warn_ratio: float = 0.85, critical_ratio: float = 0.95, hysteresis_ratio: float = 0.05) -> None:
+        self.is_here = True
         self.describe: Callable[[str], str] = _describe
         self.memory_of: Callable[[str], str | None] = _memory_of
         self.pool_of: Callable[[str], str] = str
@@ -225,7 +229,7 @@ class MemoryWatch:
         return is_due(ahead)
 
     def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
-        actions = () if gravity == "passed" else ACTIONS
+        actions = () if gravity == "passed" else ACTIONS if self.is_here else SAVE
         return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
 
     def _full(self, name: str, level: Level, ahead: Forecast | None, cause: str | None) -> str:
@@ -234,7 +238,7 @@ class MemoryWatch:
             for part in (
                 f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}{_left(ahead)}.",
                 _grows(cause) or self._biggest_user(name),
-                "Stop the run, free the cache, or close what you do not need.",
+                "Stop the run, free the cache, or close what you do not need." if self.is_here else "",
             )
             if part
         )
@@ -253,7 +257,7 @@ class MemoryWatch:
             used = format_pair(level.used, ahead.limit_bytes)
             return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
         words = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
-        return f"{words} Stop the run or free the cache."
+        return f"{words} Stop the run or free the cache." if self.is_here else words
 
     def _process(self, sample: Sample) -> None:
         name = sample.device or HOST
@@ -270,7 +274,7 @@ class MemoryWatch:
         if not sized:
             return ""
         size, row = max(sized, key=lambda item: item[0])
-        if row.get("pid") == os.getpid():
+        if self.is_here and row.get("pid") == os.getpid():
             return f"gpudash itself, with the run, holds {format_bytes(size)}."
         user = f", user {row['user']}" if row.get("user") else ""
         return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."

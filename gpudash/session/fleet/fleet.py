@@ -46,6 +46,8 @@ INTERVALS_EVERY = 60
 JOIN_S = 2.0
 """How long closing waits for the thread."""
 
+TRYING = "It is asked again by itself; nothing has to be done here once it answers."
+
 
 class Fleet:
     """A fleet. Any thread may read it; `poll` belongs to the one that `start` begins.
@@ -67,7 +69,11 @@ class Fleet:
         empty: whether the server answers, and knows no GPU.
         answered: whether it has answered at all.
         server_version: what it is, such as "2.42.0"; empty where it does not tell.
+        asking: what is said until it answers.
+        trying: what is said beside what is wrong.
     """
+
+    trying = TRYING
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class Fleet:
         self._where = read_address(address)
         self._token = read_token(self._where, environment, token)
         self.address = str(self._where)
+        self.asking = f"Asking {self.address} which GPUs it knows…"
         self.version = 0
         self.problem: str | None = None
         self.empty = self.answered = False

@@ -16,6 +16,11 @@ from gpudash.units import format_duration, format_pair, format_percent
 
 Level = Literal["warning", "critical"]
 
+Teller = Exporter | Literal["ssh"]
+"""Who tells of a GPU: an exporter, or the machine itself over ssh."""
+
+_OVER_SSH = "the machine itself, over ssh"
+
 STALE_S = 15.0
 """Age of a reading from which on its GPU is marked, at least."""
 
@@ -59,6 +64,7 @@ class FleetGpu:
         reserved_bytes: the driver's own share, where it is told apart.
         torch_name: what torch calls it on its machine, where gpudash tells.
         sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
+        is_host: whether it is no GPU but the memory of a machine without one.
     """
 
     key: str
@@ -69,7 +75,7 @@ class FleetGpu:
     used_bytes: int | None
     total_bytes: int | None
     utilisation: float | None
-    exporter: Exporter
+    exporter: Teller
     seen_s: float
     stale: bool = False
     simulated: bool = False
@@ -79,6 +85,7 @@ class FleetGpu:
     reserved_bytes: int | None = None
     torch_name: str = ""
     sensors: Mapping[str, float] = field(default_factory=dict)
+    is_host: bool = False
 
     @property
     def fullness(self) -> float | None:
@@ -97,11 +104,14 @@ class FleetGpu:
         """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
         others = " and ".join(SPOKEN[exporter] for exporter in self.also)
         verb = "knows" if len(self.also) == 1 else "know"
-        return f"{SPOKEN[self.exporter]} ({others} {verb} it too)" if others else SPOKEN[self.exporter]
+        told_by = _OVER_SSH if self.exporter == "ssh" else SPOKEN[self.exporter]
+        return f"{told_by} ({others} {verb} it too)" if others else told_by
 
     @property
     def name(self) -> str:
         """Machine and index, as a person speaks of it."""
+        if self.is_host:
+            return f"{self.host}'s memory"
         return f"{self.host} GPU {self.index}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
 
 
@@ -186,7 +196,7 @@ class Overview:
                 self._known[key] = replace(gpu, stale=True)
 
     def _sorted(self) -> tuple[FleetGpu, ...]:
-        return tuple(sorted(self._known.values(), key=_fullest_first))
+        return tuple(sorted(self._known.values(), key=fullest_first))
 
     def _choose(self, tellings: list[ToldGpu], times: Mapping[Where, float], now_s: float) -> tuple[ToldGpu, float]:
         """The best exporter's telling that is not late, else the newest; and when it was scraped."""
@@ -234,7 +244,8 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
     )
 
 
-def _fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int]:
+def fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int]:
+    """A key that sorts GPUs by how full they are, those last of which that is not known."""
     fullness = gpu.fullness
     return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index
 

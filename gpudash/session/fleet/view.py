@@ -98,6 +98,7 @@ class FleetView(PastSource):
         name = f"sim:{gpu.index or 0} on {gpu.host}" if gpu.simulated else gpu.name
         self._device = Device(name, gpu.product or "GPU", gpu.total_bytes, uuid)
         self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", gpu.total_bytes, simulated=gpu.simulated),)
+        assert gpu.exporter != "ssh"  # of which no server knows
         self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
         self._client = client
         self._lock = threading.Lock()

@@ -111,6 +111,7 @@ class Dashboard(PlotsPage):
         self._balanced: object = None
         self._tables_height = 0
         self.results_in_front = True
+        self._has_runs, self._origin = True, ""
         self.ending: RunEnded | None = None
         self._opened_s = session.store.newest_s
         self._forward: str | None = None
@@ -182,6 +183,20 @@ class Dashboard(PlotsPage):
         self.tabs.output.told.connect(self.status_line.tell)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.fit = None if live is None else FitFollower(live, self.panel)
+
+    def leave_out_runs(self, origin: str) -> None:
+        """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
+
+        Args:
+            origin: what the status line says of where the readings come from.
+        """
+        self._has_runs, self._origin = False, origin
+        self.show_panel(False)
+        self.tabs.leave_out_runs()
+
+    def show_panel(self, shown: bool) -> None:
+        """Show the panel at the left, or hide it; where nothing can be run it stays away."""
+        self.panel.setVisible(shown and self._has_runs)
 
     def select_device(self, key: str) -> None:
         """Show the device with this key ("host" or a GPU's UUID) in the plots, and run on it where torch can."""
@@ -412,18 +427,17 @@ class Dashboard(PlotsPage):
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
-        words = self.view.status() if self.live else f"recording {session.recording.name if session.recording else ''}"
+        words = self.view.status() if self.live else self._origin
+        if not words:
+            words = f"recording {session.recording.name if session.recording else ''}"
         self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
 
     def _show_standing(self) -> None:
         """Bring the warning in the strip up to date, with the time left that the cards show."""
-        live = self.session.live
-        if live is None:
-            return
         for warning in self.banner.standing:
-            words = live.standing(warning, self.forecasts.get(warning.device))
+            words = self.session.standing(warning, self.forecasts.get(warning.device))
             if words is not None:
                 self.banner.say_now(warning, words)
 

@@ -178,7 +178,7 @@ def _percent(size: float) -> str:
 
 
 def _place_panel(workspace: Workspace, dashboard: Dashboard) -> None:
-    dashboard.panel.setVisible(workspace.panel_shown)
+    dashboard.show_panel(workspace.panel_shown)
     dashboard.panel.fit_width()
 
 

@@ -144,12 +144,13 @@ class _Recordings:
 def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> RecordingDocument:
     document = RecordingDocument(opened, workspace.colours, lambda: workspace.session.settings)
     document.ready.connect(lambda: workspace.serve(document))
-    document.refused.connect(lambda sentence: _refuse(workspace, document, sentence))
+    document.refused.connect(lambda sentence: refuse(workspace, document, sentence))
     document.again.connect(workspace.run_again)
     return document
 
 
-def _refuse(workspace: Workspace, document: Document, sentence: str) -> None:
+def refuse(workspace: Workspace, document: Document, sentence: str) -> None:
+    """Close a document that cannot be shown, and say why."""
     workspace.close_document(document)
     workspace.notice.tell(sentence)
 

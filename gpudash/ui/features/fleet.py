@@ -1,25 +1,30 @@
-"""Opens fleets, single GPUs of them and comparisons as tabs; asks for a server's address."""
+"""Opens fleets, single GPUs or machines of them and comparisons as tabs; asks for addresses of servers or machines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QInputDialog
 
+from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.ui.features.file import refuse
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import Fleet, FleetGpu
+    from gpudash.session.remote.fleet import SshFleet
+    from gpudash.settings import Settings
     from gpudash.ui.fleet.compare_document import FleetComparison
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
+    from gpudash.ui.fleet.machine_document import MachineDocument
 
-REMEMBERED = "prometheus_servers"
+REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
 """What the window remembers the addresses under."""
 
 MOST_ADDRESSES = 8
@@ -28,9 +33,12 @@ EXAMPLE = "http://localhost:9090"
 
 ASK = "Address of the Prometheus server, such as http://host:9090:"
 
+ASK_MACHINES = "Machines to log in to, with spaces between them, as ssh knows them:"
+EXAMPLE_MACHINES = "user@host"
+
 
 def commands(workspace: Workspace) -> list[Command]:
-    """File > Open Prometheus Server."""
+    """File > Open Prometheus Server, File > Open Machines over SSH."""
     return [
         Command(
             "File",
@@ -39,28 +47,52 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(ask_for_server, workspace),
             id="file.open_server",
             after="file.open",
-        )
+        ),
+        Command(
+            "File",
+            "Open Machines over SSH…",
+            "Show other machines live, each read over ssh; nothing is installed there",
+            partial(ask_for_machines, workspace),
+            id="file.open_machines",
+            after="file.open_server",
+        ),
     ]
 
 
 def ask_for_server(workspace: Workspace) -> None:
     """Ask for a server's address and show its fleet; the addresses used last are offered."""
+    known = known_addresses(REMEMBERED) or [EXAMPLE]
+    _ask(workspace, "Open Prometheus Server", ASK, known, lambda text: open_fleet(workspace, text))
+
+
+def ask_for_machines(workspace: Workspace) -> None:
+    """Ask for machines and show them; those used last are offered."""
+    known = known_addresses(REMEMBERED_MACHINES) or [EXAMPLE_MACHINES]
+    _ask(workspace, "Open Machines over SSH", ASK_MACHINES, known, lambda text: open_machines(workspace, text.split()))
+
+
+def _ask(workspace: Workspace, title: str, label: str, known: Sequence[str], opened: Callable[[str], object]) -> None:
     dialog = QInputDialog(workspace)
-    dialog.setWindowTitle("Open Prometheus Server")
-    dialog.setLabelText(ASK)
+    dialog.setWindowTitle(title)
+    dialog.setLabelText(label)
     dialog.setOkButtonText("Open")
-    dialog.setComboBoxItems(known_servers() or [EXAMPLE])
+    dialog.setComboBoxItems(known)
     dialog.setComboBoxEditable(True)
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    dialog.textValueSelected.connect(lambda text: open_fleet(workspace, text.strip()) if text.strip() else None)
+    dialog.textValueSelected.connect(lambda text: opened(text.strip()) if text.strip() else None)
     dialog.resize(460, dialog.sizeHint().height())
     dialog.open()
 
 
-def known_servers() -> list[str]:
+def known_addresses(remembered: str) -> list[str]:
     """The addresses used last, the newest first."""
-    kept = recall(REMEMBERED)
+    kept = recall(remembered)
     return [text for text in kept if isinstance(text, str)][:MOST_ADDRESSES] if isinstance(kept, list) else []
+
+
+def _remember(remembered: str, address: str) -> None:
+    others = (other for other in known_addresses(remembered) if other != address)
+    remember(remembered, [address, *others][:MOST_ADDRESSES])
 
 
 def open_fleet(workspace: Workspace, address: str) -> FleetDocument | None:
@@ -81,8 +113,7 @@ def open_fleet(workspace: Workspace, address: str) -> FleetDocument | None:
     if workspace.show_path(key):
         fleet.close()
         return None
-    others = (other for other in known_servers() if other != fleet.address)
-    remember(REMEMBERED, [fleet.address, *others][:MOST_ADDRESSES])
+    _remember(REMEMBERED, fleet.address)
     document = FleetDocument(
         fleet,
         workspace.colours,
@@ -91,6 +122,75 @@ def open_fleet(workspace: Workspace, address: str) -> FleetDocument | None:
         wall_clock=fleet.now_s,
     )
     fleet.start()
+    workspace.add(document, key, document.title)
+    return document
+
+
+def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument | None:
+    """Link machines ("host", "user@host:2222", with or without "ssh://") and show them in a tab.
+
+    An address that can be none is told in one sentence.
+    """
+    try:
+        fleet = machines(given, workspace.session.settings)
+    except (ValueError, OSError, RecordingError) as error:
+        workspace.notice.tell(str(error))
+        return None
+    shown = show_machines(workspace, fleet)
+    if shown is not None:
+        fleet.start()
+    return shown
+
+
+def machines(given: Sequence[str], settings: Settings) -> SshFleet:
+    """A fleet of these machines, not linked yet.
+
+    Raises:
+        ValueError: one sentence, when an address can be none.
+        RecordingError, OSError: when there is no room for what they tell.
+    """
+    from gpudash.session.remote.fleet import SshFleet, read_machines
+
+    return SshFleet(read_machines(given), settings)
+
+
+def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None:
+    """Show machines in a tab, which ends their links when it is closed; where they are shown already, that comes to
+    the front instead, and ``fleet`` is closed."""
+    from gpudash.ui.fleet.document import FleetDocument
+
+    workspace.notice.dismiss()
+    key = " ".join(map(str, fleet.hosts))
+    if workspace.show_path(key):
+        fleet.close()
+        return None
+    _remember(REMEMBERED_MACHINES, " ".join(host.name for host in fleet.hosts))
+    document = FleetDocument(
+        fleet,
+        workspace.colours,
+        open_gpu=lambda gpu: open_machine(workspace, fleet, gpu),
+        wall_clock=fleet.now_s,
+    )
+    workspace.add(document, key, document.title)
+    return document
+
+
+def open_machine(workspace: Workspace, fleet: SshFleet, gpu: FleetGpu) -> MachineDocument | None:
+    """Show the machine of a GPU live in a tab, the GPU in front."""
+    from gpudash.ui.fleet.machine_document import MachineDocument
+
+    machine = fleet.machine_of(gpu.key)
+    if machine is None:
+        return None
+    device, key = gpu.uuid or "host", f"machine {machine.host}"
+    shown = workspace.document(key)
+    if isinstance(shown, MachineDocument):
+        shown.show_device(device)
+        workspace.show_path(key)
+        return None
+    document = MachineDocument(machine, workspace.colours, lambda: workspace.session.settings, device)
+    document.ready.connect(lambda: workspace.serve(document))
+    document.refused.connect(lambda sentence: refuse(workspace, document, sentence))
     workspace.add(document, key, document.title)
     return document
 

@@ -32,7 +32,7 @@ from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.grid import FleetGrid
-from gpudash.ui.fleet.header import TRYING, FleetHeader
+from gpudash.ui.fleet.header import FleetHeader
 from gpudash.ui.fleet.layout import GROUPS, SORTS, Arrangement, Density, Order, group_of
 from gpudash.ui.fleet.words import (
     SHAPES,
@@ -329,22 +329,30 @@ def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
     return box
 
 
-ASKING = "Asking {address} which GPUs it knows…"
 NONE_FOUND = "No GPU holds these words."
 NO_WARNINGS = "No GPU has a warning."
 
-HINT = "Enter or a double click opens a GPU · Ctrl and a click chooses two to compare · typing searches"
+HINT = "Enter or a double click opens a GPU · {}typing searches"
+TO_COMPARE = "Ctrl and a click chooses two to compare · "
 
 AGE_S = 1.0
 """How often the ages in words are brought up to date while no answer comes."""
 
 
 class Polled(Protocol):
-    """What the overview needs of a `gpudash.session.fleet.Fleet`."""
+    """What the overview needs of a `gpudash.session.fleet.Fleet`, or of machines over ssh."""
 
     address: str
-    version: int
-    problem: str | None
+    asking: str
+    trying: str
+
+    @property
+    def version(self) -> int:
+        """Grows with everything new."""
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, in sentences; ``None`` when all is well."""
 
     def gpus(self) -> tuple[FleetGpu, ...]:
         """Every GPU, fullest first."""
@@ -365,7 +373,7 @@ class FleetDocument(Document):
         fleet: which is polled, and closed with the document.
         palette: colours in force.
         open_gpu: shows the past of a GPU.
-        compare: lays two GPUs over one another, or one over another day of its own.
+        compare: lays two GPUs over one another, or one over another day of its own; ``None`` where that cannot be.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
     """
@@ -376,7 +384,7 @@ class FleetDocument(Document):
         palette: Palette,
         *,
         open_gpu: Callable[[FleetGpu], object],
-        compare: Callable[[Sequence[FleetGpu]], object],
+        compare: Callable[[Sequence[FleetGpu]], object] | None = None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -384,6 +392,7 @@ class FleetDocument(Document):
         self.title = fleet.address
         self.fleet = fleet
         self._open_gpu, self._compare = open_gpu, compare
+        self._hint = HINT.format("" if compare is None else TO_COMPARE)
         self._wall_clock, self._clock = wall_clock, clock
         self._version = -1
         self._drawn_s = -AGE_S
@@ -394,6 +403,7 @@ class FleetDocument(Document):
         self.header = FleetHeader()
         self.strip = WarningsStrip()
         self.controls = FleetControls()
+        self.controls.compare.setVisible(compare is not None)
         self.grid = FleetGrid(palette, clock)
         self.grid.tip = self._tip
         self._build()
@@ -419,7 +429,7 @@ class FleetDocument(Document):
         middle.addWidget(self.show_all, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
         self._nothing = nothing
-        self.detail = PlainLabel(HINT)
+        self.detail = PlainLabel(self._hint)
         self.detail.setProperty("role", "muted")
         self.detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._layers = QStackedWidget()
@@ -504,12 +514,13 @@ class FleetDocument(Document):
         newest = max((gpu.seen_s for gpu in self._gpus.values()), default=None)
         if newest is None:
             self.header.show_source(address)
-            self.header.show_problem("", "")
-            self.words.setText(f"{problem}\n\n{TRYING}" if problem else ASKING.format(address=address))
+            self.header.show_problem()
+            self.words.setText(f"{problem}\n\n{self.fleet.trying}" if problem else self.fleet.asking)
             self._show_layer(0)
             return
         self.header.show_source(f"{address} · newest reading {format_age(self._wall_clock() - newest)} old")
-        self.header.show_problem(problem or "", clock_words(newest))
+        told = f"What is shown is of {clock_words(newest)}"
+        self.header.show_problem(*((problem, told, self.fleet.trying) if problem else ()))
 
     def _group_titles(self) -> dict[str, str]:
         group = self.controls.arrangement.group
@@ -553,7 +564,7 @@ class FleetDocument(Document):
 
     def _show_detail(self) -> None:
         gpu = self._gpus.get(self.grid.current)
-        self.detail.setText(HINT if gpu is None else one_line(gpu))
+        self.detail.setText(self._hint if gpu is None else one_line(gpu))
 
     def _tip(self, key: str) -> str:
         gpu = self._gpus.get(key)
@@ -578,7 +589,7 @@ class FleetDocument(Document):
     def compare(self) -> None:
         """Compare the chosen GPUs: two with one another, one with another day of its own."""
         chosen = [self._gpus[key] for key in self.grid.chosen if key in self._gpus]
-        if len(chosen) in (1, 2):
+        if self._compare is not None and len(chosen) in (1, 2):
             self._compare(chosen)
 
     def _show_menu(self, key: str, place: QPoint) -> None:
@@ -586,8 +597,9 @@ class FleetDocument(Document):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Open", lambda: self.open(key))
         count = len(self.grid.chosen)
-        compare = menu.addAction("Compare" if count == 2 else "Compare with another day", self.compare)
-        compare.setEnabled(count in (1, 2))
+        if self._compare is not None:
+            compare = menu.addAction("Compare" if count == 2 else "Compare with another day", self.compare)
+            compare.setEnabled(count in (1, 2))
         menu.addSeparator()
         menu.addAction("Copy values", self.copy_values)
         menu.popup(place)

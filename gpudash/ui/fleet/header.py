@@ -23,8 +23,6 @@ from PySide6.QtWidgets import (
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
-TRYING = "It is asked again by itself; nothing has to be done here once it answers."
-
 
 class ProblemStrip(QFrame):
     """Says in place what is wrong; hidden while nothing is."""
@@ -83,15 +81,9 @@ class FleetHeader(QWidget):
         if self.source.text() != words:
             self.source.setText(words)
 
-    def show_problem(self, sentence: str, since: str) -> None:
-        """Say what is wrong, in place; "" when nothing is.
-
-        Args:
-            sentence: what is wrong.
-            since: of when the figures are that are still shown; "" when there are none.
-        """
-        shown = f"What is shown is of {since}" if since else ""
-        self.problem.tell([sentence, shown, TRYING] if sentence else [])
+    def show_problem(self, *sentences: str) -> None:
+        """Say what is wrong, in place; nothing when nothing is."""
+        self.problem.tell(sentences)
 
 
 MOMENT = "d MMM yyyy HH:mm"

@@ -62,7 +62,9 @@ def gpu_name(gpu: FleetGpu) -> str:
 
 
 def short_name(gpu: FleetGpu) -> str:
-    """The number alone: "GPU 3"."""
+    """The number alone: "GPU 3"; "memory" of a machine without one."""
+    if gpu.is_host:
+        return "memory"
     return f"GPU {gpu.index}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
 
 
@@ -146,7 +148,9 @@ def _sensor(gpu: FleetGpu, metric: Metric) -> str:
 def summary(gpus: Sequence[FleetGpu]) -> str:
     """How large the fleet is, and how full: "64 machines · 512 GPUs · 23.1 of 40.0 TiB used (58 %)"."""
     hosts = len({gpu.host for gpu in gpus})
-    size = f"{hosts} {'machine' if hosts == 1 else 'machines'} · {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'}"
+    gpus = [gpu for gpu in gpus if not gpu.is_host]
+    count = f"{len(gpus) or 'no'} {'GPU' if len(gpus) < 2 else 'GPUs'}"
+    size = f"{hosts} {'machine' if hosts == 1 else 'machines'} · {count}"
     pairs = [(gpu.used_bytes, gpu.total_bytes) for gpu in gpus]
     known = [(used, total) for used, total in pairs if used is not None and total]
     if not known:

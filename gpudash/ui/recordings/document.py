@@ -544,6 +544,15 @@ class RecordingHead(QWidget):
         self.setAccessibleName(f"Recording {self._name}: {what}, {', '.join(parts)}")
         self._fit()
 
+    def show_machine(self, name: str, state: str, product: str) -> None:
+        """Say which machine is shown, how it is linked, and what it is."""
+        self._name = product
+        self.file.setToolTip(plain_tip(product))
+        _write(self.what, name)
+        _write(self.words, state)
+        self.setAccessibleName(f"Machine {name}: {state}, {product}")
+        self._fit()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
 

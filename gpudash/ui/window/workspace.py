@@ -188,6 +188,10 @@ class Workspace(QWidget):
         """All plots of a session that there are: of the dashboards, and of every GPU's past."""
         return [self.dashboard, *(d.plots_page for d in self._open.values() if d.plots_page is not None)]
 
+    def document(self, key: Path | str) -> Document | None:
+        """The document that was added under ``key``; ``None`` when none was."""
+        return self._open.get(key)
+
     def is_open(self, key: Path | str) -> bool:
         """Whether a document was added under ``key``."""
         return key in self._open
@@ -408,7 +412,7 @@ class Workspace(QWidget):
             return
         self.panel_shown = shown
         for dashboard in self.dashboards:
-            dashboard.panel.setVisible(shown)
+            dashboard.show_panel(shown)
         words = f"{'Show' if shown else 'Hide'} of Workload Panel"
         self.undo.push(words, partial(self.show_panels, not shown), partial(self.show_panels, shown))
         self.changed.emit()

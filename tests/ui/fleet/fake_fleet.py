@@ -7,6 +7,7 @@ import random
 from typing import Literal
 
 from gpudash.session.fleet import FleetGpu, FleetWarning
+from gpudash.session.fleet.fleet import TRYING
 from gpudash.units import GIB, format_percent
 
 NOW_S = 1_700_000_000.0
@@ -104,6 +105,8 @@ class FakeFleet:
 
     def __init__(self, gpus: tuple[FleetGpu, ...] = (), problem: str | None = None) -> None:
         self.address = ADDRESS
+        self.asking = f"Asking {ADDRESS} which GPUs it knows…"
+        self.trying = TRYING
         self.version = 0
         self.problem = problem
         self.closings = 0

@@ -178,7 +178,7 @@ def test_a_gpu_that_is_gone_is_told_and_no_tab_opens(window: MainWindow) -> None
 def test_the_addresses_used_last_are_offered_and_the_chosen_one_is_opened(window: MainWindow) -> None:
     overview(window)
     overview(window, OTHER)
-    assert opening.known_servers() == [OTHER, ADDRESS]
+    assert opening.known_addresses(opening.REMEMBERED) == [OTHER, ADDRESS]
     ask_for_server(window.workspace)
     [dialog] = window.findChildren(QInputDialog)
     assert dialog.comboBoxItems() == [OTHER, ADDRESS]

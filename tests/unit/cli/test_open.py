@@ -128,6 +128,9 @@ def test_nothing_piped_in_and_no_display_are_refused(
         ("prometheus:http://host:9090/graph?g0=1", "leave out everything from"),
         ("prometheus:http://host:9090?token=abc", "'http://host:9090' goes on behind the server's address"),
         ("http://host:9090", "http://host:9090 is an address, not a file"),
+        ("ssh://-oProxyCommand=touch", "'ssh:/-oProxyCommand=touch' is no address of a machine over ssh"),
+        ("ssh://me:secret@host", "A password does not belong into the address of 'host'"),
+        ("ssh://host:99999", "'99999' is no port"),
     ],
 )
 def test_an_address_that_is_none_is_refused(given: str, words: str) -> None:
@@ -153,6 +156,12 @@ def test_a_token_that_would_be_sent_openly_is_refused(monkeypatch: pytest.Monkey
 def test_a_server_is_opened_alone(beside: str) -> None:
     with pytest.raises(RequestError, match="is opened alone"):
         open_file(Path(beside), Path("prometheus:http://host:9090"))
+
+
+@pytest.mark.parametrize("beside", ["prometheus:http://other:9090", "recording.gpudash"])
+def test_machines_over_ssh_are_opened_without_anything_else(beside: str) -> None:
+    with pytest.raises(RequestError, match="are opened together, without files or servers"):
+        open_file(Path(beside), Path("ssh://host"))
 
 
 def test_without_a_display_it_says_so_and_where_else_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

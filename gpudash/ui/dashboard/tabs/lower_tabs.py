@@ -169,6 +169,12 @@ class LowerTabs(QWidget):
         """Whether the output is the open tab."""
         return self._pages.currentWidget() is self.output
 
+    def leave_out_runs(self) -> None:
+        """Have no tabs of runs, where there can be none; the processes come to the front."""
+        for page in (self.stages, self.result, self.epochs, self.operators, self.output):
+            self.bar.setTabVisible(self._pages.indexOf(page), False)
+        self.bar.setCurrentIndex(self._pages.indexOf(self.processes))
+
     def show_operators(self) -> None:
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.operators))

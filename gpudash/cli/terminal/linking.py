@@ -1,0 +1,65 @@
+"""Links machines over ssh from the terminal, where ssh can ask for a password before anything else is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpudash.cli.terminal.output import RequestError, print_notice
+
+if TYPE_CHECKING:
+    from gpudash.session.remote.fleet import SshFleet
+    from gpudash.sources.ssh.address import SshHost
+
+
+def read_addresses(given: Sequence[str]) -> list[SshHost]:
+    """The machines at some addresses, "ssh://user@host:2222".
+
+    Raises:
+        RequestError: when one is none.
+    """
+    from gpudash.session.remote.fleet import read_machines
+
+    try:
+        return read_machines(given)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+@contextmanager
+def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None) -> Iterator[SshFleet]:
+    """Machines that are being linked; every link ends with the block.
+
+    In a terminal one is linked after the other, and each has been linked, or has failed, when the block begins.
+
+    Args:
+        hosts: where they are.
+        rate_hz: readings a second, instead of the settings'.
+
+    Raises:
+        RequestError: when every machine needs something done before it can be linked.
+    """
+    from gpudash.session.remote.fleet import SshFleet
+    from gpudash.settings import load_settings
+    from gpudash.sources.ssh.connection import can_prompt
+    from gpudash.telemetry.recording.recorder import RecordingError
+
+    settings, _notices = load_settings()
+    if rate_hz is not None:
+        settings.rate_hz = rate_hz
+    try:
+        fleet = SshFleet(hosts, settings)
+    except (ValueError, RecordingError, OSError) as error:
+        raise RequestError(str(error)) from None
+    try:
+        if can_prompt():
+            print_notice(fleet.asking)
+            fleet.start_in_terminal()
+            if all(machine.state == "given up" for machine in fleet.machines):
+                raise RequestError(" ".join(machine.problem or "" for machine in fleet.machines))
+        else:
+            fleet.start()
+        yield fleet
+    finally:
+        fleet.close()

@@ -1,0 +1,196 @@
+"""Machines over ssh as a fleet: one entry for every GPU, or for the memory of a machine without one, and warnings over
+all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from gpudash.session.fleet.overview import FleetGpu, FleetWarning, FleetWarnings, fullest_first
+from gpudash.session.remote.machine import RemoteMachine
+from gpudash.settings import Settings
+from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
+from gpudash.telemetry.metrics import SENSORS
+from gpudash.telemetry.records import Value
+
+PERIOD_S = 0.5
+"""Seconds between two looks at what the machines have told."""
+
+STALE_S = 3.0
+"""Age of a reading from which on its GPU is marked."""
+
+MOST_HOSTS = 64
+
+AGAIN = "What was lost is linked again by itself; what needs something done is tried when it is opened again."
+
+
+class SshFleet:
+    """The machines, each with a thread of its own, and what is shown of them. Belongs to the window's thread.
+
+    Args:
+        hosts: where they are.
+        settings: memory levels, and readings a second.
+        clock: any clock, in seconds.
+
+    Raises:
+        ValueError: one sentence, when there are too many.
+        RecordingError, OSError: when there is no room for the files that they are recorded in.
+
+    Attributes:
+        address: what the fleet is called: the machine's name, or how many there are.
+        hosts: as given.
+        machines: one for each.
+        asking: what is said until the first has told something.
+        trying: what is said beside what is wrong.
+    """
+
+    trying = AGAIN
+
+    def __init__(
+        self, hosts: Sequence[SshHost], settings: Settings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if len(hosts) > MOST_HOSTS:
+            raise ValueError(f"{len(hosts)} machines are too many to be read over ssh; {MOST_HOSTS} are the most.")
+        self.hosts = tuple(hosts)
+        self.address = hosts[0].name if len(hosts) == 1 else f"{len(hosts)} machines over ssh"
+        self.asking = f"Linking {', '.join(host.name for host in hosts)}…"
+        self.machines: list[RemoteMachine] = []
+        self._clock = clock
+        self._warned = FleetWarnings(settings)
+        self._version = 0
+        self._looked_s = -PERIOD_S
+        self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
+        self._closed = False
+        try:
+            self.machines += (RemoteMachine(host, settings) for host in hosts)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Begin to link all of them at once; ssh asks for nothing in a terminal."""
+        for machine in self.machines:
+            machine.start()
+
+    def start_in_terminal(self) -> None:
+        """Begin to link one after the other, so that ssh can ask for passwords in the terminal."""
+        for machine in self.machines:
+            machine.start(prompt=True)
+            machine.settled.wait()
+
+    @property
+    def version(self) -> int:
+        """Grows when there is something new, at most every `PERIOD_S`."""
+        now = self._clock()
+        if now - self._looked_s >= PERIOD_S:
+            self._looked_s = now
+            self._look()
+        return self._version
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is shown, in sentences; ``None`` while something is: then links that fail are warnings."""
+        if self._shown[0]:
+            return None
+        return " ".join(machine.problem for machine in self.machines if machine.problem) or None
+
+    def gpus(self) -> tuple[FleetGpu, ...]:
+        """Every GPU, fullest first."""
+        return self._shown[0]
+
+    def warnings(self) -> tuple[FleetWarning, ...]:
+        """What is to be looked at, critical first."""
+        return self._shown[1]
+
+    def machine_of(self, key: str) -> RemoteMachine | None:
+        """The machine that has the GPU with this key; ``None`` where none has."""
+        return next((machine for machine in self.machines if key.startswith(f"{machine.host}/")), None)
+
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def close(self) -> bool:
+        """End every link at once, but those of machines that somebody else holds; false when one took too long."""
+        if self._closed:
+            return True
+        self._closed = True
+        for machine in self.machines:
+            if machine.held == 1:
+                machine.stop()  # all of them, before the first is waited for
+        released = [machine.release() for machine in self.machines]  # also behind one that took too long
+        return all(released)
+
+    def _look(self) -> None:
+        gpus = tuple(sorted((gpu for machine in self.machines for gpu in _gpus(machine)), key=fullest_first))
+        ahead = {
+            gpu.key: forecast.seconds
+            for machine in self.machines
+            for gpu in gpus
+            if gpu.key.startswith(f"{machine.host}/")
+            and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
+        }
+        fresh = [gpu for gpu in gpus if not gpu.stale]
+        warnings = (*self._warned.over(fresh, {}, {}, 0.0, ahead), *_of_hosts(self.machines))
+        shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
+        if shown != self._shown:
+            self._shown = shown
+            self._version += 1
+
+
+def read_machines(given: Iterable[str]) -> list[SshHost]:
+    """The machines at some addresses, each once: "ssh://user@host:2222", "host".
+
+    Raises:
+        ValueError: one sentence, when one is no address.
+    """
+    texts = (text if text.startswith(PREFIX) else f"{PREFIX}//{text}" for text in given)
+    return list(dict.fromkeys(read_host(text) for text in texts))
+
+
+def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
+    """What a machine has told of its GPUs; of its memory where it has none; nothing before it was linked."""
+    if machine.greeting is None:
+        return
+    found: list[tuple[int | None, str | None]] = [(gpu.nvml_index, gpu.uuid) for gpu in machine.gpus]
+    for index, uuid in found or [(None, None)]:
+        if uuid is None and machine.gpu_problem is None:
+            return  # it has not told yet which GPUs there are
+        table = "host" if uuid is None else "gpu"
+
+        def latest(metric: str, table: str = table, uuid: str | None = uuid) -> Value:
+            return machine.store.latest(table, metric, uuid).value
+
+        with machine.store.lock:
+            read_s = machine.store.latest(table, "used_bytes", uuid).time_s or 0.0
+            used, total, reserved = (
+                int(value) if isinstance(value := latest(name), int | float) else None
+                for name in ("used_bytes", "total_bytes", "driver_reserved_bytes")
+            )
+            busy = latest("cpu_utilisation" if uuid is None else "gpu_utilisation")
+            sensors = {metric.name: latest(metric.name) for metric in SENSORS}
+        product = next((gpu.product for gpu in machine.gpus if gpu.uuid == uuid), machine.greeting.words)
+        yield FleetGpu(
+            key=f"{machine.host}/{uuid or 'host'}",
+            host=machine.name,
+            index=index,
+            uuid=uuid or "",
+            product=product,
+            used_bytes=used,
+            total_bytes=total,
+            utilisation=float(busy) if isinstance(busy, int | float) else None,
+            exporter="ssh",
+            seen_s=machine.began_wall_s + read_s,
+            stale=used is None or machine.state != "linked" or machine.clock() - read_s > STALE_S,
+            reserved_bytes=reserved,
+            sensors={name: float(value) for name, value in sensors.items() if isinstance(value, int | float)},
+            is_host=uuid is None,
+        )
+
+
+def _of_hosts(machines: Iterable[RemoteMachine]) -> Iterable[FleetWarning]:
+    """What concerns a whole machine: a driver that does not work, no link."""
+    for machine in machines:
+        for text in (machine.gpu_problem if machine.driver_fails else None, machine.problem):
+            if text is not None:
+                yield FleetWarning("", "warning", text.rstrip("."), "host")

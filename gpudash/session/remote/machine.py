@@ -1,0 +1,384 @@
+"""One machine over ssh: linked by a thread of its own, which records what comes, watches its memory, and links anew."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from gpudash.devices.names import Device, Gpu
+from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.levels import HOST
+from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.session.recordings.folder import facts
+from gpudash.session.recordings.loading import Progress
+from gpudash.session.recordings.replay import Replay
+from gpudash.session.remote.readings import Greeting, Readings
+from gpudash.settings import Settings
+from gpudash.sources.ssh.address import SshHost
+from gpudash.sources.ssh.connection import Connection, LinkFault
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.records import (
+    Record,
+    Sample,
+    SourceFailed,
+    SourceRecovered,
+    State,
+    Table,
+    Warning,
+)
+from gpudash.telemetry.store import NEVER_READ, Store
+from gpudash.units import format_duration
+
+FASTEST_HZ = 5.0
+"""Readings a second that are sent at most: enough for a forecast, little for a line."""
+
+WAIT_S = 0.1
+"""Longest wait for a line, so that commits stay due."""
+
+GAP_S = 3.0
+"""Silence after which the readings are gaps."""
+
+SILENT_S = 15.0
+"""Silence after which a link counts as lost; a line that sleeps is told by nobody."""
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+"""Seconds before a link is tried again: at first, and at most; each next is twice as long."""
+
+MOST_BEFORE = 1000
+"""Lines before the reader's first that are passed over: what a login shell says."""
+
+JOIN_S = 2.5
+"""How long closing waits for the thread."""
+
+LinkState = Literal["linking", "linked", "waiting", "given up"]
+
+SSH = "ssh"
+"""`SourceFailed.source` of a link."""
+
+
+class RemoteMachine:
+    """A machine. Any thread may read it.
+
+    Args:
+        host: where it is.
+        settings: memory levels of its warnings, and readings a second (at most `FASTEST_HZ`).
+
+    Raises:
+        RecordingError, OSError: when there is no room for the private file that it is recorded in.
+
+    Attributes:
+        host: as given.
+        store: all that is known of it.
+        state: of the link.
+        problem: one sentence while it is not linked and has been tried; ``None`` when all is well.
+        greeting: what it said of itself; ``None`` before it was linked for the first time.
+        settled: set as soon as the first attempt has led to a link, or to none.
+        began_wall_s: seconds since the epoch at session time 0.
+    """
+
+    def __init__(self, host: SshHost, settings: Settings) -> None:
+        self.host = host
+        self.store = Store()
+        self.state: LinkState = "linking"
+        self.problem: str | None = None
+        self.greeting: Greeting | None = None
+        self.settled = threading.Event()
+        self.began_wall_s, self._origin = time.time(), time.monotonic()
+        self._readings = Readings()
+        self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
+        self._watch.is_here = False
+        self._watch.describe = self.words
+        self._period_s = 1 / min(settings.rate_hz, FASTEST_HZ)
+        self._failures = 0
+        self._prompt = False
+        self._holders = 1
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
+        try:
+            meta = facts(self.began_wall_s, settings, host.name, "RAM")
+            self._recorder = Recorder(Path(self._folder.name) / f"{host.host.replace(':', '-')}.gpudash", meta=meta)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._recorder.summarise(self.store)
+
+    @property
+    def name(self) -> str:
+        """How it is called: "host", "user@host:2222"."""
+        return self.host.name
+
+    @property
+    def recording(self) -> Path:
+        """The private file."""
+        return self._recorder.path
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Every GPU that it has told of; one that is lost stays."""
+        return self._readings.gpus
+
+    @property
+    def gpu_problem(self) -> str | None:
+        """Why there is none, in one sentence; ``None`` before that is known."""
+        why = self._readings.gpu_problem
+        return None if why is None else f"{self.name}: {why}."
+
+    @property
+    def driver_fails(self) -> bool:
+        """Whether there is none because its driver is to be mended."""
+        return self._readings.driver_fails
+
+    @property
+    def left_out(self) -> int:
+        """Lines that made no sense, and were left out."""
+        return self._readings.left_out
+
+    def clock(self) -> float:
+        """Session time now."""
+        return time.monotonic() - self._origin
+
+    def devices(self) -> list[Device]:
+        """Its memory as a device; which of its GPUs torch can use is not known from here."""
+        with self.store.lock:
+            size = self.store.latest("host", "total_bytes").value
+        product = self.name if self.greeting is None else self.greeting.words
+        return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
+
+    def words(self, memory: str) -> str:
+        """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
+        if memory == HOST:
+            return f"{self.name}'s memory"
+        index = next((gpu.nvml_index for gpu in self.gpus if gpu.uuid == memory), None)
+        return f"{self.name} {memory[:12] if index is None else f'GPU {index}'}"
+
+    def forecast(self, memory: str) -> Forecast | None:
+        """When a memory is full, if it grows on as it does; ``None`` while nothing comes."""
+        return self._watch.forecast(memory) if self.state == "linked" else None
+
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """What a warning says with the newest figures; as `MemoryWatch.standing`."""
+        return self._watch.standing(warning, ahead)
+
+    def start(self, *, prompt: bool = False) -> None:
+        """Begin to link; with ``prompt`` ssh may ask in the terminal, the first time."""
+        self._prompt = prompt
+        self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
+        self._thread.start()
+
+    def replay(self, progress: Progress = lambda _part: None) -> RemoteReplay:
+        """What has been recorded, followed; it is the caller's to close, who has a `hold` meanwhile."""
+        return RemoteReplay(self, progress)
+
+    def hold(self) -> None:
+        """Stay linked until one more `release`."""
+        self._holders += 1
+
+    def stop(self) -> None:
+        """End the link now, without waiting for its thread."""
+        self._stop.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.stop()
+
+    def release(self) -> bool:
+        """Let go of it; the last who does ends ssh and removes the private file. False when that took too long."""
+        self._holders -= 1
+        if self._holders > 0:
+            return True
+        self.stop()
+        thread = self._thread
+        if thread is not None:
+            thread.join(JOIN_S)
+            if thread.is_alive():
+                return False
+        else:
+            self._recorder.close("closed")
+        self._folder.cleanup()
+        return True
+
+    @property
+    def held(self) -> int:
+        """How many have not released it."""
+        return self._holders
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                fault = self._link()
+                self.settled.set()
+                if self._stop.is_set():
+                    break
+                self._lost(fault)
+                if fault.lasting:
+                    break
+                self._pause(min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S))
+        except Exception as error:  # whatever the other end sends
+            self._lost(
+                LinkFault(f"{self.name} cannot be read any more ({type(error).__name__}: {error})", lasting=True)
+            )
+        finally:
+            self.settled.set()
+            self._recorder.close("closed")
+
+    def _link(self) -> LinkFault:
+        """One connection from its beginning to its end; why it ended."""
+        self.state = "linking"
+        prompt, self._prompt = self._prompt, False
+        try:
+            connection = Connection(self.host, self._period_s, prompt=prompt)
+        except OSError as error:
+            return LinkFault(f"ssh cannot be started: {error}", lasting=True)
+        with self._lock:
+            self._connection = connection
+        if self._stop.is_set():  # it may have been asked before there was one
+            connection.stop()
+        silent = False
+        try:
+            silent = self._follow(connection)
+        finally:
+            with self._lock:
+                self._connection = None
+            fault = connection.end(greeted=self._failures == 0 and self.greeting is not None)
+        if silent:
+            return LinkFault(f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})")
+        return fault
+
+    def _follow(self, connection: Connection) -> bool:
+        """Take in what comes until it ends; whether the reader there fell silent."""
+        greeted, before = False, 0
+        heard_s, gap = self.clock(), False
+        self._readings.begin()
+        while not self._stop.is_set():
+            lines = connection.read(WAIT_S)
+            if lines is None:
+                break
+            now_s = self.clock()
+            for line in lines:
+                if not greeted:
+                    before += 1
+                    greeted = line.startswith(b'{"') and self._greet(line, now_s)
+                    if before > MOST_BEFORE:
+                        return False
+                else:
+                    self._line(line, now_s)
+            if lines:
+                heard_s, gap = now_s, False
+            elif greeted and now_s - heard_s > GAP_S and not gap:
+                gap = True
+                self._gap(now_s)
+            if greeted and now_s - heard_s > SILENT_S:
+                return True
+            self._recorder.tick()
+        return False
+
+    def _greet(self, line: bytes, now_s: float) -> bool:
+        """Whether this is the reader's first line; then the machine is linked."""
+        found = self._readings.take(line, now_s)
+        if not isinstance(found, Greeting):
+            return False
+        self.greeting = found
+        again, self._failures = self._failures > 0, 0
+        self._recorder.describe({"host_product": found.words, "host_capacity_source": found.capacity_source})
+        self.state, self.problem = "linked", None
+        self.settled.set()
+        if again:
+            self._take(SourceRecovered(time_s=now_s, source=SSH, text=f"{self.name} is linked again."))
+        return True
+
+    def _line(self, line: bytes, now_s: float) -> None:
+        found = self._readings.take(line, now_s)
+        if found is None or isinstance(found, Greeting):
+            return
+        self._take(found)
+        if isinstance(found, Sample):
+            for event in self._watch.observe(found):
+                self._take(event)
+
+    def _lost(self, fault: LinkFault) -> None:
+        """Tell that there is no link, once; what was read is a gap from now on."""
+        now_s = self.clock()
+        was_linked = self.state == "linked"
+        self._failures += 1
+        self.state = "given up" if fault.lasting else "waiting"
+        self.problem = f"{fault.text}." if fault.lasting else f"{fault.text}; it is tried again."
+        if was_linked:
+            self._gap(now_s)
+        if self.greeting is not None and (was_linked or fault.lasting):
+            self._take(SourceFailed(time_s=now_s, source=SSH, text=self.problem))
+        self._recorder.tick()
+
+    def _gap(self, now_s: float) -> None:
+        """No reading of anything at ``now_s``."""
+        self._readings.arrived(now_s)
+        for table, device in _tables(self.gpus):
+            with self.store.lock:
+                names = (metric.name for metric in METRICS[table])
+                metrics = [name for name in names if self.store.latest(table, name, device) is not NEVER_READ]
+            states = dict.fromkeys(metrics, State.STALE)
+            self._take(Sample(now_s, table, device, dict.fromkeys(metrics), states))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, with the recording brought up to date meanwhile."""
+        until = time.monotonic() + seconds
+        while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+            self._recorder.tick()
+            self._stop.wait(min(left, WAIT_S))
+
+    def _take(self, record: Record) -> None:
+        self.store.apply(record)
+        self._recorder.add(record)
+
+
+def _tables(gpus: tuple[Gpu, ...]) -> Iterator[tuple[Table, str | None]]:
+    yield "host", None
+    for gpu in gpus:
+        yield "gpu", gpu.uuid
+
+
+class RemoteReplay(Replay):
+    """A machine's recording so far, and what still comes, with everything a replay can do; with its forecasts too.
+
+    Args:
+        machine: held by the caller.
+        progress: as `Replay`'s.
+
+    Raises:
+        RecordingError: one sentence, when the recording cannot be read.
+    """
+
+    def __init__(self, machine: RemoteMachine, progress: Callable[[float], None]) -> None:
+        self.machine = machine
+        super().__init__(machine.recording, progress)
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be read, why there is no GPU, and that there is no link, a sentence each."""
+        machine = self.machine
+        bad = machine.left_out
+        told = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
+        return [*super().notices, *told, *filter(None, (machine.gpu_problem, machine.problem))]
+
+    @property
+    def present(self) -> bool:
+        """Whether what is shown is what comes, and not the past."""
+        return self.at_end and self.machine.state == "linked"
+
+    def forecast(self, device: str) -> Forecast | None:
+        """When a memory is full, while the present is shown."""
+        return self.machine.forecast(device) if self.present else None
+
+    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+        """What a warning says with the newest figures, while the present is shown."""
+        return self.machine.standing(warning, ahead) if self.present else None
+
+    def device_words(self, device: str) -> str:
+        """How a reading's device is called."""
+        return self.machine.words(device)

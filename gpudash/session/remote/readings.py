@@ -1,0 +1,229 @@
+"""What a machine's reader writes, line by line, into records. Nothing of it is believed: numbers, names and how much
+comes have limits, and times are those of this computer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gpudash.devices.names import Gpu
+from gpudash.session.recordings.opener import record_from_line
+from gpudash.telemetry.records import Note, Sample, State, Topic
+
+VERSION = 1
+"""Of the reader, which is sent with every connection."""
+
+MOST_GPUS, MOST_PROCESSES = 64, 256
+"""GPUs of a machine, and processes of one list, that are taken."""
+
+MOST_RECORDS = 2000
+"""Readings of one second that are taken; more are left out."""
+
+LARGEST = 1e18
+"""The largest number that is taken for a reading: an exabyte."""
+
+LONGEST_NAME = 200
+
+LATE_S = 5.0
+"""So far may a reading's own time be from its arrival; beyond that the arrival counts."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Turns the times of a machine's clock, whatever it shows, into session time: as far apart as there, never before
+    the reading before, never after they came."""
+
+    _offset_s: float | None = None
+    last_s: float = 0.0
+
+    def begin(self) -> None:
+        """The machine's clock may show something else from now on."""
+        self._offset_s = None
+
+    def here(self, there_s: float, arrival_s: float) -> float:
+        """Session time of a reading of ``there_s`` that came at ``arrival_s``."""
+        lead_s = arrival_s - there_s
+        if self._offset_s is None or lead_s < self._offset_s or lead_s - self._offset_s > LATE_S:
+            self._offset_s = lead_s  # the one that came fastest is least late
+        self.last_s = min(arrival_s, max(self.last_s, there_s + self._offset_s))
+        return self.last_s
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a machine says of itself first.
+
+    Attributes:
+        product: its processor; "CPU" where it does not tell.
+        cores: of all processors; 0 where that is not told.
+        capacity_source: what limits its memory.
+    """
+
+    product: str
+    cores: int
+    capacity_source: str
+
+    @property
+    def words(self) -> str:
+        """The processor in words, as this computer's is."""
+        return f"{self.product}, {self.cores} cores" if self.cores else self.product
+
+
+@dataclass(slots=True)
+class Readings:
+    """Takes the lines of one machine; belongs to one thread.
+
+    Attributes:
+        gpus: that it has, as it said last.
+        gpu_problem: why none, in words; ``None`` before it is known, and where there are some.
+        driver_fails: whether that is to be mended there.
+        left_out: lines that made no sense, or were too many.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    gpu_problem: str | None = None
+    driver_fails: bool = False
+    left_out: int = 0
+    _clock: Clock = field(default_factory=Clock)
+    _second: tuple[int, int] = (0, 0)
+    _lists: dict[str | None, tuple[float, float, int]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """A new connection: the machine may have begun anew."""
+        self._clock.begin()
+
+    def arrived(self, time_s: float) -> None:
+        """Nothing that comes from now on is of before ``time_s``."""
+        self._clock.last_s = max(self._clock.last_s, time_s)
+
+    def take(self, line: bytes, arrival_s: float) -> Greeting | Note | Sample | None:
+        """What a line says; ``None`` where it makes no sense.
+
+        Args:
+            line: as it came.
+            arrival_s: when, in session time.
+        """
+        second, count = self._second
+        self._second = (int(arrival_s), 1 + (count if second == int(arrival_s) else 0))
+        if self._second[1] <= MOST_RECORDS:
+            try:
+                return self._read(line, arrival_s)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+                pass
+        self.left_out += 1
+        return None
+
+    def _read(self, line: bytes, arrival_s: float) -> Greeting | Note | Sample | None:
+        data = json.loads(line)
+        if "gpudash" in data:
+            return _greeting(data)
+        if "gpus" in data:
+            return self._devices(data, arrival_s)
+        sample = record_from_line(line)
+        if not isinstance(sample, Sample) or sample.table not in ("host", "gpu", "process"):
+            raise ValueError("no reading")
+        known = {gpu.uuid for gpu in self.gpus}
+        of: dict[str, set[str | None]] = {"host": {None}, "gpu": {*known}, "process": {None, *known}}
+        if sample.device not in of[sample.table]:
+            raise ValueError("of no device")
+        return self._checked(sample, arrival_s)
+
+    def _checked(self, sample: Sample, arrival_s: float) -> Sample:
+        listed = sample.table == "process"
+        time_s = self._listed_s(sample, arrival_s) if listed else self._clock.here(sample.time_s, arrival_s)
+        values, states = dict(sample.values), dict(sample.states)
+        for name, value in values.items():
+            if isinstance(value, str):
+                values[name] = plain(value)
+            elif value is not None and not (math.isfinite(value) and 0 <= value <= LARGEST):
+                values[name], states[name] = None, State.STALE
+        return replace(sample, time_s=time_s, values=values, states=states)
+
+    def _listed_s(self, sample: Sample, arrival_s: float) -> float:
+        """The one time that all rows of a list of processes have.
+
+        Raises:
+            ValueError: when the list is full.
+        """
+        there_s, time_s, count = self._lists.get(sample.device, (-1.0, 0.0, 0))
+        if there_s != sample.time_s:
+            there_s, time_s, count = sample.time_s, self._clock.here(sample.time_s, arrival_s), 0
+        if count >= MOST_PROCESSES:
+            raise ValueError("too many processes")
+        self._lists[sample.device] = there_s, time_s, count + 1
+        return time_s
+
+    def _devices(self, data: Mapping[str, Any], arrival_s: float) -> Note:
+        self.gpus = tuple(_gpu(facts) for facts in list(data["gpus"])[:MOST_GPUS])
+        code = data.get("problem")
+        self.gpu_problem = None if self.gpus else _why_none(code)
+        self.driver_fails = not self.gpus and code not in _NOTHING_THERE
+        names = {f"GPU {gpu.nvml_index}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
+        details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
+        self.arrived(arrival_s)
+        words = ", ".join(gpu.product for gpu in self.gpus) or "no GPU"
+        return Note(time_s=arrival_s, topic=Topic.GPUS, text=words, details=details)
+
+
+def plain(text: str, longest: int = LONGEST_NAME) -> str:
+    """Text of another machine as it can be shown: short, and without anything that is not printed."""
+    kept = "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
+    return kept if len(text) <= longest else f"{kept[:-1]}…"
+
+
+def _greeting(data: Mapping[str, Any]) -> Greeting:
+    if data["gpudash"] != VERSION:
+        raise ValueError("another reader")
+    cores = data.get("cores")
+    return Greeting(
+        plain(str(data.get("product") or "")) or "CPU",
+        cores if isinstance(cores, int) and 0 < cores < 100_000 else 0,
+        plain(str(data.get("capacity_source") or "RAM")),
+    )
+
+
+def _gpu(facts: Mapping[str, Any]) -> Gpu:
+    """A GPU as the reader describes it.
+
+    Raises:
+        ValueError: when it has no identity.
+    """
+    uuid = plain(str(facts["uuid"]), 96)
+    if not uuid:
+        raise ValueError("no identity")
+    major, minor = (_small(number) for number in facts.get("cuda_capability") or (None, None))
+    generation, width, index = (_small(facts.get(name)) for name in ("pcie_generation", "pcie_width", "nvml_index"))
+    return Gpu(
+        nvml_index=index or 0,
+        uuid=uuid,
+        pci_bus_id=plain(str(facts.get("pci_bus_id") or ""), 32),
+        product=plain(str(facts.get("product") or "GPU")),
+        cuda_capability=None if major is None or minor is None else (major, minor),
+        pcie_generation=generation or None,
+        pcie_width=width or None,
+    )
+
+
+def _small(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 1000 else None
+
+
+_NOTHING_THERE = (-1, -2, 6)
+"""Codes of a machine that has no card to read, or one that sleeps."""
+
+
+def _why_none(code: object) -> str:
+    """Why a machine has no GPU to read, by the code that its reader gives."""
+    known = {
+        -1: "no NVIDIA driver (libnvidia-ml.so.1) was found there; its memory and processor are shown",
+        -2: "its NVIDIA card sleeps, and is not woken by being watched",
+        6: "its NVIDIA driver lists no GPU; its memory and processor are shown",
+        9: "its NVIDIA driver is not loaded; load it there with: sudo modprobe nvidia",
+        18: "its NVIDIA library and driver differ in version, as after an update; restart that machine",
+    }
+    if isinstance(code, int) and code in known:
+        return known[code]
+    return f"its NVIDIA driver does not answer (code {'?' if _small(code) is None else code}); see nvidia-smi there"

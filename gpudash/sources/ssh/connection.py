@@ -1,0 +1,304 @@
+"""One connection to a machine, through the system's ssh, with the reader sent over it; and what its end means, in one
+sentence with the way out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.sources.ssh.address import SshHost
+
+LONGEST_LINE = 2**16
+"""Bytes of a line; a longer one is left out without being kept."""
+
+MOST_PROBLEMS = 4000
+"""Bytes kept of what ssh and the other side write to their standard error."""
+
+ENDING_S = 1.0
+"""How long ssh may take to end by itself, having been asked to."""
+
+OLDEST = (3, 8)
+"""The Python that the reader needs there."""
+
+_CHUNK = 2**16
+
+_NO_PYTHON, _OLD_PYTHON = "gpudash: no python3", "gpudash: old python3 "
+
+_START = (
+    "import sys;"
+    f'v=sys.version_info;v<{OLDEST} and sys.exit("{_OLD_PYTHON}%d.%d"%v[:2]);'
+    'exec(compile(sys.stdin.buffer.read({size}),"gpudash","exec"))'
+)
+
+_COMMAND = (
+    "exec /bin/sh -c '"
+    "command -v python3 >/dev/null 2>&1 || {{ echo {no_python} >&2; exit 127; }}; "
+    "exec python3 -I -S -B -u -c \"$0\" {period}' '{start}'"
+)
+"""Every login shell takes it: it has no quote within a quote of the same kind, and nothing that one of them expands."""
+
+_OPTIONS = (
+    "-T",  # no terminal there
+    "-a",  # the agent is asked here, and not lent to the machine
+    "-x",
+    "-o", "ClearAllForwardings=yes",
+    "-o", "PermitLocalCommand=no",
+    "-o", "RemoteCommand=none",
+    "-o", "ControlMaster=no",  # a master that is there is used; one of ours would outlive the window
+    "-o", "LogLevel=ERROR",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """Why a connection ended, or never came about.
+
+    Attributes:
+        text: one sentence that names the machine.
+        lasting: whether trying again is in vain until somebody has done something.
+    """
+
+    text: str
+    lasting: bool = False
+
+
+class Connection:
+    """Starts ssh; `read` gives what the reader there writes. Belongs to one thread, apart from `stop`.
+
+    Args:
+        host: where to.
+        period_s: seconds between readings.
+        prompt: whether ssh may ask for a password, or whether a host is the right one, in the terminal that gpudash
+            was started from. Else it may only ask through SSH_ASKPASS.
+
+    Raises:
+        OSError: when ssh cannot be started.
+    """
+
+    def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False) -> None:
+        self._host = host
+        source = _source()
+        batch = [] if prompt or _askpass(os.environ) else ["-o", "BatchMode=yes"]
+        command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=not prompt
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
+        self._input, self._output, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
+        self._leads = not prompt
+        self._ending = threading.Lock()
+        self._problems = b""
+        self._begun, self._too_long = b"", False
+        self.left_out = 0
+        for stream in (self._output, self._errors):
+            os.set_blocking(stream.fileno(), False)
+        with suppress(BrokenPipeError):
+            self._input.write(source)  # less than a pipe holds, so that this does not wait
+
+    @property
+    def pid(self) -> int:
+        """Number of the ssh process."""
+        return self._process.pid
+
+    def read(self, timeout_s: float) -> list[bytes] | None:
+        """Whole lines that have come, waiting for some at most ``timeout_s``; ``None`` once no more can come.
+
+        Lines that are too long are counted in `left_out`.
+        """
+        with selectors.DefaultSelector() as selector:
+            for stream in (self._output, self._errors):
+                selector.register(stream, selectors.EVENT_READ)
+            ready = {key.fileobj for key, _events in selector.select(timeout_s)}
+        if self._errors in ready:
+            self._take_problems()
+        if self._output not in ready:
+            return [] if self._process.poll() is None else None
+        data = _available(self._output.fileno())
+        if data == b"":
+            return None
+        *whole, self._begun = (self._begun + (data or b"")).split(b"\n")
+        if whole and self._too_long:
+            del whole[0]
+            self._too_long = False
+            self.left_out += 1
+        if len(self._begun) > LONGEST_LINE:
+            self._begun, self._too_long = b"", True
+        kept = [line for line in whole if len(line) <= LONGEST_LINE]
+        self.left_out += len(whole) - len(kept)
+        return [line for line in kept if line.strip()]
+
+    def stop(self) -> None:
+        """Have ssh end now, with what it has started; any thread may call, and again."""
+        with self._ending:
+            self._signal(signal.SIGTERM)
+
+    def end(self, *, greeted: bool) -> LinkFault:
+        """Have ssh ended, let go of its pipes, and say why it ended.
+
+        Args:
+            greeted: whether the reader there had begun.
+        """
+        by_itself = self._process.poll()
+        if by_itself is None:
+            with suppress(subprocess.TimeoutExpired):  # one that has closed its output is about to end by itself
+                by_itself = self._process.wait(ENDING_S / 4)
+        self.stop()
+        try:
+            self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            with self._ending:
+                self._signal(signal.SIGKILL)
+            self._process.wait()
+        self._take_problems()
+        for stream in (self._input, self._output, self._errors):
+            with suppress(OSError):
+                stream.close()
+        return fault_of(self._host, self._problems.decode(errors="replace"), by_itself, greeted=greeted)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            if self._leads:
+                os.killpg(self._process.pid, number)  # with a jump host's ssh, or a ProxyCommand
+            else:
+                self._process.send_signal(number)
+
+    def _take_problems(self) -> None:
+        self._problems = (self._problems + (_available(self._errors.fileno()) or b""))[-MOST_PROBLEMS:]
+
+
+def remote_command(size: int, period_s: float) -> str:
+    """What the shell there is given: it runs a reader of ``size`` bytes that comes on its standard input."""
+    return _COMMAND.format(no_python=_NO_PYTHON, period=f"{period_s:g}", start=_START.format(size=size))
+
+
+def can_prompt() -> bool:
+    """Whether ssh can ask in a terminal now: there is one, and this program is in its foreground."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool) -> LinkFault:
+    """What ended a connection.
+
+    Args:
+        problems: what was written to the standard error, by ssh or from the other side.
+        code: exit code of ssh; ``None`` when it was ended from here.
+        greeted: whether the reader there had begun.
+    """
+    name, last = host.name, _last_line(problems)
+    if greeted:
+        return LinkFault(f"The link to {name} was lost{f' ({last})' if last else ''}")
+    if _NO_PYTHON in problems:
+        return LinkFault(f"{name} has no python3 on its PATH; install Python 3.8 or newer there", lasting=True)
+    if _OLD_PYTHON in problems:
+        version = _plain(problems.partition(_OLD_PYTHON)[2].split("\n")[0], 8)
+        return LinkFault(f"The python3 of {name} is {version}; the reader needs 3.8 or newer there", lasting=True)
+    for mark, words, lasting in _FAULTS:
+        if mark in problems:
+            return LinkFault(words.format(name=name, login=host.login, host=host.host), lasting)
+    if "Permission denied" in problems:
+        return LinkFault(_denied(host, problems), lasting=True)
+    if code == 255 or code is None:
+        return LinkFault(f"ssh cannot reach {name}{f': {last}' if last else ''}; see what {host.login} says")
+    return LinkFault(
+        f"{name} did not run the reader (exit code {code}{f': {last}' if last else ''}); see what "
+        f"{host.login} python3 --version says",
+        lasting=True,
+    )
+
+
+_CHANGED = """The host key of {name} is not the one that is known: it was installed anew, or somebody is in between; \
+compare the keys, and take the old one out if that is right: ssh-keygen -R {host}"""
+
+_UNKNOWN = """{name} is not known to ssh yet; log in once in a terminal to compare and accept its host key: {login}"""
+
+_NO_WAY = "There is no way to {name} from here; look at the network or VPN"
+
+_KEYS = "{name} was offered too many keys; name one in ~/.ssh/config with IdentityFile and IdentitiesOnly=yes"
+
+_FAULTS = (
+    ("HOST IDENTIFICATION HAS CHANGED", _CHANGED, True),
+    ("Host key verification failed", _UNKNOWN, True),
+    ("Could not resolve hostname", "There is no host called {host}; look at the name, or at ~/.ssh/config", False),
+    ("Connection refused", "{name} refuses the connection; look at the port, and whether sshd runs there", False),
+    ("timed out", "{name} does not answer; look whether it is on, and whether a firewall is in between", False),
+    ("No route to host", _NO_WAY, False),
+    ("Network is unreachable", _NO_WAY, False),
+    ("Too many authentication failures", _KEYS, True),
+    ("gpudash: no /proc", "{name} has no /proc; only Linux can be watched over ssh", True),
+)
+"""What somebody writes to the standard error, what that means, and whether trying again is in vain."""
+
+
+def _denied(host: SshHost, problems: str) -> str:
+    """Which of ssh's ways in were not open, as it names them in brackets."""
+    ways = problems.rpartition("Permission denied")[2]
+    if "password" in ways or "keyboard-interactive" in ways:
+        return (
+            f"{host.name} wants a password; open {host} from a terminal, where ssh can ask for it, or leave a key "
+            f"there: ssh-copy-id {host.login.removeprefix('ssh ')}"
+        )
+    return (
+        f"{host.name} accepts none of your keys for that user; see what ssh -v {host.login.removeprefix('ssh ')} says"
+    )
+
+
+def _last_line(problems: str) -> str:
+    lines = [line.strip() for line in problems.splitlines() if line.strip()]
+    return _plain(lines[-1], 160).rstrip(".") if lines else ""
+
+
+def _plain(text: str, longest: int) -> str:
+    """Text of the other side, as a sentence can hold it."""
+    kept = "".join(character if character.isprintable() else "\ufffd" for character in text.strip())
+    return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
+
+
+def _ssh() -> str:
+    found = shutil.which("ssh")
+    if found is None:
+        raise FileNotFoundError(
+            "there is none on the PATH of this computer; install it: sudo apt install openssh-client"
+        )
+    return found
+
+
+def _askpass(environment: Mapping[str, str]) -> bool:
+    """Whether ssh has a program that asks for passwords on the screen."""
+    shown = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS_REQUIRE")
+    return bool(environment.get("SSH_ASKPASS")) and any(environment.get(name) for name in shown)
+
+
+def _available(descriptor: int) -> bytes | None:
+    """What can be read now, b"" at the end, ``None`` where there is nothing yet."""
+    try:
+        return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+@functools.cache
+def _source() -> bytes:
+    return Path(__file__).with_name("remote_reader.py").read_bytes()

@@ -1,0 +1,598 @@
+"""Reads one machine, from inside: what is sent over ssh, and run by the Python 3.8 or newer of that machine.
+
+The standard library alone, one file, nothing written to any disk. It writes a line of JSON for every reading to its
+standard output, and ends with its standard input, which is the link. The first line says what the machine is:
+``{"gpudash": 1, "product": ..., "cores": ..., "capacity_source": ...}``; a line with ``gpus`` says which GPUs there
+are, or by ``problem`` why none (a code of NVML's, -1 without its library, -2 while a card sleeps). All others are
+readings under the names of gpudash's own metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import pwd
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+VERSION = 1
+
+SLOW_S = 1.0
+"""Seconds between two lists of processes."""
+
+AGAIN_S = 5.0
+"""Seconds between two attempts to open a driver that is not there."""
+
+STUCK_S = 2.0
+"""After so long in one round of driver calls its GPUs have no reading."""
+
+LARGEST = 5
+"""Processes of the host that are listed, the largest."""
+
+KIB = 1024
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = os.sysconf("SC_CLK_TCK")
+
+NO_LIBRARY, ASLEEP = -1, -2
+
+NOT_SUPPORTED, NO_PERMISSION, LOST, STALE = "not supported", "no permission", "lost", "stale"
+
+_STATES = {
+    4: NO_PERMISSION,
+    **dict.fromkeys((3, 13, 25, 26), NOT_SUPPORTED),
+    **dict.fromkeys((1, 8, 9, 11, 12, 15, 16, 17, 18, 28), LOST),
+}
+"""Codes of nvmlReturn_t → why there is no number; any other costs this one reading."""
+
+PCIE = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
+
+NOT_AVAILABLE = 2**64 - 1
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+
+_writing = threading.Lock()
+
+
+def tell(record: Mapping[str, Any]) -> None:
+    """Write one line; where nobody reads any more this process ends."""
+    data = json.dumps(record).encode() + b"\n"
+    with _writing:
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:
+            os._exit(0)
+
+
+def text_of(path: str) -> str:
+    """A file's text, "" where it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+class HostByProc:
+    """Memory, swap and CPU, as /proc and the control groups above this process tell them."""
+
+    def __init__(self) -> None:
+        self.source = "RAM"
+        self._cpu: tuple[int, int] | None = None
+        self._groups = list(_groups())
+
+    def read(self) -> dict[str, float]:
+        """The metrics of now."""
+        facts = {}
+        for line in text_of("/proc/meminfo").splitlines():
+            name, _, rest = line.partition(":")
+            facts[name] = int(rest.split()[0]) * KIB
+        total, free, available = facts["MemTotal"], facts["MemFree"], facts["MemAvailable"]
+        self.source = "RAM"
+        for group in self._groups:
+            found = _limited(group, total)
+            if found is not None:
+                limit, usage, reclaimable = found
+                left = max(0, limit - usage)
+                if limit < total:
+                    total, self.source = limit, "cgroup limit of " + group[2]
+                if min(limit, left + reclaimable) < available:
+                    available, free = min(limit, left + reclaimable), left
+        available = min(available, total)
+        free = min(free, available)
+        values: dict[str, float] = {
+            "total_bytes": total,
+            "available_bytes": available,
+            "used_bytes": total - available,
+            "free_bytes": free,
+            "file_cache_bytes": available - free,
+            "swap_used_bytes": facts.get("SwapTotal", 0) - facts.get("SwapFree", 0),
+            "swap_total_bytes": facts.get("SwapTotal", 0),
+        }
+        ticks = [int(word) for word in text_of("/proc/stat").split("\n", 1)[0].split()[1:9]]
+        whole, idle = sum(ticks), ticks[3] + ticks[4]
+        if self._cpu is not None and whole > self._cpu[0]:
+            share = 1 - (idle - self._cpu[1]) / (whole - self._cpu[0])
+            values["cpu_utilisation"] = min(1.0, max(0.0, share))
+        self._cpu = whole, idle
+        return values
+
+
+def _groups() -> Iterator[tuple[str, int, str]]:
+    """(folder, version, name) of every memory control group above this process, innermost first."""
+    ours: dict[int, str] = {}
+    for line in text_of("/proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if number == "0" and not controllers:
+            ours[2] = name
+        elif "memory" in controllers.split(","):
+            ours[1] = name
+    for version, name in ours.items():
+        mount = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/memory"
+        parts = [part for part in name.split("/") if part and part != ".."]
+        while True:
+            folder = "/".join([mount, *parts])
+            if os.path.exists(folder + "/memory.stat"):
+                yield folder, version, "/" + "/".join(parts)
+            if not parts:
+                break
+            parts.pop()
+
+
+def _limited(group: tuple[str, int, str], most: int) -> tuple[int, int, int] | None:
+    """(limit, usage, what of it can be taken back) in bytes; None without a limit below ``most``."""
+    folder, version, _name = group
+    limit = text_of(folder + ("/memory.max" if version == 2 else "/memory.limit_in_bytes")).strip()
+    usage = text_of(folder + ("/memory.current" if version == 2 else "/memory.usage_in_bytes")).strip()
+    if not limit.isdigit() or not usage.isdigit() or int(limit) >= most:
+        return None
+    wanted = ("inactive_file", "active_file", "slab_reclaimable") if version == 2 else _RECLAIMABLE_1
+    back = 0
+    for line in text_of(folder + "/memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in wanted:
+            back += int(value)
+    return int(limit), int(usage), min(back, int(usage))
+
+
+_RECLAIMABLE_1 = ("total_inactive_file", "total_active_file")
+
+
+class Processes:
+    """The largest processes of the host."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[float, float]] = {}
+
+    def read(self) -> list[dict[str, Any]]:
+        """A row for each, with the share of a core that it used since it was read before."""
+        found = []
+        for name in os.listdir("/proc"):
+            process = read_process(int(name)) if name.isdigit() else None
+            if process is not None:
+                found.append(process)
+        found.sort(key=lambda process: -process["memory_bytes"])
+        now, rows, seen = time.monotonic(), [], {}
+        for process in found[:LARGEST]:
+            pid, cpu_s = process["pid"], process.pop("cpu_s")
+            before = self._before.get(pid)
+            if before is not None and now > before[0] and cpu_s >= before[1]:
+                process["cpu_utilisation"] = (cpu_s - before[1]) / (now - before[0])
+            seen[pid] = now, cpu_s
+            process["user"] = user_of(pid)
+            rows.append(process)
+        self._before = seen
+        return rows
+
+
+def read_process(pid: int) -> dict[str, Any] | None:
+    """Name, resident bytes and CPU seconds of a process; None when it is gone."""
+    text = text_of("/proc/%d/stat" % pid)
+    begin, end = text.find("("), text.rfind(")")
+    fields = text[end + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return {
+        "pid": pid,
+        "name": text[begin + 1 : end],
+        "memory_bytes": int(fields[21]) * PAGE,
+        "cpu_s": (int(fields[11]) + int(fields[12])) / TICK,
+    }
+
+
+def user_of(pid: int) -> str | None:
+    """Who runs a process; None when that cannot be told."""
+    try:
+        return pwd.getpwuid(os.stat("/proc/%d" % pid).st_uid).pw_name
+    except (OSError, KeyError):
+        return None
+
+
+class NvmlError(Exception):
+    """An answer of the driver's that is none; `code` is its nvmlReturn_t."""
+
+    def __init__(self, code: int) -> None:
+        Exception.__init__(self, code)
+        self.code = code
+
+
+class Memory1(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class Rates(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class Pci(ctypes.Structure):
+    """nvmlPciInfo_t as nvmlDeviceGetPciInfo_v3 fills it."""
+
+    _fields_ = [
+        ("legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("pci_device", ctypes.c_uint),
+        ("subsystem", ctypes.c_uint),
+        ("bus_id", ctypes.c_char * 32),
+    ]
+
+
+class Process2(ctypes.Structure):
+    """nvmlProcessInfo_t of the calls that end with _v2 and _v3."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+_MEMORY_2 = ctypes.c_ulonglong * 5
+_MEMORY_2_VERSION = 0x02000028
+
+
+class NvmlByCtypes:
+    """The NVIDIA driver, by ctypes. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            raise NvmlError(NO_LIBRARY) from None
+        self.call("nvmlInit_v2")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """One call of the library's; raises `NvmlError` for any answer but success."""
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise NvmlError(13) from None
+        code = function(*arguments)
+        if code:
+            raise NvmlError(code)
+
+    def number(self, name: str, handle: Any, *given: Any, of: Any = ctypes.c_uint) -> int:
+        """What a call gives through its last argument."""
+        found = of()
+        self.call(name, handle, *given, ctypes.byref(found))
+        return int(found.value)
+
+    def text(self, name: str, *handle: Any) -> str:
+        """What a call writes, 96 bytes at most."""
+        found = ctypes.create_string_buffer(96)
+        self.call(name, *handle, found, ctypes.c_uint(96))
+        return found.value.decode(errors="replace")
+
+    def optional(self, name: str, handle: Any) -> int | None:
+        """As `number`; None where the card does not tell."""
+        try:
+            return self.number(name, handle)
+        except NvmlError:
+            return None
+
+    def gpus(self) -> list[GpuByCtypes]:
+        """Every GPU that answers, in the driver's order."""
+        count = ctypes.c_uint()
+        found: list[GpuByCtypes] = []
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            try:
+                self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+                found.append(GpuByCtypes(self, index, handle))
+            except NvmlError:
+                continue  # one that does not answer hides no other
+        return found
+
+
+class GpuByCtypes:
+    """One GPU: what it is, and its readings, each a number or why there is none."""
+
+    def __init__(self, nvml: NvmlByCtypes, index: int, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        pci = Pci()
+        nvml.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci))
+        self._status = "/sys/bus/pci/devices/%04x:%02x:%02x.0/power/runtime_status" % (pci.domain, pci.bus, pci.device)
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        capability = None
+        try:
+            nvml.call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+            capability = [major.value, minor.value]
+        except NvmlError:
+            pass
+        self.uuid = nvml.text("nvmlDeviceGetUUID", handle)
+        self.facts = {
+            "nvml_index": index,
+            "uuid": self.uuid,
+            "pci_bus_id": pci.bus_id.decode(errors="replace"),
+            "product": nvml.text("nvmlDeviceGetName", handle),
+            "cuda_capability": capability,
+            "pcie_generation": nvml.optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            "pcie_width": nvml.optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        }
+        self.lost = False
+        self._unsupported: set[str] = set()
+        self._questions = (
+            (("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes"), self._memory),
+            (("gpu_utilisation", "memory_utilisation"), self._utilisation),
+            (("temperature_c",), lambda: [float(self._get("nvmlDeviceGetTemperature", ctypes.c_uint(0)))]),
+            (("power_w",), lambda: [self._get("nvmlDeviceGetPowerUsage") / 1000]),
+            (("energy_j",), lambda: [self._get("nvmlDeviceGetTotalEnergyConsumption", of=ctypes.c_ulonglong) / 1000]),
+            (("sm_clock_hz",), lambda: [self._get("nvmlDeviceGetClockInfo", ctypes.c_uint(1)) * 1e6]),
+            (("memory_clock_hz",), lambda: [self._get("nvmlDeviceGetClockInfo", ctypes.c_uint(2)) * 1e6]),
+            (("pcie_generation",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkGeneration")]),
+            (("pcie_width",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkWidth")]),
+            (PCIE, self._throughput),
+        )
+        self.metrics = [metric for metrics, _ask in self._questions for metric in metrics]
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the kernel has suspended it."""
+        return text_of(self._status).startswith("suspended")
+
+    def read(self, *, patiently: bool) -> tuple[dict[str, Any], dict[str, str]]:
+        """(values, states) of now, with ``patiently`` also what takes 40 ms. A lost handle is not used again."""
+        values: dict[str, Any] = {}
+        states: dict[str, str] = {}
+        asleep = self.asleep
+        for metrics, ask in self._questions if patiently else self._questions[:-1]:
+            why = "asleep" if asleep else LOST if self.lost else None
+            if why is None and metrics[0] in self._unsupported:
+                why = NOT_SUPPORTED
+            if why is None:
+                try:
+                    for metric, value in zip(metrics, ask()):
+                        values[metric] = value
+                        if value is None:
+                            states[metric] = NOT_SUPPORTED
+                    continue
+                except NvmlError as error:
+                    why = _STATES.get(error.code, STALE)
+                    self.lost = why == LOST
+                    if why == NOT_SUPPORTED:
+                        self._unsupported.add(metrics[0])
+            for metric in metrics:
+                values[metric], states[metric] = None, why
+        return values, states
+
+    def processes(self) -> dict[int, int | None]:
+        """Bytes by PID, None where the driver does not say; a process that computes and draws is in both lists."""
+        found: dict[int, int | None] = {}
+        if self.lost or self.asleep:
+            return found
+        for kind in ("Compute", "Graphics"):
+            for pid, used in self._listed("nvmlDeviceGet%sRunningProcesses" % kind):
+                before = found.get(pid)
+                found[pid] = before if used is None else max(used, before or 0)
+        return found
+
+    def _get(self, name: str, *given: Any, of: Any = ctypes.c_uint) -> int:
+        return self._nvml.number(name, self._handle, *given, of=of)
+
+    def _memory(self) -> Iterable[int | None]:
+        try:
+            words = _MEMORY_2(_MEMORY_2_VERSION)
+            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self._handle, ctypes.byref(words))
+            _version, total, reserved, free, used = words
+        except NvmlError as error:
+            if _STATES.get(error.code) == LOST:
+                raise
+            memory = Memory1()
+            self._nvml.call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
+            total, reserved, free, used = memory.total, None, memory.free, memory.used
+        if total == 0:  # how some drivers say that the memory is the host's
+            raise NvmlError(3)
+        return used, free, total, reserved
+
+    def _utilisation(self) -> Iterable[float]:
+        rates = Rates()
+        self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(rates))
+        return float(rates.gpu / 100), float(rates.memory / 100)
+
+    def _throughput(self) -> Iterable[float]:
+        """Rates of a window of 20 ms each; the driver gives KB/s."""
+        return [self._get("nvmlDeviceGetPcieThroughput", ctypes.c_uint(way)) * 1e3 for way in (1, 0)]
+
+    def _listed(self, name: str) -> Iterator[tuple[int, int | None]]:
+        for ending in ("_v3", "_v2"):
+            count = ctypes.c_uint(0)
+            try:
+                try:
+                    self._nvml.call(name + ending, self._handle, ctypes.byref(count), None)
+                    return
+                except NvmlError as error:
+                    if error.code != 7:  # the list is longer than the room for it
+                        raise
+                room = (Process2 * (count.value + 16))()
+                count = ctypes.c_uint(len(room))
+                self._nvml.call(name + ending, self._handle, ctypes.byref(count), room)
+            except NvmlError as error:
+                if error.code == 13:
+                    continue
+                return
+            for process in room[: count.value]:
+                yield process.pid, None if process.used == NOT_AVAILABLE else process.used
+            return
+
+
+def sleeping_card() -> bool:
+    """Whether an NVIDIA card sleeps: opening the driver would wake it."""
+    folder = "/sys/bus/pci/devices"
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        card = "%s/%s/" % (folder, name)
+        nvidia = text_of(card + "vendor").strip() == "0x10de" and text_of(card + "class").startswith("0x03")
+        if nvidia and text_of(card + "power/runtime_status").startswith("suspended"):
+            return True
+    return False
+
+
+class GpuThread:
+    """Reads all GPUs on a thread of its own, so that a driver that hangs keeps no figure of the host."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._round_s: float | None = None
+        self.found: list[GpuByCtypes] = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def tell_if_stuck(self) -> None:
+        """Write that there are no readings while the driver does not return."""
+        since = self._round_s
+        if since is not None and time.monotonic() - since > STUCK_S:
+            for gpu in self.found:
+                tell_gap(gpu, STALE)
+
+    def _run(self) -> None:
+        told: int | None = None
+        while True:
+            try:
+                if sleeping_card():
+                    raise NvmlError(ASLEEP)
+                self._round_s = time.monotonic()
+                nvml = NvmlByCtypes()
+                self.found = nvml.gpus()
+                driver = nvml.text("nvmlSystemGetDriverVersion")
+                if not self.found:
+                    raise NvmlError(6)
+            except NvmlError as error:
+                self._round_s = None
+                self.found = []
+                if told != error.code:
+                    told = error.code
+                    tell({"gpus": [], "problem": told})
+                time.sleep(AGAIN_S)
+                continue
+            told = None
+            tell({"gpus": [gpu.facts for gpu in self.found], "driver": driver})
+            self._follow()
+            for gpu in self.found:
+                tell_gap(gpu, LOST)
+            self._round_s = None
+            time.sleep(AGAIN_S)
+            with contextlib.suppress(NvmlError):
+                nvml.call("nvmlShutdown")  # no handle of before is used behind it
+
+    def _follow(self) -> None:
+        """Read until every GPU is lost."""
+        slow_s, turns = 0.0, itertools.cycle(self.found)
+        while not all(gpu.lost for gpu in self.found):
+            self._round_s = now = time.monotonic()
+            turn = next(turns)  # one GPU a round tells what takes long
+            for gpu in self.found:
+                values, states = gpu.read(patiently=gpu is turn)
+                tell(reading("gpu", gpu.uuid, values, states))
+            if now >= slow_s:
+                slow_s = now + SLOW_S
+                for gpu in self.found:
+                    tell_processes(gpu)
+            self._round_s = None
+            time.sleep(max(0.0, now + self._period_s - time.monotonic()))
+
+
+def tell_gap(gpu: GpuByCtypes, why: str) -> None:
+    """Write that a GPU has no reading now."""
+    tell(reading("gpu", gpu.uuid, dict.fromkeys(gpu.metrics), dict.fromkeys(gpu.metrics, why)))
+
+
+def tell_processes(gpu: GpuByCtypes) -> None:
+    """Write who has memory of a GPU, with names where PIDs mean the same here as to the driver."""
+    try:
+        shared = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
+    except OSError:
+        shared = False
+    rows: list[dict[str, Any]] = [{"pid": None}]
+    for pid, used in gpu.processes().items():
+        process = read_process(pid) if shared else None
+        name = process["name"] if process else "host pid %d (not visible)" % pid
+        rows.append({"pid": pid, "name": name, "user": user_of(pid) if process else None, "memory_bytes": used})
+    now = time.monotonic()
+    for row in rows:
+        tell(reading("process", gpu.uuid, row, {}, now))
+
+
+def reading(
+    table: str, device: str | None, values: Mapping[str, Any], states: Mapping[str, str], now: float | None = None
+) -> dict[str, Any]:
+    """The object of a line."""
+    record: dict[str, Any] = {"time_s": time.monotonic() if now is None else now, "table": table, "device": device}
+    record.update(values)
+    if states:
+        record["states"] = dict(states)
+    return record
+
+
+def product() -> str:
+    """What the processor calls itself; "" where /proc does not tell."""
+    for line in text_of("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return ""
+
+
+def end_with_input() -> None:
+    """End this process with its standard input."""
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass
+    os._exit(0)
+
+
+def main(period_s: float) -> None:
+    """Write readings every ``period_s`` seconds until the link ends."""
+    if not os.path.exists("/proc/meminfo"):
+        sys.exit("gpudash: no /proc")
+    threading.Thread(target=end_with_input, daemon=True).start()
+    host, processes = HostByProc(), Processes()
+    host.read()
+    machine = {"product": product(), "cores": os.cpu_count(), "capacity_source": host.source}
+    tell(dict(machine, gpudash=VERSION, python="%d.%d.%d" % sys.version_info[:3]))
+    gpus = GpuThread(period_s)
+    slow_s = 0.0
+    while True:
+        now = time.monotonic()
+        tell(reading("host", None, host.read(), {}, now))
+        if now >= slow_s:
+            slow_s = now + SLOW_S
+            rows = processes.read()
+            listed = time.monotonic()
+            for row in rows:
+                tell(reading("process", None, row, {}, listed))
+            gpus.tell_if_stuck()
+        time.sleep(max(0.0, now + period_s - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""A machine over ssh in a tab: the dashboard over what it tells, live, and back through what it has told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpudash.session.recordings.opener import OpenedRecording
+from gpudash.ui.recordings.document import RecordingDocument
+
+if TYPE_CHECKING:
+    from gpudash.session import Replay
+    from gpudash.session.remote.machine import RemoteMachine
+    from gpudash.settings import Settings
+    from gpudash.ui.colours import Palette
+    from gpudash.ui.dashboard.dashboard import Dashboard
+
+JOIN_S = 2.0
+"""How long closing waits for what has been told to be read."""
+
+STATES = {"linked": "live over ssh", "linking": "linking…", "waiting": "link lost, tried again", "given up": "no link"}
+
+
+class MachineDocument(RecordingDocument):
+    """One machine. It stays linked while this is open, also when the overview is closed.
+
+    Args:
+        machine: which; it is held until the document closes.
+        palette: of the window.
+        settings: called when what it has told has been read, for what is in force then.
+        device: the device in front at first: a GPU's UUID, or "host".
+    """
+
+    def __init__(
+        self, machine: RemoteMachine, palette: Palette, settings: Callable[[], Settings], device: str = "host"
+    ) -> None:
+        machine.hold()
+        self._machine = machine
+        self._device = device
+        self._reader = OpenedRecording(
+            machine.recording, machine.name, read=lambda _path, progress: machine.replay(progress)
+        )
+        super().__init__(self._reader, palette, settings)
+        self.setAccessibleName(f"Machine {machine.name}")
+
+    def show_device(self, device: str) -> None:
+        """Bring a device to the front: a GPU's UUID, or "host"."""
+        self._device = device
+        if self.dashboard is not None:
+            self.dashboard.select_device(device)
+
+    def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
+        super()._add_parts(replay, dashboard)
+        dashboard.leave_out_runs(f"{self._machine.name} over ssh")
+        dashboard.select_device(self._device)
+
+    def _show_words(self, replay: Replay, dashboard: Dashboard) -> None:
+        super()._show_words(replay, dashboard)
+        machine = self._machine
+        product = "" if machine.greeting is None else machine.greeting.words
+        since = datetime.fromtimestamp(machine.began_wall_s).astimezone()
+        self.head.show_machine(machine.name, f"{STATES[machine.state]} since {since:%H:%M:%S}", product)
+
+    def close_document(self) -> None:
+        """Let go of the machine."""
+        super().close_document()
+        self._reader.join(JOIN_S)
+        self._machine.release()

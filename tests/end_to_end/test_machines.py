@@ -1,0 +1,337 @@
+"""Machines over ssh, through real sshd's on loopback: what is read, what goes wrong, and what is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpudash.session.remote.fleet import SshFleet, read_machines
+from gpudash.session.remote.machine import RemoteMachine
+from gpudash.settings import Settings
+from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
+from tests.end_to_end.conftest import Play, environment
+from tests.end_to_end.machines_scenario import MACHINES
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
+from tests.programs import program
+from tests.ssh_server.server import Client, Server, make_client, make_key, ssh_server
+
+pytestmark = pytest.mark.timeout(280)
+
+PATIENCE_S = 120.0
+
+PASSPHRASE = "correct horse"
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="the driver's stand-in needs a C compiler")
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The user's side; this process uses its ssh."""
+    made = make_client(tmp_path / "client")
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    for name in [name for name in os.environ if name.startswith("SSH_")]:
+        monkeypatch.delenv(name)
+    return made
+
+
+@pytest.fixture
+def locked(client: Client, tmp_path: Path) -> Client:
+    """The user's side, whose key has a passphrase."""
+    return replace(client, key=make_key(program("ssh-keygen"), tmp_path / "locked", PASSPHRASE))
+
+
+@contextmanager
+def linking(*addresses: str) -> Iterator[SshFleet]:
+    """A fleet that links these; nothing of it is left behind, neither process nor thread."""
+    with closing(SshFleet(read_machines(addresses), Settings())) as fleet:
+        fleet.start()
+        yield fleet
+        assert fleet.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gpudash ssh")]
+    assert not [child for child in psutil.Process().children() if child.name() == "ssh"]
+
+
+def until(fleet: SshFleet, holds: Callable[[], object]) -> None:
+    """Look at the fleet again and again until it is so."""
+    end, never = time.monotonic() + PATIENCE_S, threading.Event()
+    while not (fleet.version >= 0 and holds()):
+        assert time.monotonic() < end, ([machine.problem for machine in fleet.machines], fleet.gpus(), fleet.warnings())
+        never.wait(0.05)
+
+
+def with_gpus(folder: Path, gpus: Sequence[StubGpu]) -> dict[str, str]:
+    """What a machine's programs see where these are its GPUs."""
+    library = build(folder / "stub")
+    Scenario(gpus=list(gpus)).write(folder / "scenario")
+    return {"LD_LIBRARY_PATH": str(library.parent), "NVML_STUB_SCENARIO": str(folder / "scenario")}
+
+
+def problem(fleet: SshFleet) -> str:
+    """What is wrong with the one machine, once that is known."""
+    machine = fleet.machines[0]
+    until(fleet, lambda: machine.problem)
+    assert machine.problem is not None and machine.problem.count("\n") == 0
+    assert fleet.problem == machine.problem or fleet.gpus()
+    return machine.problem
+
+
+def log_of(machine: RemoteMachine) -> list[object]:
+    with machine.store.lock:
+        return list(machine.store.events)
+
+
+@needs_compiler
+def test_two_machines_are_shown_with_their_gpus_or_memory_and_warned_of(client: Client, tmp_path: Path) -> None:
+    pid = os.getpid()
+    gpus = [StubGpu(0), StubGpu(1, used=136 * GIB, processes=((pid, 130 * GIB, "C"),))]
+    with ExitStack() as servers:
+        variables = with_gpus(tmp_path, gpus)
+        first = servers.enter_context(ssh_server(tmp_path / "a", client, "alpha", variables=variables))
+        second = servers.enter_context(
+            ssh_server(tmp_path / "b", client, "beta", variables={"LD_LIBRARY_PATH": str(tmp_path)})
+        )
+        with linking("ssh://alpha", f"ssh://beta:{second.port}") as fleet:
+            until(fleet, lambda: len(fleet.gpus()) == 3 and fleet.gpus()[0].used_bytes)
+            shown = {gpu.key.rpartition("/")[2]: gpu for gpu in fleet.gpus()}
+            assert fleet.gpus()[0].uuid == gpus[1].uuid  # the fullest
+            gpu = shown[gpus[1].uuid]
+            assert (gpu.host, gpu.index, gpu.product, gpu.total_bytes) == ("alpha", 1, "NVIDIA H200", 141 * GIB)
+            assert (gpu.used_bytes, gpu.utilisation, gpu.stale, gpu.is_host) == (136 * GIB, 0.37, False, False)
+            memory = shown["host"]
+            assert memory.host == f"beta:{second.port}" and memory.is_host and memory.index is None
+            assert fleet.problem is None
+            until(fleet, lambda: any("alpha GPU 1 is 97 % full" in warning.text for warning in fleet.warnings()))
+            alpha, beta = fleet.machines
+            assert "no NVIDIA driver" in (beta.gpu_problem or "") or "NVIDIA" in (beta.gpu_problem or "")
+            until(fleet, lambda: any(isinstance(event, Warning) for event in log_of(alpha)))
+            told = next(event for event in log_of(alpha) if isinstance(event, Warning))
+            assert told.device == gpus[1].uuid and told.actions == ("save_recording",)
+            until(fleet, lambda: alpha.store.processes(gpus[1].uuid))
+            assert [row["memory_bytes"] for row in alpha.store.processes(gpus[1].uuid)] == [130 * GIB]
+            assert first.sessions() and second.sessions()
+        until_gone(first, second)
+
+
+def until_gone(*servers: Server) -> None:
+    """Wait until nobody is logged in any more: the readers there end by themselves."""
+    end, never = time.monotonic() + PATIENCE_S, threading.Event()
+    while any(server.sessions() for server in servers):
+        assert time.monotonic() < end, [server.sessions() for server in servers]
+        never.wait(0.05)
+
+
+@needs_compiler
+def test_a_killed_connection_is_a_gap_and_a_sentence_and_is_linked_again(client: Client, tmp_path: Path) -> None:
+    card = StubGpu(0)
+    with ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, [card])) as server:
+        with linking("ssh://alpha") as fleet:
+            machine = fleet.machines[0]
+            machine.hold()
+            until(fleet, lambda: fleet.gpus() and not fleet.gpus()[0].stale)
+            with closing(machine.replay()) as replay:
+                server.cut()
+                until(fleet, lambda: any(isinstance(event, SourceFailed) for event in log_of(machine)))
+                until(fleet, lambda: any(isinstance(event, SourceRecovered) for event in log_of(machine)))
+                failed = next(event for event in log_of(machine) if isinstance(event, SourceFailed))
+                assert failed.text.startswith("The link to alpha was lost") and "it is tried again" in failed.text
+                until(fleet, lambda: fleet.gpus() and not fleet.gpus()[0].stale)
+                assert machine.state == "linked" and machine.problem is None
+
+                def gaps() -> list[bool]:
+                    with replay.store.lock:
+                        series = replay.store.series("gpu", "used_bytes", card.uuid)
+                        values = [] if series is None else series.newest(len(series))[1].tolist()
+                    return [value != value for value in values]
+
+                until(fleet, lambda: True in gaps() and not gaps()[-1])
+                kept = gaps()
+                assert not kept[0] and kept.count(True) == 1  # one gap, with readings before and after it
+            machine.release()
+        until_gone(server)
+
+
+def test_a_machine_that_is_gone_for_good_stays_a_gap(client: Client, tmp_path: Path) -> None:
+    variables = {"LD_LIBRARY_PATH": str(tmp_path)}
+    with ssh_server(tmp_path / "a", client, "alpha", variables=variables) as server, linking("ssh://alpha") as fleet:
+        until(fleet, lambda: fleet.gpus() and not fleet.gpus()[0].stale)
+        server.stop()
+        until(fleet, lambda: fleet.gpus()[0].stale)
+        machine = fleet.machines[0]
+        until(fleet, lambda: "refuses the connection" in (machine.problem or ""))
+        with machine.store.lock:
+            assert machine.store.latest("host", "used_bytes").state is State.STALE
+        assert [event for event in log_of(machine) if isinstance(event, SourceFailed)]
+
+
+def test_a_wrong_host_key_is_refused_in_one_sentence(client: Client, tmp_path: Path) -> None:
+    other = make_key(program("ssh-keygen"), tmp_path / "other")
+    public = " ".join(other.with_suffix(".pub").read_text().split()[:2])
+    client.known_hosts.write_text(f"alpha {public}\n")
+    with ssh_server(tmp_path / "a", client, "alpha", known=False), linking("ssh://alpha") as fleet:
+        assert "The host key of alpha is not the one that is known" in problem(fleet)
+        assert fleet.machines[0].state == "given up"
+
+
+def test_a_machine_that_ssh_does_not_know_says_how_to_make_it_known(client: Client, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "a", client, "alpha", known=False), linking("ssh://alpha") as fleet:
+        assert "alpha is not known to ssh yet" in problem(fleet) and "ssh alpha" in problem(fleet)
+
+
+def test_a_password_that_nobody_can_be_asked_for_is_one_sentence(client: Client, tmp_path: Path) -> None:
+    options = ["PasswordAuthentication yes", "PubkeyAuthentication no"]
+    with ssh_server(tmp_path / "a", client, "alpha", options=options), linking("ssh://alpha") as fleet:
+        told = problem(fleet)
+        assert "alpha wants a password; open ssh://alpha from a terminal" in told and "ssh-copy-id alpha" in told
+
+
+def test_a_key_that_is_not_accepted_is_one_sentence(client: Client, tmp_path: Path) -> None:
+    options = ["AuthorizedKeysFile none"]
+    with ssh_server(tmp_path / "a", client, "alpha", options=options), linking("ssh://alpha") as fleet:
+        assert "alpha accepts none of your keys" in problem(fleet)
+
+
+def test_a_machine_without_python_is_one_sentence(client: Client, tmp_path: Path) -> None:
+    variables = {"PATH": str(tmp_path)}
+    with ssh_server(tmp_path / "a", client, "alpha", variables=variables), linking("ssh://alpha") as fleet:
+        assert "alpha has no python3 on its PATH" in problem(fleet)
+
+
+def test_a_port_where_nothing_listens_and_a_name_that_nobody_has_are_tried_again(client: Client) -> None:
+    program("sshd", "/usr/sbin/sshd")
+    client.name("alpha", 1)
+    with linking("ssh://alpha", "ssh://nobody.invalid") as fleet:
+        alpha, nobody = fleet.machines
+        until(fleet, lambda: alpha.problem and nobody.problem)
+        assert "alpha refuses the connection" in (alpha.problem or "")
+        assert "There is no host called nobody.invalid" in (nobody.problem or "")
+        until(fleet, lambda: alpha.state == nobody.state == "waiting")
+
+
+def test_a_shell_that_talks_first_is_passed_over(client: Client, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "a", client, "alpha", variables={"LD_LIBRARY_PATH": str(tmp_path)}):
+        enter = tmp_path / "a" / "enter"
+        enter.write_text(enter.read_text().replace("exec /bin/sh", 'echo "Welcome to {alpha}"; echo {; exec /bin/sh'))
+        with linking("ssh://alpha") as fleet:
+            until(fleet, lambda: fleet.gpus() and not fleet.gpus()[0].stale)
+
+
+def test_a_passphrase_is_asked_for_through_askpass(
+    locked: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "askpass"
+    script.write_text(f"#!/bin/sh\necho {shlex.quote(PASSPHRASE)}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("SSH_ASKPASS", str(script))
+    monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
+    variables = {"LD_LIBRARY_PATH": str(tmp_path)}
+    with ssh_server(tmp_path / "a", locked, "alpha", variables=variables), linking("ssh://alpha") as fleet:
+        until(fleet, lambda: fleet.gpus() and not fleet.gpus()[0].stale)
+
+
+class Terminal:
+    """A command in a terminal of its own.
+
+    Args:
+        arguments: of ``gpudash``.
+        environment: of it.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._end, other = os.openpty()
+        command = [program("setsid"), "--ctty", sys.executable, "-m", "gpudash", *arguments]
+        self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
+        os.close(other)
+        self.text = ""
+
+    def until(self, words: str, count: int = 1) -> None:
+        """Wait until these have been shown so often."""
+        end = time.monotonic() + PATIENCE_S
+        while self.text.count(words) < count:
+            assert time.monotonic() < end, self.text
+            if select.select([self._end], [], [], 0.1)[0]:
+                self._read()
+
+    def answer(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._end, f"{text}\n".encode())
+
+    def ended(self) -> int:
+        """Its exit code, once everything that it shows has been read."""
+        while self._read():
+            pass
+        os.close(self._end)
+        return self.process.wait(PATIENCE_S)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._end, 4096)
+        except OSError:  # nobody has the other side open any more
+            return False
+        self.text += data.decode(errors="replace")
+        return True
+
+
+def test_in_a_terminal_ssh_asks_before_the_window_opens(locked: Client, tmp_path: Path) -> None:
+    variables = {"LD_LIBRARY_PATH": str(tmp_path)}
+    with ssh_server(tmp_path / "a", locked, "alpha", variables=variables) as server:
+        shown = {**environment(tmp_path / "home", locked.environment()), "QT_QPA_PLATFORM": "offscreen"}
+        terminal = Terminal(["open", "ssh://alpha"], shown)
+        terminal.until("Enter passphrase for key")
+        terminal.answer(PASSPHRASE)
+        end, never = time.monotonic() + PATIENCE_S, threading.Event()
+        while not any("python" in process.name() for process in server.sessions()):
+            assert time.monotonic() < end and terminal.process.poll() is None, terminal.text
+            never.wait(0.05)
+        terminal.process.send_signal(signal.SIGTERM)
+        terminal.ended()
+        until_gone(server)
+    assert "Traceback" not in terminal.text
+
+
+def test_a_wrong_passphrase_in_a_terminal_is_one_sentence_and_no_window(locked: Client, tmp_path: Path) -> None:
+    with ssh_server(tmp_path / "a", locked, "alpha") as server:
+        shown = {**environment(tmp_path / "home", locked.environment()), "QT_QPA_PLATFORM": "offscreen"}
+        terminal = Terminal(["open", "ssh://alpha"], shown)
+        for count in range(1, 4):
+            terminal.until("Enter passphrase for key", count)
+            terminal.answer("wrong")
+        assert terminal.ended() == 2
+        until_gone(server)
+    assert "alpha accepts none of your keys" in terminal.text and "Traceback" not in terminal.text
+
+
+@needs_compiler
+def test_the_window_opens_on_two_machines_and_on_one_of_them_live(client: Client, play: Play, tmp_path: Path) -> None:
+    gpus = [StubGpu(0), StubGpu(1, used=136 * GIB)]
+    with ExitStack() as servers:
+        variables = with_gpus(tmp_path, gpus)
+        running = [
+            servers.enter_context(ssh_server(tmp_path / "a", client, "alpha", variables=variables)),
+            servers.enter_context(
+                ssh_server(tmp_path / "b", client, "beta", variables={"LD_LIBRARY_PATH": str(tmp_path)})
+            ),
+        ]
+        seen = play("machines", {**client.environment(), MACHINES: "ssh://alpha ssh://beta", "MACHINES_GPUS": "3"})
+        until_gone(*running)
+    assert seen["gpus"][0][:3] == ["alpha", gpus[1].uuid, "NVIDIA H200"]
+    assert [host for host, _uuid, _product, is_host in seen["gpus"] if is_host] == ["beta"]
+    assert seen["words"][0].startswith("2 machines · 2 GPUs · ")
+    assert seen["selected"] == gpus[1].uuid and not seen["panel"] and seen["notices"] == []
+    assert seen["head"].startswith("Machine alpha: live over ssh since ")
+    assert "alpha GPU 1 is 97 % full: 136.6 of 141.0 GiB" in seen["banner"]
+    for name in ("overview-light", "overview-dark", "machine-light", "machine-dark"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 20_000

@@ -1,0 +1,136 @@
+"""The reader that is sent over ssh: what it may be made of, and what it tells of the driver's stand-in."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpudash.sources.nvml.errors import classify
+from gpudash.sources.ssh import remote_reader
+from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.records import State
+from tests.nvml_stub.build import GIB, LOST, Scenario, StubGpu, build, compiler, environment
+
+SOURCE = Path(remote_reader.__file__)
+
+PATIENCE_S = 120.0
+
+PCIE = remote_reader.PCIE[0]
+
+
+def test_python_3_8_can_read_it_and_needs_nothing_but_its_own_library() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 8))
+    imported = {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+    assert len(SOURCE.read_bytes()) < 2**15  # a pipe holds twice as much, so that sending it never waits
+
+
+def test_its_codes_and_numbers_are_those_of_the_drivers_header() -> None:
+    states = {State.NO_PERMISSION: remote_reader.NO_PERMISSION, State.LOST: remote_reader.LOST}
+    for code, state in remote_reader._STATES.items():
+        judged = classify(pynvml.NVMLError(code)).state
+        assert states.get(judged, remote_reader.NOT_SUPPORTED) == state, code
+    assert pynvml.nvmlMemory_v2 == remote_reader._MEMORY_2_VERSION
+    assert pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value == remote_reader.NOT_AVAILABLE
+
+
+def started(variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """The reader, as a process."""
+    command = [sys.executable, "-I", "-S", "-B", str(SOURCE), "0.05"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
+
+
+@contextmanager
+def reading(
+    process: subprocess.Popen[bytes],
+) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], dict[str, Any]]]:
+    """What is yielded gives the next line of the reader's that meets a condition."""
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        output = process.stdout
+
+        def first(wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+            for line in output:
+                record: dict[str, Any] = json.loads(line)
+                if wanted(record):
+                    return record
+            raise AssertionError("it ended")
+
+        try:
+            yield first
+        finally:
+            process.stdin.close()
+            process.stdin = None
+            process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="the driver's stand-in needs a C compiler")
+
+
+@needs_compiler
+def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Path) -> None:
+    card = StubGpu(0, used=7 * GIB, processes=((os.getpid(), 5 * GIB, "C"), (os.getpid(), 5 * GIB, "G")))
+    Scenario(gpus=[card, StubGpu(1)]).write(tmp_path / "scenario")
+    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        assert first(lambda record: "gpudash" in record)["capacity_source"]
+        found = first(lambda record: "gpus" in record)["gpus"]
+        assert [(gpu["uuid"], gpu["product"], gpu["pcie_generation"]) for gpu in found] == [
+            (StubGpu(number).uuid, "NVIDIA H200", 5) for number in (0, 1)
+        ]
+        gpu = first(lambda record: record.get("device") == card.uuid and "used_bytes" in record)
+        measured = {metric.name for metric in METRICS["gpu"]} - {"process_bytes"}
+        assert measured - {*remote_reader.PCIE} <= set(gpu) and "states" not in gpu
+        assert (gpu["used_bytes"], gpu["total_bytes"], gpu["power_w"]) == (7 * GIB, 141 * GIB, 120.5)
+        told = [first(lambda record, n=n: record.get("device") == StubGpu(n).uuid and PCIE in record) for n in (1, 0)]
+        assert [record[PCIE] for record in told] == [1e6, 1e6]
+        listed = first(lambda record: record.get("device") == card.uuid and record.get("pid") is not None)
+        assert (listed["pid"], listed["memory_bytes"]) == (os.getpid(), 5 * GIB)
+        host = first(lambda record: record.get("table") == "host" and "cpu_utilisation" in record)
+        assert host["used_bytes"] + host["available_bytes"] == host["total_bytes"]
+
+
+@needs_compiler
+def test_a_gpu_that_is_lost_is_a_gap_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    scenario = Scenario(gpus=[StubGpu(0), StubGpu(1)])
+    scenario.write(tmp_path / "scenario")
+    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        first(lambda record: record.get("device") == StubGpu(1).uuid and "used_bytes" in record)
+        scenario.fault("*", LOST, 1).write(tmp_path / "scenario")
+        gap = first(lambda record: record.get("device") == StubGpu(1).uuid and record.get("states"))
+        assert gap["used_bytes"] is None and gap["states"]["used_bytes"] == "lost"
+        assert first(lambda record: record.get("device") == StubGpu(0).uuid)["used_bytes"] == 2 * GIB
+
+
+@needs_compiler
+def test_a_driver_that_hangs_leaves_the_hosts_figures_and_makes_its_own_gaps(tmp_path: Path) -> None:
+    scenario = Scenario(gpus=[StubGpu(0)])
+    scenario.write(tmp_path / "scenario")
+    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        first(lambda record: record.get("table") == "gpu")
+        scenario.hang("nvmlDeviceGetUtilizationRates", 0).write(tmp_path / "scenario")
+        gap = first(lambda record: record.get("table") == "gpu" and "states" in record)
+        assert set(gap["states"].values()) == {"stale"}
+        assert first(lambda record: record.get("table") == "host")["used_bytes"] > 0
+
+
+def test_without_a_driver_that_is_told_by_its_code_and_the_host_is_read(tmp_path: Path) -> None:
+    with reading(started({"LD_LIBRARY_PATH": str(tmp_path), "PATH": "/nonexistent"})) as first:
+        told = first(lambda record: "gpus" in record)
+        assert told["gpus"] == [] and isinstance(told["problem"], int)
+        assert first(lambda record: record.get("table") == "host")["total_bytes"] > 0
