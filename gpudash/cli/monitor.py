@@ -1,4 +1,4 @@
-"""``gpudash monitor``: watch only."""
+"""``gpudash monitor``: watch only, this machine or another over ssh."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 
 from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import interruptible
-from gpudash.cli.terminal.output import Exit, leave, print_json, print_notice
+from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
 
 if TYPE_CHECKING:
     from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
@@ -24,6 +24,8 @@ LINES_TIMEOUT_S = 0.5
 
 
 def monitor(
+    machine: str | None = None,
+    /,
     *,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gte=1, lte=50))] = None,
@@ -37,6 +39,8 @@ def monitor(
 
     Parameters
     ----------
+    machine
+        Another one: ssh://[user@]host[:port]. It is read over ssh with nothing installed there, and not recorded.
     seconds
         How long; left out: until Ctrl+C.
     rate
@@ -54,6 +58,11 @@ def monitor(
     """
     from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
 
+    if machine is not None:
+        if json_lines or simulated or serving or recorded:
+            what = "A machine over ssh is neither recorded, served nor simulated, and gives no JSON lines."
+            raise RequestError(what, "Leave out all but --seconds, --rate and --json.")
+        return _monitor_over_ssh(machine, seconds, rate, json=json)
     with (serving or ServeOptions()).served() as served:
         lines = JsonLines() if json_lines else None
         session = _started(rate, recorded or RecordOptions(), simulated, lines)
@@ -78,6 +87,31 @@ def monitor(
     if lines is not None and lines.problem:
         return leave(Exit.FAILED, joined)
     return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+
+
+def _monitor_over_ssh(address: str, seconds: float | None, rate: float | None, *, json: bool) -> int:
+    from gpudash.cli.terminal.linking import linked, read_addresses
+    from gpudash.cli.terminal.monitoring import LiveTable
+    from gpudash.session.remote.summary import summary
+
+    with linked(read_addresses([address]), rate_hz=rate) as fleet, interruptible() as interruption:
+        machine = fleet.machines[0]
+        while not (machine.settled.wait(POLL_S) or interruption.asked):
+            pass
+        if machine.greeting is None and not interruption.asked:
+            raise RequestError(machine.why_not_linked)
+        table = None if json else LiveTable(machine)
+        try:
+            _watch(seconds, lambda: interruption.asked or machine.state == "given up", table)
+        finally:
+            if table is not None:
+                table.close()
+        told = summary(machine)
+    if json:
+        print_json(told)
+    if told["error"] is not None and not interruption.asked:
+        return leave(Exit.FAILED, joined=True)
+    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined=True)
 
 
 def _started(

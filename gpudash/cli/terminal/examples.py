@@ -12,7 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "monitor": (
         "gpudash monitor",
         "gpudash monitor --seconds 60 --json",
-        "gpudash monitor --json-lines --no-record | gpudash open -",
+        "gpudash monitor ssh://user@host",
     ),
     "watch": (
         "gpudash watch -- python train.py --epochs 3",
@@ -34,7 +34,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gpudash export run.gpudash --to html -o report.html",
         "gpudash export run.gpudash --to trace -o run.json",
     ),
-    "open": ("gpudash open run.gpudash", "gpudash open snapshot.pickle", "gpudash open prometheus:http://monitor:9090"),
+    "open": (
+        "gpudash open run.gpudash",
+        "gpudash open ssh://node1 ssh://node2",
+        "gpudash open prometheus:http://host:9090",
+    ),
     "demo": ("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
     "doctor": ("gpudash doctor", "gpudash doctor --json", "gpudash doctor > doctor.txt"),
     "run": (

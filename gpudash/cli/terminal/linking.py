@@ -19,10 +19,10 @@ def read_addresses(given: Sequence[str]) -> list[SshHost]:
     Raises:
         RequestError: when one is none.
     """
-    from gpudash.session.remote.fleet import read_machines
+    from gpudash.sources.ssh.address import read_host
 
     try:
-        return read_machines(given)
+        return list(dict.fromkeys(map(read_host, given)))
     except ValueError as error:
         raise RequestError(str(error)) from None
 

@@ -79,6 +79,7 @@ class RemoteMachine:
         greeting: what it said of itself; ``None`` before it was linked for the first time.
         settled: set as soon as the first attempt has led to a link, or to none.
         began_wall_s: seconds since the epoch at session time 0.
+        rate_hz: readings a second.
     """
 
     def __init__(self, host: SshHost, settings: Settings) -> None:
@@ -93,8 +94,9 @@ class RemoteMachine:
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._watch.is_here = False
         self._watch.describe = self.words
-        self._period_s = 1 / min(settings.rate_hz, FASTEST_HZ)
+        self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
+        self._fault = ""
         self._prompt = False
         self._holders = 1
         self._stop = threading.Event()
@@ -140,6 +142,11 @@ class RemoteMachine:
     def left_out(self) -> int:
         """Lines that made no sense, and were left out."""
         return self._readings.left_out
+
+    @property
+    def why_not_linked(self) -> str:
+        """Why there is no link, in one sentence without a word of what comes next; "" while there is one."""
+        return self._fault
 
     def clock(self) -> float:
         """Session time now."""
@@ -233,7 +240,7 @@ class RemoteMachine:
         self.state = "linking"
         prompt, self._prompt = self._prompt, False
         try:
-            connection = Connection(self.host, self._period_s, prompt=prompt)
+            connection = Connection(self.host, 1 / self.rate_hz, prompt=prompt)
         except OSError as error:
             return LinkFault(f"ssh cannot be started: {error}", lasting=True)
         with self._lock:
@@ -287,7 +294,7 @@ class RemoteMachine:
         self.greeting = found
         again, self._failures = self._failures > 0, 0
         self._recorder.describe({"host_product": found.words, "host_capacity_source": found.capacity_source})
-        self.state, self.problem = "linked", None
+        self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
         if again:
             self._take(SourceRecovered(time_s=now_s, source=SSH, text=f"{self.name} is linked again."))
@@ -308,7 +315,8 @@ class RemoteMachine:
         was_linked = self.state == "linked"
         self._failures += 1
         self.state = "given up" if fault.lasting else "waiting"
-        self.problem = f"{fault.text}." if fault.lasting else f"{fault.text}; it is tried again."
+        self._fault = f"{fault.text}."
+        self.problem = self._fault if fault.lasting else f"{fault.text}; it is tried again."
         if was_linked:
             self._gap(now_s)
         if self.greeting is not None and (was_linked or fault.lasting):
