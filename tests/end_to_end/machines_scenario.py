@@ -31,7 +31,9 @@ def machines(player: Player) -> Steps:
     overview = workspace.front
     assert isinstance(overview, FleetDocument)
     expected = int(os.environ["MACHINES_GPUS"])
-    yield lambda: len(overview.grid.layout_.keys) == expected
+    yield lambda: len([gpu for gpu in overview.fleet.gpus() if not gpu.stale]) == expected
+    overview.sort_now()  # it rests for a while after the first that came
+    yield lambda: list(overview.grid.layout_.keys) == [gpu.key for gpu in overview.fleet.gpus()]
     seen["gpus"] = [(gpu.host, gpu.uuid, gpu.product, gpu.is_host) for gpu in overview.fleet.gpus()]
     seen["words"] = [overview.header.total.text(), overview.detail.text()]
     yield from player.pictures("overview")

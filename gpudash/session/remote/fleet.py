@@ -12,6 +12,7 @@ from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.records import Value
+from gpudash.telemetry.store import NEVER_READ
 
 PERIOD_S = 0.5
 """Seconds between two looks at what the machines have told."""
@@ -162,7 +163,10 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             return machine.store.latest(table, metric, uuid).value
 
         with machine.store.lock:
-            read_s = machine.store.latest(table, "used_bytes", uuid).time_s or 0.0
+            newest = machine.store.latest(table, "used_bytes", uuid)
+            if newest is NEVER_READ:
+                continue  # its first reading is on the way
+            read_s = newest.time_s or 0.0
             used, total, reserved = (
                 int(value) if isinstance(value := latest(name), int | float) else None
                 for name in ("used_bytes", "total_bytes", "driver_reserved_bytes")

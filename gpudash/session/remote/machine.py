@@ -94,6 +94,7 @@ class RemoteMachine:
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._watch.is_here = False
         self._watch.describe = self.words
+        self._watch.pool_of = self._pool_of
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
@@ -173,6 +174,10 @@ class RemoteMachine:
     def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
         """What a warning says with the newest figures; as `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)
+
+    def _pool_of(self, memory: str) -> str:
+        """The memory that is watched for ``memory``: the machine's, where a GPU has none of its own."""
+        return HOST if any(gpu.shared_memory for gpu in self.gpus if gpu.uuid == memory) else memory
 
     def start(self, *, prompt: bool = False) -> None:
         """Begin to link; with ``prompt`` ssh may ask in the terminal, the first time."""

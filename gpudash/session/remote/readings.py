@@ -204,6 +204,7 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
         cuda_capability=None if major is None or minor is None else (major, minor),
         pcie_generation=generation or None,
         pcie_width=width or None,
+        shared_memory=facts.get("shared_memory") is True,
     )
 
 

@@ -24,10 +24,20 @@ def summary(machine: RemoteMachine) -> dict[str, Any]:
     )
     found = of_session(machine.store, status, seconds, machine.gpus, machine.gpu_problem, None)
     product = machine.devices()[0].product
-    listed = [("cpu", product, None), *((None, gpu.product, gpu.uuid) for gpu in machine.gpus)]
+    shared = any(gpu.shared_memory for gpu in machine.gpus)
+    listed = [
+        ("cpu", product, None, shared),
+        *((None, gpu.product, gpu.uuid, gpu.shared_memory) for gpu in machine.gpus),
+    ]
     devices = [
-        {"name": name, "product": product, "uuid": uuid, "metrics": metrics(machine.store, uuid)}
-        for name, product, uuid in listed
+        {
+            "name": name,
+            "product": product,
+            "uuid": uuid,
+            "shared_memory": shared,
+            "metrics": metrics(machine.store, uuid),
+        }
+        for name, product, uuid, shared in listed
     ]
     why = machine.why_not_linked
     error = {"kind": "ConnectionError", "message": why, "remedy": ""} if why else None

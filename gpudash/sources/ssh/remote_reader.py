@@ -299,6 +299,15 @@ class NvmlByCtypes:
         except NvmlError:
             return None
 
+    def divided(self, handle: Any) -> bool:
+        """Whether a GPU is divided into MIG instances."""
+        current, pending = ctypes.c_uint(), ctypes.c_uint()
+        try:
+            self.call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
+        except NvmlError:
+            return False
+        return current.value == 1
+
     def gpus(self) -> list[GpuByCtypes]:
         """Every GPU that answers, in the driver's order."""
         count = ctypes.c_uint()
@@ -339,6 +348,9 @@ class GpuByCtypes:
             "pcie_generation": nvml.optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
             "pcie_width": nvml.optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
         }
+        self._pool: HostByProc | None = None
+        self._pool = self._shared_pool()
+        self.facts["shared_memory"] = self._pool is not None
         self.lost = False
         self._unsupported: set[str] = set()
         self._questions = (
@@ -399,7 +411,19 @@ class GpuByCtypes:
     def _get(self, name: str, *given: Any, of: Any = ctypes.c_uint) -> int:
         return self._nvml.number(name, self._handle, *given, of=of)
 
-    def _memory(self) -> Iterable[int | None]:
+    def _shared_pool(self) -> HostByProc | None:
+        """The machine's memory, where the driver knows of none of the GPU's own; None of a GPU that has some."""
+        try:
+            self._memory()
+        except NvmlError as error:
+            if _STATES.get(error.code) == NOT_SUPPORTED and not self._nvml.divided(self._handle):
+                return HostByProc()
+        return None
+
+    def _memory(self) -> Iterable[float | None]:
+        if self._pool is not None:
+            host = self._pool.read()
+            return host["used_bytes"], host["available_bytes"], host["total_bytes"], None
         try:
             words = _MEMORY_2(_MEMORY_2_VERSION)
             self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self._handle, ctypes.byref(words))

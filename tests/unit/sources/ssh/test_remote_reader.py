@@ -19,7 +19,7 @@ from gpudash.sources.nvml.errors import classify
 from gpudash.sources.ssh import remote_reader
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import State
-from tests.nvml_stub.build import GIB, LOST, Scenario, StubGpu, build, compiler, environment
+from tests.nvml_stub.build import GIB, LOST, NOT_SUPPORTED, Scenario, StubGpu, build, compiler, environment
 
 SOURCE = Path(remote_reader.__file__)
 
@@ -103,6 +103,21 @@ def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Pa
         assert (listed["pid"], listed["memory_bytes"]) == (os.getpid(), 5 * GIB)
         host = first(lambda record: record.get("table") == "host" and "cpu_utilisation" in record)
         assert host["used_bytes"] + host["available_bytes"] == host["total_bytes"]
+
+
+@needs_compiler
+def test_a_gpu_without_memory_of_its_own_has_the_machines(tmp_path: Path) -> None:
+    scenario = Scenario(gpus=[StubGpu(0, name="NVIDIA GB10", total=0)]).fault(
+        "nvmlDeviceGetMemoryInfo", NOT_SUPPORTED, 0
+    )
+    scenario.fault("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED, 0).write(tmp_path / "scenario")
+    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        [found] = first(lambda record: "gpus" in record)["gpus"]
+        assert found["shared_memory"] is True
+        card = first(lambda record: record.get("table") == "gpu")
+        host = first(lambda record: record.get("table") == "host")
+        assert card["total_bytes"] == host["total_bytes"] and card["used_bytes"] > 0
+        assert card["states"] == {"driver_reserved_bytes": "not supported"}
 
 
 @needs_compiler
