@@ -328,6 +328,7 @@ def test_no_socket_no_watching(watcher: Watcher, tmp_path: Path, monkeypatch: py
 
 def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> None:
     with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        watcher.until(lambda: "input()" in process.cmdline())  # which is empty for a moment after it began
         watcher.session.attach(process.pid)
         watcher.until(lambda: watcher.session.store.run is not None)
         with pytest.raises(RuntimeError, match="from outside cannot be asked"):
