@@ -220,7 +220,9 @@ def test_a_run_serves_its_steps_and_its_peaks_beside_what_was_predicted(start: S
     serving.end()
 
 
-_SIMULATED = '",index="0",product="Simulated GPU",shared_memory="false",simulated="true",torch_name="sim:0",uuid="SIM-0"}'
+_SIMULATED = (
+    '",index="0",product="Simulated GPU",shared_memory="false",simulated="true",torch_name="sim:0",uuid="SIM-0"}'
+)
 
 
 def test_a_watched_program_is_served_and_does_not_learn_the_token(start: Start, tmp_path: Path) -> None:
