@@ -300,6 +300,12 @@ def environment(library: Path, scenario: Path) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(folders), "NVML_STUB_SCENARIO": str(scenario)}
 
 
+def without_driver(folder: Path) -> dict[str, str]:
+    """Variables under which another process finds no library of the driver's, also where there is one."""
+    (folder / SONAME).write_text("none", encoding="utf-8")
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
 class Playing:
     """The stub while pynvml of this process talks to it."""
 

@@ -90,10 +90,10 @@ class SshFleet:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is shown, in sentences; ``None`` while something is: then links that fail are warnings."""
+        """Why nothing is shown, a line each; ``None`` while something is: then links that fail are warnings."""
         if self._shown[0]:
             return None
-        return " ".join(machine.problem for machine in self.machines if machine.problem) or None
+        return "\n".join(machine.problem for machine in self.machines if machine.problem) or None
 
     def gpus(self) -> tuple[FleetGpu, ...]:
         """Every GPU, fullest first."""
@@ -132,7 +132,8 @@ class SshFleet:
             and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
         }
         fresh = [gpu for gpu in gpus if not gpu.stale]
-        warnings = (*self._warned.over(fresh, {}, {}, 0.0, ahead), *_of_hosts(self.machines))
+        told = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
+        warnings = (*self._warned.over(fresh, {}, {}, 0.0, ahead), *told)
         shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
         if shown != self._shown:
             self._shown = shown

@@ -335,7 +335,7 @@ class RemoteMachine:
             with self.store.lock:
                 names = (metric.name for metric in METRICS[table])
                 metrics = [name for name in names if self.store.latest(table, name, device) is not NEVER_READ]
-            states = dict.fromkeys(metrics, State.STALE)
+            states = dict.fromkeys(metrics, State.LOST)
             self._take(Sample(now_s, table, device, dict.fromkeys(metrics), states))
 
     def _pause(self, seconds: float) -> None:

@@ -59,8 +59,10 @@ class MachineDocument(RecordingDocument):
         super()._show_words(replay, dashboard)
         machine = self._machine
         product = "" if machine.greeting is None else machine.greeting.words
-        since = datetime.fromtimestamp(machine.began_wall_s).astimezone()
-        self.head.show_machine(machine.name, f"{STATES[machine.state]} since {since:%H:%M:%S}", product)
+        words = STATES[machine.state]
+        if machine.state == "linked":
+            words += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"
+        self.head.show_machine(machine.name, words, product)
 
     def close_document(self) -> None:
         """Let go of the machine."""

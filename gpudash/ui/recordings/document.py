@@ -434,7 +434,10 @@ class RecordingDocument(Document):
         notices = replay.notices
         if notices != self._told:
             self._told = notices
-            self.notice.tell("\n".join(f"{text.rstrip('.')}." for text in notices))
+            if notices:
+                self.notice.tell("\n".join(f"{text.rstrip('.')}." for text in notices))
+            else:
+                self.notice.dismiss()
 
     def _again(self) -> None:
         assert self.replay is not None

@@ -9,6 +9,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QInputDialog
 
 from gpudash.session.remote.fleet import SshFleet
+from gpudash.sources.ssh.connection import LinkFault
 from gpudash.ui.features import fleet as opening
 from gpudash.ui.features.fleet import ask_for_machines, open_machines
 from gpudash.ui.fleet.document import FleetDocument
@@ -110,6 +111,26 @@ def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_ove
     assert machine.held == 1 and machine.recording.exists()
     window.workspace.close_document(shown)
     assert machine.held == 0 and not machine.recording.exists()
+
+
+def test_a_lost_link_is_said_above_the_plots_until_it_is_back(window: MainWindow) -> None:
+    document, fleet = overview(window, "a")
+    tell(fleet, 0, GPUS, gpu(70), host(10))
+    settle(window)
+    machine = fleet.machines[0]
+    document.open(document.grid.layout_.keys[0])
+    shown = window.workspace.front
+    assert isinstance(shown, MachineDocument)
+    assert shown._reader.join(60)
+    settle(window, 12)
+    assert not shown.notice.isVisible()
+    machine._lost(LinkFault("The link to a was lost"))
+    settle(window)
+    assert shown.notice.isVisible() and shown.notice.text == "The link to a was lost; it is tried again."
+    assert shown.head.words.text().startswith("link lost, tried again")
+    tell(fleet, 0, host(10))
+    settle(window)
+    assert not shown.notice.isVisible()
 
 
 @pytest.mark.parametrize("given", ["-oProxyCommand=touch", "a;b", "ssh://me:secret@a"])
