@@ -21,6 +21,8 @@ FIRST = 0
 
 UNCOMPILED = "torch.compile compiles nothing for a simulated GPU: the code runs as it is."
 
+UNPROFILED = "The profiler sees no kernels of a simulated GPU: its times are those of the CPU."
+
 _answering: Replacements | None = None
 
 
@@ -57,6 +59,7 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         _answer_default_device(replaced)
         _read_and_write_files(replaced)
         _leave_uncompiled(replaced)
+        _profile_the_host(replaced)
         mode.install(replaced)
     except BaseException:
         end()
@@ -166,3 +169,18 @@ def _leave_uncompiled(replaced: Replacements) -> None:
         return (lambda made: made) if model is None else model
 
     replaced.put(torch, "compile", left_as_it_is)
+
+
+def _profile_the_host(replaced: Replacements) -> None:
+    """Profiling of CUDA's kernels is left out, as torch does where there is no CUDA: it would ask its C++ side."""
+
+    def profile(make: Callable[..., None]) -> Callable[..., None]:
+        def made(self: Any, *args: Any, use_device: str | None = None, **kwargs: Any) -> None:
+            if use_device == CUDA:
+                tell(UNPROFILED)
+                use_device = None
+            make(self, *args, use_device=use_device, **kwargs)
+
+        return made
+
+    replaced.wrap(torch.autograd.profiler.profile, "__init__", profile)

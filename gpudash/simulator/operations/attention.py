@@ -7,7 +7,9 @@ memory that depends on the number of multiprocessors is left out.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -162,7 +164,7 @@ class _Kernel:
             self._like(target).copy_(numbers)
 
     def _seed(self, dropout: float) -> int:
-        return int(torch.randint(2**62, ()).item()) if dropout and self._engine.computes else 0
+        return _remembered(torch.default_generator.get_state()) if dropout and self._engine.computes else 0
 
 
 class Flash(_Kernel):
@@ -534,6 +536,8 @@ def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:
     return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0
 
 
+_softmax: Callable[..., torch.Tensor] = torch.ops.aten._safe_softmax
+_softmax_backward: Callable[..., torch.Tensor] = torch.ops.aten._softmax_backward_data
 _fast = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _fast_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -545,7 +549,7 @@ class _Attention(NamedTuple):
         dropout: probability.
         is_causal: whether a position sees only those up to its own.
         scale: of the scores.
-        seed: of the dropout's mask.
+        seed: number of the state in which the generator made the dropout's mask, see `_remembered`.
     """
 
     dropout: float
@@ -572,9 +576,8 @@ def _attended(
         result = _fast(query, key, value, 0.0, how.is_causal, attn_mask=bias, scale=how.scale)
         return result[0], result[1]
     scores = _scores(query, key, bias, how)
-    sums = scores.logsumexp(-1)
-    shares = (scores - sums.unsqueeze(-1)).exp() * _kept(scores, how)
-    return (shares @ value.to(scores.dtype)).to(query.dtype), sums
+    shares = _softmax(scores, -1) * _kept(scores, how, torch.default_generator)
+    return (shares @ value.to(scores.dtype)).to(query.dtype), scores.logsumexp(-1)
 
 
 def _gradients(
@@ -600,13 +603,13 @@ def _gradients(
         )
         return grads[0], _summed(grads[1], key), _summed(grads[2], value), None
     scores = _scores(query, keys, bias, how)
-    shares, kept = (scores - sums.unsqueeze(-1).to(scores.dtype)).exp(), _kept(scores, how)
-    wide = grad.to(scores.dtype)
+    shares, kept = _softmax(scores, -1), _kept(scores, how, _again(how))
+    wide, (signed, root) = grad.to(scores.dtype), _roots(how.scale)
     for_values = (shares * kept).transpose(-2, -1) @ wide
     for_shares = (wide @ values.to(scores.dtype).transpose(-2, -1)) * kept
-    for_scores = shares * (for_shares - (for_shares * shares).sum(-1, keepdim=True))
-    for_query = for_scores @ keys.to(scores.dtype) * how.scale
-    for_keys = for_scores.transpose(-2, -1) @ query.to(scores.dtype) * how.scale
+    for_scores = _softmax_backward(for_shares, shares, -1, scores.dtype)
+    for_query = for_scores @ (keys.to(scores.dtype) * root) * signed
+    for_keys = ((query.to(scores.dtype) * signed).transpose(-2, -1) @ for_scores * root).transpose(-2, -1)
     return (
         for_query.to(query.dtype),
         _summed(for_keys.to(key.dtype), key),
@@ -616,8 +619,10 @@ def _gradients(
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, how: _Attention) -> torch.Tensor:
+    """Worked out as ``_scaled_dot_product_attention_math`` does (transformers/attention.cpp), to the last bit."""
     dtype = torch.promote_types(query.dtype, torch.float32)
-    scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * how.scale
+    signed, root = _roots(how.scale)
+    scores = (query.to(dtype) * signed) @ (key.to(dtype).transpose(-2, -1) * root)
     if bias is not None:
         scores = scores + bias
     if how.is_causal:
@@ -626,15 +631,53 @@ def _scores(query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor | None, h
     return scores
 
 
-def _kept(scores: torch.Tensor, how: _Attention) -> torch.Tensor:
-    """The dropout's mask, the same whenever it is made of the same seed."""
+def _roots(scale: float) -> tuple[float, float]:
+    """What queries and keys are multiplied by."""
+    root = math.sqrt(abs(scale))
+    return math.copysign(root, scale), root
+
+
+def _kept(scores: torch.Tensor, how: _Attention, generator: torch.Generator | None) -> torch.Tensor:
+    """The dropout's mask, drawn as on the CPU (``_dropout_impl`` of aten/src/ATen/native/Dropout.cpp)."""
     if not how.dropout:
         return torch.ones((), dtype=scores.dtype)
-    generator = torch._C.Generator()
-    generator.manual_seed(how.seed)
-    drawn = torch.rand(scores.shape, generator=generator, dtype=torch.float32)
     share = 1 - how.dropout
-    return (drawn < share).to(scores.dtype) / (share or 1.0)
+    drawn = torch.empty(scores.shape, dtype=scores.dtype).bernoulli_(share, generator=generator)
+    return drawn.div_(share or 1.0)
+
+
+MOST_STATES = 16_384
+"""Masks that a graph may have before its backward pass; a state takes 5 KB."""
+
+_states: OrderedDict[int, torch.Tensor] = OrderedDict()
+_numbers = itertools.count(1)
+
+
+def _remembered(state: torch.Tensor) -> int:
+    """Keep a state of the generator, of which a graph has room for a number alone, until the backward pass."""
+    number = next(_numbers)
+    _states[number] = state
+    while len(_states) > MOST_STATES:
+        _states.pop(next(iter(_states)), None)
+    return number
+
+
+def _again(how: _Attention) -> torch.Generator | None:
+    """What makes the mask of the forward pass once more.
+
+    Raises:
+        RuntimeError: when too many masks have been made since.
+    """
+    if not how.dropout:
+        return None
+    state = _states.get(how.seed)
+    if state is None:
+        raise RuntimeError(
+            f"The dropout of this attention is forgotten: {MOST_STATES} others were made before its backward pass."
+        )
+    generator = torch._C.Generator()
+    generator.set_state(state)
+    return generator
 
 
 def _repeated(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

@@ -309,6 +309,15 @@ def test_compiled_code_runs_as_it_is_and_scripts_run(cuda: Replacements) -> None
     assert torch.vmap(lambda one: one * 2)(values).device == CUDA_0
 
 
+def test_the_profiler_sees_the_host_and_says_so(cuda: Replacements) -> None:
+    values = torch.ones(2, 2, device="cuda")
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        values @ values
+    assert any(event.key == "aten::mm" for event in profiler.key_averages())
+    assert telling.told == [answering.UNPROFILED]
+
+
 @pytest.mark.filterwarnings(
     r"ignore:\s*There is an imbalance between your GPUs", "ignore:PyTorch is not compiled with NCCL"
 )

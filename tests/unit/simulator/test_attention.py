@@ -78,6 +78,20 @@ def test_dropout_drops_the_same_scores_in_both_passes(dtype: torch.dtype) -> Non
     assert (value.grad.float() * value.float()).sum().item() == pytest.approx(twice, rel=0.02)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_dropout_drops_what_the_cpu_drops(is_causal: bool) -> None:
+    there = made(torch.float32, 16, 9)
+    here = mirrored(there)
+    outcomes = []
+    for tensors in (here, there):
+        torch.manual_seed(5)
+        result = functional.scaled_dot_product_attention(*tensors, dropout_p=0.3, is_causal=is_causal)
+        result.sin().sum().backward()
+        outcomes.append([result, *(tensor.grad for tensor in tensors), torch.rand(3)])
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(other.cpu(), one, atol=0, rtol=0)
+
+
 CHOSEN = [
     (torch.bfloat16, {}, SDPBackend.FLASH_ATTENTION),
     (torch.float32, {}, SDPBackend.EFFICIENT_ATTENTION),

@@ -1,0 +1,205 @@
+"""Scripts in the style of public ones, which say "cuda", on a simulated GPU.
+
+``python -m tests.end_to_end.cuda_scripts`` runs each on the CPU, and unchanged by ``gpudash watch --simulate 24GiB
+--as-cuda``; with ``--standin PYTHON``, a Python whose torch is a CUDA build (``make cuda`` makes one), also on the
+stand-in for CUDA. Printed is a row of a table each: how far the losses are from the CPU's, the peak of allocated
+memory, and how far it is from the dry run's and the stand-in's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS = Path(__file__).parent / "scripts"
+
+_LOSS = re.compile(r"\bloss(?:_[DG])?\b[^\d\n-]{0,20}?(-?\d+\.\d+|nan\b)", re.IGNORECASE)
+_PEAK = re.compile(r"peak memory: (\d+)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script with its arguments.
+
+    Attributes:
+        needs: modules that it imports besides torch.
+        steps: name of its step in ``dry_runs.py``, for a peak predicted without running it; "" where there is none.
+        same_numbers: whether the CPU is asked for the same: not where a script takes another precision there.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    steps: str = ""
+    same_numbers: bool = True
+
+    @property
+    def name(self) -> str:
+        return " ".join((self.script, *self.arguments))
+
+    @property
+    def path(self) -> str:
+        return str(SCRIPTS / self.script)
+
+
+CASES = (
+    Case("mnist.py", steps="mnist"),
+    Case("word_language_model.py", steps="recurrent"),
+    Case("word_language_model.py", ("--model", "GRU")),
+    Case("word_language_model.py", ("--model", "Transformer"), steps="transformer"),
+    Case("imagenet.py"),
+    Case("imagenet.py", ("--gpu", "0"), steps="imagenet"),
+    Case("dcgan.py"),
+    Case("vae.py", steps="vae"),
+    Case("nanogpt.py", needs=("numpy",), steps="nanogpt"),
+    Case("nanogpt.py", ("--compile", "--generate", "8"), needs=("numpy",)),
+    Case("nanogpt.py", ("--dtype", "bfloat16"), needs=("numpy",), same_numbers=False),
+    Case("nanogpt.py", ("--dtype", "float16"), needs=("numpy",), same_numbers=False),
+    Case("trainer.py", needs=("transformers", "accelerate")),
+    Case(
+        "trainer.py", ("--bf16", "--gradient_checkpointing"), needs=("transformers", "accelerate"), same_numbers=False
+    ),
+    Case("accelerate_loop.py", needs=("accelerate",)),
+    Case("lightning_module.py", needs=("lightning",)),
+    Case("timm_loop.py", needs=("timm", "torchvision")),
+    Case("timm_loop.py", ("--amp",), needs=("timm", "torchvision"), same_numbers=False),
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a script: its losses, its peak in bytes (0 for none), what was noted of it, and why it failed."""
+
+    losses: Sequence[float]
+    peak: int = 0
+    notes: Sequence[str] = ()
+    failure: str = ""
+
+
+def environment() -> dict[str, str]:
+    """Of every process that is started here: one thread, so that sums are made in the same order."""
+    paths = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def on_cpu(case: Case) -> Ran:
+    """Run a script as it is."""
+    return _run([sys.executable, case.path, *case.arguments])
+
+
+def as_cuda(case: Case) -> Ran:
+    """Run it on the simulated GPU, watched; the peak is the one that is watched, which its own has to be."""
+    watch = ["watch", "--simulate", "24GiB", "--as-cuda", "--no-record", "--json", "--"]
+    done = _done([sys.executable, "-m", "gpudash", *watch, sys.executable, case.path, *case.arguments])
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        return Ran((), failure=_last(done.stderr))
+    ran = _read(done.stderr)
+    failure = "" if found["error"] is None else str(found["error"]["message"])
+    peak = found["memory"]["peak_allocated_bytes"] or 0
+    if not failure and (found["seen_as"] != "cuda:0" or (ran.peak and peak != ran.peak)):
+        failure = f"seen as {found['seen_as']}, peak {peak} beside {ran.peak}"
+    return Ran(ran.losses, peak, found["notes"], failure)
+
+
+def on_standin(case: Case, python: str) -> Ran:
+    """Run it on the stand-in for CUDA, by a Python that has a CUDA build of torch; its losses are none."""
+    return _run([python, "-m", "tests.cuda_standin", "--gpus", "1", "--program", case.path, *case.arguments])
+
+
+def dry_run(case: Case) -> int:
+    """The peak that is predicted of its steps, in bytes; 0 where there is no prediction."""
+    if not case.steps:
+        return 0
+    callable_ = f"{SCRIPTS.parent / 'dry_runs.py'}:{case.steps}"
+    done = _done(
+        [sys.executable, "-m", "gpudash", "estimate", "--callable", callable_, "--simulate", "24GiB", "--json"]
+    )
+    try:
+        return int(json.loads(done.stdout)["peak_allocated_bytes"])
+    except (ValueError, KeyError, TypeError):
+        sys.stderr.write(done.stderr)
+        return 0
+
+
+def farthest(one: Ran, other: Ran) -> float:
+    """The largest difference between losses of the same place, relative where they are above 1; infinite if they are
+    not as many."""
+    if len(one.losses) != len(other.losses) or not one.losses:
+        return float("inf")
+    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(one.losses, other.losses, strict=True))
+
+
+def _run(command: Sequence[str]) -> Ran:
+    done = _done(command)
+    ran = _read(done.stdout)
+    # the stand-in's process may die as it ends, when all has been said
+    return ran if not done.returncode or ran.peak else Ran(ran.losses, failure=_last(done.stderr))
+
+
+def _done(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory(prefix="cuda-scripts-") as folder:
+        return subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _read(text: str) -> Ran:
+    peaks = _PEAK.findall(text)
+    return Ran([float(word) for word in _LOSS.findall(text)], int(peaks[-1]) if peaks else 0)
+
+
+def _last(text: str) -> str:
+    return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "it said nothing")[:160]
+
+
+def _distance(peak: int, other: int) -> str:
+    return f"{100 * (peak - other) / other:+.2f} %" if other else "—"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--standin", default="", help="Python with a CUDA build of torch")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    options = parser.parse_args()
+    rows = [
+        "| script | losses | farthest from the CPU's | peak | dry run | CUDA stand-in |",
+        "|---|---|---|---|---|---|",
+    ]
+    sys.stdout.write("\n".join(rows) + "\n")
+    failed = 0
+    for case in (case for case in CASES if options.only in case.name):
+        absent = [name for name in case.needs if find_spec(name) is None]
+        if absent:
+            sys.stdout.write(f"| `{case.name}` | {' and '.join(absent)} not installed | | | | |\n")
+            continue
+        ran, plain = as_cuda(case), on_cpu(case) if case.same_numbers else Ran(())
+        if ran.failure or plain.failure:
+            failed += 1
+            sys.stdout.write(f"| `{case.name}` | {ran.failure or plain.failure} | | | | |\n")
+            continue
+        apart = f"{farthest(ran, plain):.1e}" if case.same_numbers else "—"
+        standin = on_standin(case, options.standin) if options.standin else Ran(())
+        real = "does not run there" if standin.failure else _distance(ran.peak, standin.peak)
+        peak = f"{ran.peak / 2**20:.2f} MiB"
+        dry = _distance(ran.peak, dry_run(case))
+        sys.stdout.write(f"| `{case.name}` | {len(ran.losses)} | {apart} | {peak} | {dry} | {real} |\n")
+        sys.stdout.flush()
+        for said in (*(note for note in ran.notes if "a simulated GPU" in note), standin.failure):
+            if said:
+                sys.stderr.write(f"{case.name}: {said}\n")
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
