@@ -42,11 +42,13 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
     read = AllocatorSettings.parse(allocator_text() if settings is None else settings)
     held = {OTHER_PROCESS: others} if others else None
     cards = [card_of(index, one, others=None if index else held, settings=read) for index, one in enumerate(wanted)]
-    backend = register(cards)
-    if as_cuda:
-        from gpudash.simulator.as_cuda.answering import answer_for_cuda
+    if not as_cuda:
+        register(cards)
+        return
+    from gpudash.simulator.as_cuda.answering import answer_for_cuda, refuse_beside_real_gpu
 
-        answer_for_cuda(backend)
+    refuse_beside_real_gpu()
+    answer_for_cuda(register(cards))
 
 
 def _wanted(capacity: object, *, named: bool = True) -> int | KnownGpu:

@@ -278,6 +278,22 @@ def test_a_script_whose_python_has_no_torch_is_run_by_one_that_has_at_a_click(
     assert not window.workspace.dashboard.banner._buttons["use_python"].isVisible()
 
 
+def test_a_script_that_misses_cuda_is_run_on_a_simulated_gpu_at_a_click(
+    window: MainWindow, session: FakeSession, script: Path
+) -> None:
+    choose(window, script)
+    window.workspace.dashboard.panel.toggle()
+    session.watched("cpu", spec=asked(session).spec())
+    session.end(replace(session.failure(), result={"misses_cuda": True}))
+    settle(window)
+    window.workspace.dashboard.banner._buttons["simulate"].click()
+    settle(window)
+    assert asked(session).as_cuda and asked(session).simulate == (24 * GIB,)
+    session.end(session.failure())
+    settle(window)
+    assert not window.workspace.dashboard.banner._buttons["simulate"].isVisible()
+
+
 def test_a_pattern_of_ones_own_goes_with_the_script_and_comes_back_with_the_run(
     window: MainWindow, session: FakeSession, script: Path
 ) -> None:

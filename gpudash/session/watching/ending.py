@@ -249,9 +249,12 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
         "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
     }
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
-    if _NO_CUDA.search(raised.message):
-        remedy = ran.without_cuda or remedy
+    misses_cuda = bool(ran.without_cuda) and _NO_CUDA.search(raised.message) is not None
+    if misses_cuda:
+        remedy = ran.without_cuda
     failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+    if misses_cuda:
+        return replace(failed, result={**failed.result, "misses_cuda": True})
     lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
     python = ran.python_with_torch() if lacks_torch else None
     if python is None:

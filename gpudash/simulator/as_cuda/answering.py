@@ -31,6 +31,19 @@ def is_answering() -> bool:
     return _answering is not None
 
 
+def refuse_beside_real_gpu() -> None:
+    """Make sure that no real GPU answers as CUDA.
+
+    Raises:
+        RuntimeError: one sentence, when one does.
+    """
+    if _answering is None and torch.cuda.is_available():
+        raise RuntimeError(
+            f"A GPU of this computer answers as {CUDA} already ({torch.cuda.get_device_name()}); leave --as-cuda out, "
+            f"or hide it from the program with CUDA_VISIBLE_DEVICES=-1."
+        )
+
+
 def answer_for_cuda(backend: Backend) -> Replacements:
     """Let the simulated device be what the program calls ``cuda``, from now on.
 
@@ -41,13 +54,9 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         RuntimeError: one sentence, where a real GPU answers.
     """
     global _answering
+    refuse_beside_real_gpu()
     if _answering is not None:
         return _answering
-    if torch.cuda.is_available():
-        raise RuntimeError(
-            f"A GPU of this computer answers as {CUDA} already ({torch.cuda.get_device_name()}); leave --as-cuda out, "
-            f"or hide it from the program with CUDA_VISIBLE_DEVICES=-1."
-        )
     _answering = replaced = Replacements()
     try:
         _name_it(replaced)

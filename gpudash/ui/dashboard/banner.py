@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
@@ -15,13 +16,14 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
     "use_python": ("Run with it", "Run the script again with the Python that has PyTorch"),
+    "simulate": ("Simulate a GPU", "Run the script again on a simulated GPU that answers as cuda"),
     "open_report": ("Open report", "Open the snapshot that was taken when memory ran out, in a tab of its own"),
     "stop": ("Stop run", "Stop the run after its current operation"),
     "free_cache": ("Free cache", "Give memory that is held but not used back"),
     "save_recording": ("Save recording", "Write a copy of the recording to another place"),
 }
 
-COMMANDS = frozenset({"stop", "free_cache", "use_python"})
+COMMANDS = frozenset({"stop", "free_cache", "use_python", "simulate"})
 """Actions that a recording cannot be asked for."""
 
 _GRAVITY = {"note": 0, "passed": 0, "forecast": 1, "warning": 2, "critical": 3}
@@ -203,6 +205,11 @@ def python_of(event: Event | None) -> str | None:
     return python if isinstance(python, str) and python else None
 
 
+def misses_cuda(result: Mapping[str, Any]) -> bool:
+    """Whether the user's own program failed for want of CUDA, which a simulated GPU could answer for."""
+    return result.get("misses_cuda") is True
+
+
 def _level(event: Attention) -> str:
     if isinstance(event, Warning):
         return event.level
@@ -217,6 +224,7 @@ def _actions(event: Attention) -> Sequence[str]:
     offered = {
         "explain": _is_explained(event),
         "use_python": python_of(event) is not None,
+        "simulate": isinstance(event, RunFailed) and misses_cuda(event.result),
         "open_report": report_of(event) is not None,
     }
     return tuple(action for action, useful in offered.items() if useful)

@@ -26,7 +26,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.dashboard.banner import ACTION_WORDS
+from gpudash.ui.dashboard.banner import ACTION_WORDS, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.axes import Ticks, format_value, value_ticks
@@ -272,7 +272,7 @@ class BadEnding(QWidget):
         self._cause = worded_label("figure-small")
         self._more = worded_label("muted")
         self.remedies = RemediesView()
-        self._buttons = {name: self._button(name) for name in ("explain", "use_python", "open_report")}
+        self._buttons = {name: self._button(name) for name in ("explain", "use_python", "simulate", "open_report")}
         actions = QHBoxLayout()
         actions.setSpacing(8)
         for button in self._buttons.values():
@@ -314,6 +314,7 @@ class BadEnding(QWidget):
         offered = {
             "explain": found is not None,
             "use_python": commanding and isinstance(run.result.get("python_with_torch"), str),
+            "simulate": commanding and misses_cuda(run.result),
             "open_report": isinstance(run.result.get("report"), str),
         }
         for name, button in self._buttons.items():

@@ -139,6 +139,8 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
         explain(workspace)
     elif action == "use_python":
         _use_python(workspace)
+    elif action == "simulate":
+        _simulate(workspace)
     elif action == "open_report":
         dashboard = workspace.meant_dashboard
         report = report_of(dashboard.banner.shown) or report_of(dashboard.ending)
@@ -154,6 +156,21 @@ def _use_python(workspace: Workspace) -> None:
         return
     workspace.run_again(run)
     panel.script.set_script(replace(panel.script.script(), python=python))
+    panel.toggle()
+
+
+SIMULATED = "24 GiB"
+"""Memory of the GPU that is simulated for a script whose form names none."""
+
+
+def _simulate(workspace: Workspace) -> None:
+    """Run the script that failed for want of CUDA again, on a simulated GPU that answers for it."""
+    panel, run = workspace.dashboard.panel, workspace.session.store.run
+    if run is None or workspace.session.running:
+        return
+    workspace.run_again(run)
+    script = panel.script.script()
+    panel.script.set_script(replace(script, simulate=script.simulate or SIMULATED, as_cuda=True))
     panel.toggle()
 
 

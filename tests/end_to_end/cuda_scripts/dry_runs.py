@@ -133,23 +133,3 @@ def nanogpt(device: torch.device) -> Step:
         return kept["loss"]
 
     return step
-
-
-def imagenet(device: torch.device) -> Step:
-    from imagenet import ResNet, accuracy
-
-    model = ResNet(16, 100).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
-    kept: dict[str, Any] = {}
-
-    def step() -> object:
-        kept["images"], kept["target"] = torch.randn(8, 3, 64, 64).to(device), torch.randint(0, 100, (8,)).to(device)
-        kept["output"] = model(kept["images"])
-        kept["loss"] = nn.functional.cross_entropy(kept["output"], kept["target"])
-        kept["accuracy"] = accuracy(kept["output"], kept["target"], topk=(1, 5))
-        optimizer.zero_grad()
-        kept["loss"].backward()
-        optimizer.step()
-        return kept["loss"]
-
-    return step

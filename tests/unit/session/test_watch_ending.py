@@ -110,7 +110,8 @@ def test_a_module_that_is_missing_is_told_with_the_way_out() -> None:
 )
 def test_a_program_that_misses_cuda_is_offered_a_simulated_gpu_in_its_place(message: str) -> None:
     ran = replace(RAN, raised=[Raised("RuntimeError", message, "/home/me/train.py", 1)])
-    assert failed(replace(ran, without_cuda="Add --as-cuda.")).remedy == "Add --as-cuda."
+    offered = failed(replace(ran, without_cuda="Add --as-cuda."))
+    assert offered.remedy == "Add --as-cuda." and offered.result["misses_cuda"] is True
     assert "--as-cuda" not in failed(ran).remedy
     other = replace(ran, raised=[Raised("ValueError", "nan")], without_cuda="Add --as-cuda.")
     assert "--as-cuda" not in failed(other).remedy
