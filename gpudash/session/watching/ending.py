@@ -44,6 +44,13 @@ _NO_CUDA = re.compile(
 )
 """What torch and what is built on it say where there is no CUDA."""
 
+NEEDS_A_GPU = (
+    "The GPU is simulated: NCCL, Triton and kernels of one's own need a real one; take gloo, or do without them here."
+)
+
+_NEEDS_A_GPU = re.compile(r"\bNCCL\b|\bCUDA_HOME\b|\b[Tt]riton\b|\bnvcc\b|\blibcud")
+"""What torch says of what can be had of a real GPU alone."""
+
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
 
 
@@ -106,6 +113,7 @@ class EndedRun:
         ranks: processes of its ranks, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
+        as_cuda: whether a simulated GPU answered for CUDA.
         without_cuda: what to do where it is CUDA that the program misses, in a sentence or "".
     """
 
@@ -128,6 +136,7 @@ class EndedRun:
     why_full: Callable[[int | None], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
     without_cuda: str = ""
+    as_cuda: bool = False
 
 
 def ending_of(ran: EndedRun) -> RunEnded:
@@ -249,6 +258,8 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
         "UnicodeDecodeError": "Check that the file is Python, and its encoding.",
     }
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
+    if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
+        remedy = NEEDS_A_GPU
     misses_cuda = bool(ran.without_cuda) and _NO_CUDA.search(raised.message) is not None
     if misses_cuda:
         remedy = ran.without_cuda

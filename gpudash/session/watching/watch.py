@@ -310,6 +310,7 @@ class Watching:
             ranks=self._ranks.known(),
             why_full=self._ranks.why_full,
             without_cuda=self._without_cuda(),
+            as_cuda=self._request.as_cuda,
             python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
         )
         return self._reports.explained(ending_of(ran))

@@ -13,7 +13,7 @@ from gpudash.simulator.as_cuda import cuda_functions, mode, parallel
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.telling import tell
-from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.device.backend import NOT_SHARED, Backend
 from gpudash.simulator.device.naming import DEVICE, naming
 
 FIRST = 0
@@ -97,6 +97,11 @@ def _name_it(replaced: Replacements) -> None:
 def _name_storages(replaced: Replacements) -> None:
     plain: Any = torch.UntypedStorage.device
     replaced.put(torch.UntypedStorage, "device", property(lambda storage: outward(plain.__get__(storage))))
+
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise RuntimeError(NOT_SHARED)
+
+    replaced.put(torch.UntypedStorage, "_share_cuda_", refuse)
 
 
 def _answer_accelerator(replaced: Replacements) -> None:

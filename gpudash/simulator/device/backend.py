@@ -103,7 +103,7 @@ def _tried(backend: Backend) -> str | None:
 _PINNED = "_sim_pinned"
 """Attribute of the storages of the host that were pinned."""
 
-_NOT_SHARED = "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu()."
+NOT_SHARED = "A tensor of a simulated GPU cannot be shared with another process; share tensor.cpu()."
 
 _CpuGenerator = torch._C.Generator
 _CpuStorage: Any = torch._C.StorageBase
@@ -137,8 +137,8 @@ def _make_storages(engine: Engine) -> None:
     storage_type.__new__ = make
     for name, sentence in (
         ("resize_", "The storage of a simulated GPU keeps its size; resize the tensor instead."),
-        ("_share_fd_cpu_", _NOT_SHARED),
-        ("_share_filename_cpu_", _NOT_SHARED),
+        ("_share_fd_cpu_", NOT_SHARED),
+        ("_share_filename_cpu_", NOT_SHARED),
     ):
         setattr(storage_type, name, _unless_simulated(getattr(storage_type, name), sentence))
     if not hasattr(storage_type, DEVICE):

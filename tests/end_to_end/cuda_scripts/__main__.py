@@ -25,6 +25,12 @@ ROOT = Path(__file__).parents[3]
 SCRIPTS = Path(__file__).parent / "scripts"
 
 _LOSS = re.compile(r"\bloss(?:_[DG])?\b[^\d\n-]{0,20}?(-?\d+\.\d+|nan\b)", re.IGNORECASE)
+_WITH_PACKAGES = """import runpy, sys
+sys.path.append(sys.argv[1])
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 _PEAK = re.compile(r"peak memory: (\d+)")
 
 
@@ -34,7 +40,7 @@ class Case:
 
     Attributes:
         needs: modules that it imports besides torch.
-        steps: name of its step in ``dry_runs.py``, for a peak that is predicted; "" where its peak is not that of a step.
+        steps: name of its step in ``dry_runs.py``, for a predicted peak; "" where the peak is not that of a step.
         same_numbers: whether the CPU is asked for the same: not where a script takes another precision there.
     """
 
@@ -114,9 +120,14 @@ def as_cuda(case: Case) -> Ran:
     return Ran(ran.losses, peak, found["notes"], failure)
 
 
-def on_standin(case: Case, python: str) -> Ran:
-    """Run it on the stand-in for CUDA, by a Python that has a CUDA build of torch; its losses are none."""
-    return _run([python, "-m", "tests.cuda_standin", "--gpus", "1", "--program", case.path, *case.arguments])
+def on_standin(case: Case, python: str, packages: str) -> Ran:
+    """Run it on the stand-in for CUDA, by a Python that has a CUDA build of torch; its losses are none.
+
+    Args:
+        packages: a folder with what that Python has not; "" for none.
+    """
+    standin = [python, "-m", "tests.cuda_standin", "--gpus", "1", "--program", "-c", _WITH_PACKAGES]
+    return _run([*standin, packages, case.path, *case.arguments])
 
 
 def dry_run(case: Case) -> int:
@@ -170,6 +181,7 @@ def _distance(peak: int, other: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--standin", default="", help="Python with a CUDA build of torch")
+    parser.add_argument("--packages", default="", help="folder with packages that Python has not")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     options = parser.parse_args()
     rows = [
@@ -189,7 +201,7 @@ def main() -> int:
             sys.stdout.write(f"| `{case.name}` | {ran.failure or plain.failure} | | | | |\n")
             continue
         apart = f"{farthest(ran, plain):.1e}" if case.same_numbers else "—"
-        standin = on_standin(case, options.standin) if options.standin else Ran(())
+        standin = on_standin(case, options.standin, options.packages) if options.standin else Ran(())
         real = "does not run there" if standin.failure else _distance(ran.peak, standin.peak)
         peak = f"{ran.peak / 2**20:.2f} MiB"
         dry = _distance(ran.peak, dry_run(case))

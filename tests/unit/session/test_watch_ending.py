@@ -11,6 +11,7 @@ import pytest
 import gpudash
 from gpudash.session.watching.ending import (
     LONGEST_MESSAGE,
+    NEEDS_A_GPU,
     UNREPORTED,
     EndedRun,
     Raised,
@@ -115,6 +116,12 @@ def test_a_program_that_misses_cuda_is_offered_a_simulated_gpu_in_its_place(mess
     assert "--as-cuda" not in failed(ran).remedy
     other = replace(ran, raised=[Raised("ValueError", "nan")], without_cuda="Add --as-cuda.")
     assert "--as-cuda" not in failed(other).remedy
+
+
+def test_what_a_simulated_gpu_cannot_be_asked_for_is_told_beside_torchs_own_words() -> None:
+    raised = Raised("RuntimeError", "Distributed package doesn't have NCCL built in", "/home/me/train.py", 1)
+    assert failed(replace(RAN, raised=[raised], as_cuda=True)).remedy == NEEDS_A_GPU
+    assert failed(replace(RAN, raised=[raised])).remedy != NEEDS_A_GPU
 
 
 def test_the_first_rank_that_failed_is_told_where_the_launcher_only_passes_it_on() -> None:

@@ -283,6 +283,8 @@ def test_errors_of_torch_name_cuda(cuda: Replacements) -> None:
         values.numpy()
     with pytest.raises(RuntimeError, match=r"There is no cuda:7: 2 GPUs are simulated"):
         torch.ones(2, device="cuda:7")
+    with pytest.raises(RuntimeError, match=r"cannot be shared with another process"):
+        values.untyped_storage()._share_cuda_()
     with pytest.raises(RuntimeError, match=r"Invalid device, must be cuda device"):
         values.cuda("cpu")
 
