@@ -221,8 +221,9 @@ class ModelSpec(Spec):
             found.append(f"--attention {self.attention}: {NEEDS_CUDA.format(device=device)}; choose sdpa")
         packed = f"weights packed as {self.packed}" if self.packed else ""
         rounded = OPTIMIZERS[self.optimizer] if self.optimizer == "adamw8bit" and self.task != "infer" else ""
-        if packed or rounded:
-            found.append(f"{' and '.join(filter(None, (packed, rounded)))} {PREDICTED_ONLY}")
+        hosted = "weights on the host" if self.offload == "weights" and self.task != "infer" else ""
+        if packed or rounded or hosted:
+            found.append(f"{' and '.join(filter(None, (packed, rounded, hosted)))} {PREDICTED_ONLY}")
         if self.device_names:
             found.append(SPREAD_ONLY.format(count=len(self.device_names)))
         return found

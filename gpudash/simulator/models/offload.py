@@ -66,13 +66,15 @@ class Offload:
 
     Args:
         kind: `NONE`, `ACTIVATIONS` or `WEIGHTS`.
+        pins: whether activations go to pinned memory, as where a real GPU copies them; a dry run counts it only.
 
     Attributes:
         kind: the same.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, pins: bool = False) -> None:
         self.kind = kind
+        self.pins = pins
         self._now = self._pinned = self._most = 0
         self._traffic = BusTraffic()
         self._model: nn.Module | None = None
@@ -161,10 +163,10 @@ class Offload:
 
 
 class _Saving(save_on_cpu):
-    """`save_on_cpu` into pinned memory, which is counted, and of which a dry run needs none."""
+    """`save_on_cpu`, of which is counted what a simulated device gives to the host."""
 
     def __init__(self, offload: Offload) -> None:
-        super().__init__(pin_memory=False)
+        super().__init__(pin_memory=offload.pins)
         pack, unpack = self.pack_hook, self.unpack_hook
 
         def packed(tensor: torch.Tensor) -> Any:

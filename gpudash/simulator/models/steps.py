@@ -22,7 +22,7 @@ from gpudash.simulator.models.adapters import adapt
 from gpudash.simulator.models.config import read, refused
 from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
 from gpudash.simulator.models.inputs import Inputs
-from gpudash.simulator.models.offload import Offload
+from gpudash.simulator.models.offload import NONE, Offload
 from gpudash.simulator.models.packed_layers import PackedLinear
 from gpudash.simulator.models.parallel import ModelRanks
 from gpudash.simulator.models.quantised import parameter_count
@@ -89,7 +89,8 @@ class AskedModel:
         self._asked = asked
         self._draws = draws
         self._config = read(str(asked["path"]))
-        self.offload = Offload("none" if asked["task"] == "infer" or draws else str(asked["offload"]))
+        kind = NONE if asked["task"] == "infer" else str(asked["offload"])
+        self.offload = Offload(kind, pins=draws and torch.cuda.is_available())
         self.ranks = ModelRanks({**asked, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
         self.assumptions: tuple[str, ...] = ()

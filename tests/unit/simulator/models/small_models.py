@@ -188,6 +188,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "scaled, fused": {"precision": "amp_fp16", "optimizer": "adamw_fused", "accumulation": 2},
     "fp32": {"precision": "fp32"},
     "fp16": {"precision": "fp16"},
+    "activations on the host": {"offload": "activations"},
 }
 """Every family is trained and run, some by adapters; a Llama and a mixture of experts in all of these ways."""
 
