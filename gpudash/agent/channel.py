@@ -105,6 +105,18 @@ class Channel:
             return []
         return found
 
+    def is_spoken_to(self) -> bool:
+        """Whether something has come, or the other end is gone; nothing is read."""
+        if not self.alive or not self._is_ours():
+            return True
+        try:
+            self._socket.recv(1, _socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+        return True
+
     def close(self) -> None:
         """Let the connection go, and whatever waits; what came is read, or the other end would take it for a fault."""
         self.alive = False

@@ -33,6 +33,9 @@ EVERY = 1
 EVERY_ON_CUDA = 20
 """Likewise on CUDA, where measuring keeps the program from running ahead of the GPU by more than an iteration."""
 
+EVERY_BY_ITSELF = 100
+"""Likewise where nobody asks (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
+
 MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are left out."""
 
@@ -63,8 +66,12 @@ class Distributed:
         self._ended_s: float | None = None
         self._looked_s = 0.0
 
-    def follow(self, module: Any) -> None:
-        """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it."""
+    def follow(self, module: Any) -> Callable[[], None]:
+        """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it.
+
+        Returns:
+            what undoes it.
+        """
         made = module.DistributedDataParallel
         helper = made._ddp_init_helper
 
@@ -76,7 +83,17 @@ class Distributed:
                 return found
             return found
 
+        def undo() -> None:
+            if made._ddp_init_helper is _ddp_init_helper:
+                made._ddp_init_helper = helper
+            for reference in self._models:
+                model = reference()
+                if model is not None and os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
+                    model._set_ddp_runtime_logging_sample_rate(EVERY_BY_ITSELF)
+            self._models.clear()
+
         made._ddp_init_helper = _ddp_init_helper
+        return undo
 
     def stepped(self, optimizer: Any) -> None:
         """The optimizer has made a step."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import history, simulating
+from .lasting import Lasting
 from .snapshots import Snapshots
 from .steps import Steps
 from .wire import Message
@@ -31,16 +32,21 @@ class Gpus:
         config: what the dashboard wants.
         post, keep: send a message.
         steps: tells the present step.
+        lasting: what torch cannot be made to forget.
     """
 
-    def __init__(self, torch: Any, config: dict[str, Any], post: Post, keep: Post, steps: Steps) -> None:
+    def __init__(
+        self, torch: Any, config: dict[str, Any], post: Post, keep: Post, steps: Steps, lasting: Lasting
+    ) -> None:
         self._torch = torch
         self._config = config
         self._post = post
         self._keep = keep
         self._allocators = Allocators()
         self._snapshots = Snapshots(config.get("report"), keep, lambda: steps.present)
-        self._history = history.AgentHistory(int(config.get("history_entries") or HISTORY_ENTRIES), keep, steps)
+        self._lasting = lasting
+        entries = int(config.get("history_entries") or HISTORY_ENTRIES)
+        self._history = history.AgentHistory(entries, keep, steps, lasting)
         self._problems: list[str] = []
         self._failed = False
         self._followed: Any = None
@@ -56,6 +62,15 @@ class Gpus:
         except Exception as error:
             self._note(f"Not everything can be watched in this program: {type(error).__name__}: {error}.")
         self._tell()
+
+    def detach(self) -> None:
+        """Undo what was done; what torch cannot forget is inert once the agent is gone."""
+        self._failed = True
+        self._history.stop(self._torch)
+        if self._followed is not None:
+            waiting = self._followed.engine.storages.on_full
+            if self._snapshots.on_simulated_full in waiting:
+                waiting.remove(self._snapshots.on_simulated_full)
 
     def look(self) -> bool:
         """Tell the figures, and what is live; whether a device is in use."""
@@ -102,7 +117,7 @@ class Gpus:
             as_cuda = bool(self._config.get("as_cuda"))
             self._note(simulating.simulate(folder, capacities, others, as_cuda=as_cuda))
         if not simulating.answers_for_cuda():
-            self._note(history.observe_cuda(self._torch, self._snapshots.on_cuda_full))
+            self._note(history.observe_cuda(self._torch, self._snapshots.on_cuda_full, self._lasting))
         if self._config.get("history"):
             self._note(self._history.start(self._torch))
         if simulating.backend() is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import simulating, snapshots
+from .lasting import Lasting
 from .steps import Steps
 from .wire import Message
 
@@ -35,18 +36,21 @@ class AgentHistory:
         entries: events that are kept per device.
         post: sends a message that must arrive.
         steps: tells the present step.
+        lasting: what torch cannot be made to forget.
 
     Attributes:
         on: whether a history is recorded for the dashboard.
         problem: why torch refused to record one, in a sentence.
     """
 
-    def __init__(self, entries: int, post: Callable[[Message], None], steps: Steps) -> None:
+    def __init__(self, entries: int, post: Callable[[Message], None], steps: Steps, lasting: Lasting) -> None:
         self.on = False
         self.problem: str | None = None
         self._entries = entries
         self._post = post
         self._steps = steps
+        self._lasting = lasting
+        self._ours: set[str] = set()
         self._next_s = 0.0
         self._numbers: dict[Any, int] = {}
         self._numbered = 0
@@ -60,15 +64,28 @@ class AgentHistory:
         if found is not None:
             self.start_simulated(found)
         if hasattr(torch._C, "_cuda_record_memory_history") and not simulating.answers_for_cuda():
-            torch.cuda._lazy_call(lambda: self._start_cuda(torch))
+            _when_initialised(torch, self._lasting, "history", lambda: self._start_cuda(torch))
         self.on = True
         return None
+
+    def stop(self, torch: Any) -> None:
+        """Record no longer what is not recorded for the program itself."""
+        self.on = False
+        backend = simulating.backend()
+        if backend is not None:
+            self._steps.on_label = None
+            if "sim" in self._ours:
+                backend.module.memory._record_memory_history(None)
+        if "cuda" in self._ours:
+            torch.cuda.memory._record_memory_history(None)
+        self._ours.clear()
 
     def start_simulated(self, backend: Any) -> None:
         """Record the simulated cards, unless the program does."""
         memory = backend.module.memory
         if not memory.history.recording:
             memory._record_memory_history("all", context="alloc", stacks="python", max_entries=self._entries)
+            self._ours.add("sim")
         self._steps.on_label = lambda label: setattr(memory.history, "step", label)
 
     def look(self) -> None:
@@ -93,6 +110,7 @@ class AgentHistory:
                 torch.cuda.memory._record_memory_history(
                     "all", context="alloc", stacks="python", max_entries=self._entries
                 )
+                self._ours.add("cuda")
         except Exception as error:
             # such as an allocator other than torch's own
             self.on = False
@@ -160,22 +178,32 @@ class AgentHistory:
         self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": told})
 
 
-def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None]) -> str | None:
+def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting: Lasting) -> str | None:
     """Let ``full`` be called at every out-of-memory of CUDA; why that cannot be, or ``None``."""
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
         return None if torch.version.cuda is None else "This torch does not report when a GPU's memory is full."
+    lasting.call("full", full)
 
     def attached() -> None:
         """Called by torch when it initialises CUDA; must not raise."""
         try:
-            attach(full)
+            lasting.given("full", attach)
         except Exception:
             # such as an allocator other than torch's own, which knows no observers
             return
 
-    torch.cuda._lazy_call(attached)
+    _when_initialised(torch, lasting, "observer", attached)
     return None
+
+
+def _when_initialised(torch: Any, lasting: Lasting, name: str, then: Callable[[], None]) -> None:
+    """Call ``then`` once torch has initialised CUDA, or now: what torch keeps for that moment it keeps for good."""
+    if torch.cuda.is_initialized():
+        then()
+        return
+    lasting.call(name, then)
+    lasting.given(name, torch.cuda._lazy_call)
 
 
 def _size(holding: Holding) -> int:

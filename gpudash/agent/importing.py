@@ -42,16 +42,30 @@ class PostImport:
     def call(self, name: str, callback: Callback) -> None:
         """Call ``callback(module)`` once, when ``name`` has been imported; at once when it is already.
 
-        Its exceptions are nobody's.
+        One that another thread is importing is waited for. Its exceptions are nobody's.
         """
         callback = guarded(callback)
         module = sys.modules.get(name)
         if module is not None:
+            if getattr(module.__spec__, "_initializing", False):
+                sys.modules["_frozen_importlib"]._lock_unlock_module(name)
             callback(module)
             return
         self._wanted[name] = callback
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+
+    def withdraw(self) -> None:
+        """Call nobody any more.
+
+        The list of finders is replaced rather than changed: another thread that goes over it would leave one out.
+        """
+        self._wanted.clear()
+        before = sys.meta_path
+        if self in before:
+            sys.meta_path = [finder for finder in before if finder is not self]
+            came = [finder for finder in before if finder is not self and finder not in sys.meta_path]
+            sys.meta_path[:0] = came
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

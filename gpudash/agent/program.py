@@ -5,13 +5,18 @@ Every Python that the program starts comes by here, and most have nothing to sho
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import sys
 import time
 
+# functools itself would delay every watched Python
+from _functools import partial  # type: ignore[import-not-found]
+
 from .channel import Channel
 from .importing import PostImport, guarded
+from .lasting import Lasting
 from .sampler import Sampler
 from .steps import Steps
 from .wire import PROTOCOL
@@ -33,6 +38,9 @@ LAST_LOOK_S = 5.0
 
 PERIOD_S = 0.1
 
+YIELD_S = 3.0
+"""Longest that one who attaches waits for another agent that is about to leave."""
+
 
 def begin(environment: Mapping[str, str]) -> None:
     """Watch this process, if a dashboard listens.
@@ -43,19 +51,38 @@ def begin(environment: Mapping[str, str]) -> None:
     Agent(environment["GPUDASH_SOCKET"], environment.get("GPUDASH_AGENT", "")).start()
 
 
+def attach(path: str, config: str) -> None:
+    """Watch this process, which runs already, until the dashboard lets it go.
+
+    Args:
+        path, config: those of `Agent`.
+
+    Raises:
+        OSError: when nobody listens.
+    """
+    Agent(path, config, attached=True).start()
+
+
 class Agent:
     """Watches the process it runs in. Nothing it does may be seen by the program, save that it takes a little time.
 
     Args:
         path: of the dashboard's socket.
         config: what the dashboard wants, as JSON.
+        attached: whether the program ran before, and is left again: then everything is undone.
 
     Raises:
         OSError: when nobody listens.
     """
 
-    def __init__(self, path: str, config: str) -> None:
+    def __init__(self, path: str, config: str, *, attached: bool = False) -> None:
         self._path = path
+        self._attached = attached
+        self._lasting = Lasting()
+        self._undo: list[Callable[[], None]] = []
+        self._wiring = _thread.allocate_lock()
+        self._gone = False
+        self._at_exit: Callable[[], None] = guarded(self._end)
         self._config_text = config
         self._channel = Channel(path)
         self._began_s = time.monotonic()
@@ -68,14 +95,20 @@ class Agent:
 
     def start(self) -> None:
         """Say hello, and be told of what the program imports."""
-        guarded(_print_by_lines)()
+        if self._attached:
+            if not self._claimed():
+                return
+        else:
+            guarded(_print_by_lines)()
+            self._lasting.claim(self._is_here)
         self._hello(forked=False)
-        os.register_at_fork(
-            before=guarded(self._before_fork),
-            after_in_parent=guarded(self._resume),
-            after_in_child=guarded(self._after_fork_in_child),
-        )
-        atexit.register(guarded(self._end))
+        self._lasting.call("before_fork", guarded(self._before_fork))
+        self._lasting.call("after_fork_in_parent", guarded(self._resume))
+        self._lasting.call("after_fork_in_child", guarded(self._after_fork_in_child))
+        self._lasting.given("before_fork", lambda call: os.register_at_fork(before=call))
+        self._lasting.given("after_fork_in_parent", lambda call: os.register_at_fork(after_in_parent=call))
+        self._lasting.given("after_fork_in_child", lambda call: os.register_at_fork(after_in_child=call))
+        atexit.register(self._at_exit)
         wanted: dict[str, Callable[[Any], None]] = {
             "torch": self._torch_imported,
             "torch.nn.parallel.distributed": self._distributed_imported,
@@ -85,8 +118,10 @@ class Agent:
             "lightning.pytorch.trainer.call": self._lightning_imported,
             "pytorch_lightning.trainer.call": self._lightning_imported,
         }
+        if self._attached:
+            self._sample()
         for name, callback in wanted.items():
-            self._imports.call(name, callback)
+            self._imports.call(name, partial(self._unless_gone, callback))
 
     def post(self, message: Message) -> None:
         """Send a reading, which later ones make up for if it is lost."""
@@ -112,8 +147,34 @@ class Agent:
             "run": _run_name(),
             "host": os.uname().nodename,
             "forked": forked,
+            "attached": self._attached,
         }
         self.keep({"type": "hello", **told})
+
+    def _unless_gone(self, callback: Callable[[Any], None], module: Any) -> None:
+        with self._wiring:
+            if not self._gone:
+                callback(module)
+
+    def _claimed(self) -> bool:
+        """Be the one agent of this process; where that cannot be, say so and leave."""
+        deadline = time.monotonic() + YIELD_S
+        while not self._lasting.claim(self._is_here):
+            if time.monotonic() > deadline:
+                self.keep({"type": "hello", "protocol": PROTOCOL, "refused": "watched"})
+                self._channel.drain(LAST_WORDS_S)
+                self._channel.close()
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _is_here(self) -> bool:
+        """Whether this agent still watches; one that nobody would notify of the dashboard's end looks now."""
+        if self._channel.alive and (self._sampler is None or not self._sampler.running):
+            self._channel.receive()
+        if not self._channel.alive and (self._sampler is None or not self._sampler.running):
+            self._leave()
+        return self._channel.alive
 
     def _config(self) -> dict[str, Any]:
         import json
@@ -127,15 +188,19 @@ class Agent:
     def _sample(self) -> None:
         """See to it that somebody looks in from now on."""
         if self._sampler is None:
-            self._sampler = Sampler(self._look, float(self._config().get("period_s") or PERIOD_S))
+            period_s = float(self._config().get("period_s") or PERIOD_S)
+            self._sampler = Sampler(self._look, period_s, self._channel.is_spoken_to)
         self._sampler.start()
 
     def _torch_imported(self, torch: Any) -> None:
         from .gpus import Gpus
         from .steps import OptimizerSteps
 
-        guarded(OptimizerSteps(self._steps, guarded(self._stepped)).follow)()
-        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps)
+        optimizers = OptimizerSteps(self._steps, guarded(self._stepped))
+        self._undo.append(optimizers.leave)
+        guarded(optimizers.follow)()
+        self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, self._lasting)
+        self._undo.append(self._gpus.detach)
         self._gpus.attach()
         self._sample()
 
@@ -143,7 +208,7 @@ class Agent:
         from .distributed import Distributed
 
         self._distributed = Distributed(self.post, self.keep, self._steps)
-        self._distributed.follow(module)
+        self._undo.append(self._distributed.follow(module))
 
     def _stepped(self, optimizer: Any) -> None:
         if self._distributed is not None:
@@ -156,7 +221,12 @@ class Agent:
             guarded(self._thread_raised)(args)
             before(args)
 
+        def undo() -> None:
+            if threading.excepthook is excepthook:
+                threading.excepthook = before
+
         threading.excepthook = excepthook
+        self._undo.append(undo)
 
     def _thread_raised(self, args: Any) -> None:
         from .endings import raised
@@ -167,7 +237,7 @@ class Agent:
     def _logging_imported(self, logging: Any) -> None:
         from .steps import listen
 
-        listen(logging, guarded(self._logged))
+        self._undo.append(listen(logging, guarded(self._logged)))
 
     def _logged(self, extra: dict[str, Any]) -> None:
         note = extra.get
@@ -179,18 +249,20 @@ class Agent:
     def _transformers_imported(self, module: Any) -> None:
         from .steps import follow_transformers
 
-        follow_transformers(module, self._steps)
+        self._undo.append(follow_transformers(module, self._steps))
 
     def _lightning_imported(self, module: Any) -> None:
         from .steps import follow_lightning
 
-        follow_lightning(module, self._steps)
+        self._undo.append(follow_lightning(module, self._steps))
 
     def _look(self) -> bool:
         """What the sampler's thread does each time; whether there was something to see."""
         for message in self._channel.receive():
-            if message["type"] == "snapshot" and self._gpus is not None and isinstance(message.get("path"), str):
-                self._gpus.snapshot(message["path"], str(message.get("reason") or ""))
+            self._heed(message)
+        if not self._channel.alive:
+            self._leave()
+            return False
         seen = self._gpus is not None and self._gpus.look()
         seen = self._tell_steps() or seen
         seen = self._tell_rank() or seen
@@ -200,6 +272,44 @@ class Agent:
             self.keep({"type": "lost", "count": lost})
         self._channel.flush()
         return seen
+
+    def _heed(self, message: Message) -> None:
+        if message["type"] == "snapshot" and isinstance(message.get("path"), str):
+            path, reason = message["path"], str(message.get("reason") or "")
+            if self._gpus is not None:
+                self._gpus.snapshot(path, reason)
+            else:
+                problem = "The program has not imported PyTorch."
+                self.keep({"type": "snapshot", "path": None, "problem": problem, "device": "", "reason": reason})
+        elif message["type"] == "detach" and self._attached:
+            self._tell_steps(last=True)
+            self._take_away()
+            self._say_goodbye()
+            self._leave()
+
+    def _take_away(self) -> None:
+        """Undo whatever was done to the program."""
+        atexit.unregister(self._at_exit)
+        self._imports.withdraw()
+        with self._wiring:
+            self._gone = True
+            while self._undo:
+                guarded(self._undo.pop())()
+        self._gpus = self._distributed = None
+
+    def _leave(self) -> None:
+        """Be as if nobody had come. A program that was started to be watched keeps what it was given."""
+        self._channel.close()
+        self._take_away()
+        if self._sampler is not None:
+            self._sampler.finish()
+        self._lasting.release()
+
+    def _say_goodbye(self) -> None:
+        cpu_s = 0.0 if self._sampler is None else self._sampler.cpu_s
+        wall_s = time.monotonic() - self._began_s
+        self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
+        self._channel.drain(LAST_WORDS_S)
 
     def _tell_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
@@ -225,6 +335,7 @@ class Agent:
             self._sampler.start()
 
     def _after_fork_in_child(self) -> None:
+        self._wiring = _thread.allocate_lock()  # another thread may have held it
         if self._sampler is not None:
             self._sampler.forget()
         self._channel.close()
@@ -232,7 +343,13 @@ class Agent:
         self._steps.lost = self._told_lost = 0
         self._steps.began_us = None
         self._began_s = time.monotonic()
-        self._channel = Channel(self._path)
+        try:
+            self._channel = Channel(self._path)
+        except OSError:
+            self._leave()
+            return
+        if self._sampler is not None:
+            self._sampler.asked = self._channel.is_spoken_to
         self._hello(forked=True)
         if self._distributed is not None:
             self._distributed.forked()
@@ -254,10 +371,7 @@ class Agent:
             from .endings import raised
 
             self.keep(raised(error))
-        cpu_s = 0.0 if self._sampler is None else self._sampler.cpu_s
-        wall_s = time.monotonic() - self._began_s
-        self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
-        self._channel.drain(LAST_WORDS_S)
+        self._say_goodbye()
         self._channel.close()
 
 

@@ -34,13 +34,16 @@ class Sampler:
     Args:
         look: tells whether there was something to see.
         period_s: seconds.
+        asked: tells whether somebody wants something now, so that the next look comes sooner.
 
     Attributes:
+        asked: likewise.
         cpu_s: seconds of processor time that the thread took.
         running: whether it has begun, and was not told to end.
     """
 
-    def __init__(self, look: Callable[[], bool], period_s: float) -> None:
+    def __init__(self, look: Callable[[], bool], period_s: float, asked: Callable[[], bool] = lambda: False) -> None:
+        self.asked = asked
         self.cpu_s = 0.0
         self.running = False
         self._look = look
@@ -61,9 +64,16 @@ class Sampler:
 
     def stop(self, patience_s: float = PATIENCE_S) -> None:
         """End the thread and wait for that; not from within it."""
-        if self.running and self._round is not None:
+        self.running, round_, self._round = False, self._round, None
+        if round_ is not None:
+            round_.end(patience_s)
+
+    def finish(self) -> None:
+        """End the thread from within, after this look; nothing where it is not there."""
+        round_ = self._round
+        if self.running and round_ is not None:
             self.running = False
-            self._round.end(patience_s)
+            round_.let_go()
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: be as new."""
@@ -71,10 +81,13 @@ class Sampler:
 
     def _run(self, round_: _Round) -> None:
         try:
-            _leave_signals_to_the_program()
+            leave_signals_to_the_program()
             round_.native_id = _thread.get_native_id()
             wait_s = self._period_s
-            while not round_.wake.acquire(True, wait_s):
+            while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
+                wait_s -= IDLE_PERIOD_S
+                if wait_s > 0 and not self.asked():
+                    continue
                 before = time.thread_time()
                 seen = self._looked()
                 cost = time.thread_time() - before
@@ -101,8 +114,15 @@ class _Round:
         self.wake.acquire()
         self.ended.acquire()
 
+    def let_go(self) -> None:
+        try:
+            self.wake.release()
+        except RuntimeError:
+            # another thread did so first
+            return
+
     def end(self, patience_s: float) -> None:
-        self.wake.release()
+        self.let_go()
         if not self.ended.acquire(True, patience_s):
             return
         # Python lets go of a thread a little before the system does, which counts them when the program forks
@@ -111,6 +131,7 @@ class _Round:
             time.sleep(0.0001)
 
 
-def _leave_signals_to_the_program() -> None:
+def leave_signals_to_the_program() -> None:
+    """Let this thread get none but those of its own making."""
     own = {getattr(_signal, name) for name in SYNCHRONOUS if hasattr(_signal, name)}
     _signal.pthread_sigmask(_signal.SIG_BLOCK, set(_signal.valid_signals()) - own)

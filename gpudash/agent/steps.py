@@ -211,16 +211,32 @@ class OptimizerSteps:
         self._then = then
         self._counted: Any = None
         self._others: dict[int, int] = {}
+        self._left = False
+        self._undo: Callable[[], None] | None = None
 
     def follow(self) -> None:
         """Be told of every step of any optimizer from now on; nothing where torch cannot tell of them."""
         module = sys.modules.get("torch.optim.optimizer")
         register = getattr(module, "register_optimizer_step_post_hook", None)
-        if register is not None:
-            register(self.stepped)
+        if register is None:
+            return
+        hooks = getattr(module, "_global_optimizer_post_hooks", None)
+        if hooks:
+            self._undo = _beside(hooks, next(reversed(hooks)), self.stepped)
+        else:
+            handle = register(self.stepped)
+            self._undo = lambda: _removed(hooks, handle)
+
+    def leave(self) -> None:
+        """Be told no longer."""
+        self._left = True
+        if self._undo is not None:
+            self._undo()
 
     def stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Called by torch after a step."""
+        if self._left:
+            return
         counted = None if self._counted is None else self._counted()
         made = 1
         if counted is not optimizer:
@@ -237,22 +253,67 @@ class OptimizerSteps:
             self._then(optimizer)
 
 
+def _beside(hooks: Any, number: int, also: Callable[..., None]) -> Callable[[], None]:
+    """Have ``also`` called after a hook of the program's own; returns what undoes it.
+
+    Another thread may be calling the hooks: an entry more or less would end its turn with an error, another value does
+    not.
+    """
+    own = hooks[number]
+
+    def both(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        found = own(optimizer, args, kwargs)
+        also(optimizer, args, kwargs)
+        return found
+
+    def undo() -> None:
+        if hooks.get(number) is both:
+            hooks[number] = own
+
+    hooks[number] = both
+    return undo
+
+
+def _removed(hooks: Any, handle: Any) -> None:
+    """Remove a hook; one that is not the last stays and does nothing, since another thread may be on its way past it.
+
+    One that goes over the hooks and has come to the last one looks no further.
+    """
+    if hooks is None or not hooks or next(reversed(hooks)) == handle.id:
+        handle.remove()
+
+
 NAME = "gpudash"
 
 Told = Callable[[dict[str, Any]], None]
 
 
-def listen(logging: Any, told: Told) -> None:
+def listen(logging: Any, told: Told) -> Callable[[], None]:
     """Let ``told`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
 
     The logger is made when the program asks for it, of the class the program chose; only then its class becomes one
     that listens and otherwise does the same.
+
+    Returns:
+        what undoes it.
     """
     manager = logging.Logger.manager
+
+    def undo() -> None:
+        with logging._lock:
+            now = manager.loggerDict.get(NAME)
+            if isinstance(now, logging.Logger):
+                base = getattr(type(now), "_gpudash_listens", None)
+                if base is not None:
+                    now.__class__ = base
+            elif now is not None and now is place:
+                _put_back(logging, manager.loggerDict, now.children, found)
+
+    place: Any = None
     found = manager.loggerDict.get(NAME)
     if isinstance(found, logging.Logger):
         found.__class__ = _listening(logging, type(found), told)
-        return
+        return undo
 
     class Place(logging.PlaceHolder):  # type: ignore[misc]
         """Stands where the logger will be; the manager asks it for `loggerMap` as soon as the logger is there."""
@@ -267,6 +328,18 @@ def listen(logging: Any, told: Told) -> None:
     place = Place.__new__(Place)
     place.children = {} if found is None else found.loggerMap
     manager.loggerDict[NAME] = place
+    return undo
+
+
+def _put_back(logging: Any, loggers: dict[str, Any], children: dict[Any, Any], found: Any) -> None:
+    """What stood in the logger's place before, with what has come below it since."""
+    if found is None and not children:
+        del loggers[NAME]
+        return
+    if found is None:
+        found = logging.PlaceHolder.__new__(logging.PlaceHolder)
+        found.loggerMap = children
+    loggers[NAME] = found
 
 
 def _listening(logging: Any, base: Any, told: Told) -> Any:
@@ -284,15 +357,33 @@ def _listening(logging: Any, base: Any, told: Told) -> Any:
 
     # so that logging takes this frame for one of its own when it looks for the caller
     info.__code__ = info.__code__.replace(co_filename=logging._srcfile)
-    members = {"info": info, "_gpudash_listens": True, "__module__": base.__module__, "__doc__": base.__doc__}
+    members = {"info": info, "_gpudash_listens": base, "__module__": base.__module__, "__doc__": base.__doc__}
     return type(base.__name__, (base,), members)
 
 
-def follow_transformers(module: Any, steps: Steps) -> None:
-    """Hear what ``transformers.trainer_callback.CallbackHandler`` passes on."""
+def _restoring(holder: Any, made: dict[str, Any]) -> Callable[[], None]:
+    """Put functions in place of others; returns what undoes it where nobody has put yet another there."""
+    before = {name: getattr(holder, name) for name in made}
+    for name, function in made.items():
+        setattr(holder, name, function)
+
+    def undo() -> None:
+        for name, function in made.items():
+            if getattr(holder, name, None) is function:
+                setattr(holder, name, before[name])
+
+    return undo
+
+
+def _nothing() -> None:
+    """Undo what was not done."""
+
+
+def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
+    """Hear what ``transformers.trainer_callback.CallbackHandler`` passes on; returns what undoes it."""
     handler: Any = getattr(module, "CallbackHandler", None)
     if not hasattr(handler, "on_step_end") or not hasattr(handler, "on_log"):
-        return
+        return _nothing
     tell = guarded(_tell)
     step_end, log = handler.on_step_end, handler.on_log
     step_begin = getattr(handler, "on_step_begin", None)
@@ -307,16 +398,16 @@ def follow_transformers(module: Any, steps: Steps) -> None:
         tell(steps, state, logs)
         return log(self, args, state, control, logs, *more, **named)
 
-    handler.on_step_end, handler.on_log = on_step_end, on_log
+    made = {"on_step_end": on_step_end, "on_log": on_log}
     if step_begin is None:
-        return
+        return _restoring(handler, made)
 
     @wraps(step_begin)
     def on_step_begin(self: Any, args: Any, state: Any, control: Any) -> Any:
         steps.begins()
         return step_begin(self, args, state, control)
 
-    handler.on_step_begin = on_step_begin
+    return _restoring(handler, {**made, "on_step_begin": on_step_begin})
 
 
 def _tell(steps: Steps, state: Any, logs: Any) -> None:
@@ -327,11 +418,11 @@ def _tell(steps: Steps, state: Any, logs: Any) -> None:
     steps.note("transformers", step, told.get("loss"), accuracy, epoch, told.get("eval_loss"))
 
 
-def follow_lightning(module: Any, steps: Steps) -> None:
-    """Hear the hooks that ``lightning.pytorch.trainer.call`` passes on to callbacks."""
+def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
+    """Hear the hooks that ``lightning.pytorch.trainer.call`` passes on to callbacks; returns what undoes it."""
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
-        return
+        return _nothing
     tell, tell_validation = guarded(_tell_batch), guarded(_tell_validation)
 
     @wraps(call)
@@ -344,7 +435,7 @@ def follow_lightning(module: Any, steps: Steps) -> None:
             tell_validation(steps, trainer)
         return call(trainer, hook_name, *args, **kwargs)
 
-    module._call_callback_hooks = _call_callback_hooks
+    return _restoring(module, {"_call_callback_hooks": _call_callback_hooks})
 
 
 def _tell_batch(steps: Steps, trainer: Any, outputs: Any) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import SIMULATED, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
-from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_json, print_notice
+from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
 
 if TYPE_CHECKING:
     from gpudash.session import Session
@@ -61,7 +61,15 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     loss, accuracy, step and epoch count, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
 
     attach: Pid | None = None
-    """Watch a running process by its number, from outside, instead of starting a command."""
+    """Watch a running process by its number instead of starting a command: from inside where its Python is 3.14 or
+    newer, or it was started as --prepare says; else from outside. Ctrl+C leaves it, and undoes what was done in it."""
+
+    with_: Annotated[Literal["gdb"] | None, Parameter(name="--with")] = None
+    """Go inside the process by a debugger, and no other way. It stands still for a moment."""
+
+    prepare: Annotated[bool, Parameter(negative="")] = False
+    """Print the lines that let --attach go inside whatever Python a shell starts from now on, which costs nothing until
+    then: eval "$(gpudash watch --prepare)"."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the outcome as one JSON document; what the command prints goes to standard error."""
@@ -74,9 +82,12 @@ def watch(
 
     The program is not changed, and its environment only by PYTHONPATH and variables that begin with GPUDASH_. What it
     prints passes through pipes, by lines as on a terminal. Ctrl+C interrupts it, a second one terminates it, a third
-    one kills it; closing the terminal interrupts it, too. Killing gpudash itself leaves it running.
+    one kills it; closing the terminal interrupts it, too. Killing gpudash itself leaves it running. A process that is
+    attached to is never signalled.
     """
     options = options or WatchOptions()
+    if options.prepare:
+        return _prepare(command, options)
     _require_one(command, options)
     stopping = _Stopping()
     with options.served() as served, stopping.heeded():
@@ -104,6 +115,16 @@ def watch(
     return leave(OF_STATUS[summary["status"]], joined)
 
 
+def _prepare(command: Sequence[str], options: WatchOptions) -> int:
+    """Print what a shell sets so that its programs can be attached to."""
+    if command or options.attach is not None:
+        raise RequestError("--prepare only prints lines for a shell.", 'Write: eval "$(gpudash watch --prepare)"')
+    from gpudash.session.watching.attaching.ways_in import PREPARED
+
+    sys.stdout.write("".join(f"export {name}={value}\n" for name, value in PREPARED.items()))
+    return Exit.FINISHED
+
+
 def _require_one(command: Sequence[str], options: WatchOptions) -> None:
     if options.attach is None and not command:
         raise RequestError("There is no command to watch.", REMEDY)
@@ -116,6 +137,8 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
         )
     if options.attach is not None and (options.as_cuda or options.simulate or options.simulate_others):
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
+    if options.attach is None and options.with_ is not None:
+        raise RequestError("--with says how to go inside a running process.", "Name it by --attach PID.")
 
 
 def _started(options: WatchOptions) -> "Session":
@@ -149,7 +172,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
 
     try:
         if options.attach is not None:
-            session.attach(options.attach)
+            session.attach(options.attach, by_gdb=options.with_ == "gdb", memory_history=options.memory_history)
             return
         sys.stdout.flush()
         request = WatchRequest(

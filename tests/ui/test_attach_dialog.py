@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from gpudash.session.watching.attaching import Candidate
+from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.ui.features import run
 from gpudash.ui.features.run import LOOKING, NONE, AttachDialog
 from gpudash.units import GIB, MIB

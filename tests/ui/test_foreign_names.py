@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.explaining.explain import explain
-from gpudash.session.watching.attaching import Candidate
+from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.settings import Settings, recordings_folder
 from gpudash.telemetry.comparing import ComparedRun

@@ -19,14 +19,20 @@ def _search_without_this_folder():
 
 def _watch(folder):
     """Load the agent by its place: the program may have no gpudash, or another one."""
-    if sys.version_info < (3, 9) or not os.environ.get("GPUDASH_SOCKET"):
+    wanted = os.environ.get("GPUDASH_SOCKET") or os.environ.get("GPUDASH_AGENT") == "1"
+    if sys.version_info < (3, 9) or not wanted:
         return
     package = type(sys)("_gpudash_agent")
     package.__path__ = [folder]
     sys.modules[package.__name__] = package
-    from _gpudash_agent.program import begin
+    if os.environ.get("GPUDASH_SOCKET"):
+        from _gpudash_agent.program import begin
 
-    begin(os.environ)
+        begin(os.environ)
+    else:
+        from _gpudash_agent.door import open_door
+
+        open_door()
 
 
 try:

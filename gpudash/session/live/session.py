@@ -266,16 +266,25 @@ class Session:
 
         return self._runs.watch(lambda run_id: Watching(request, run_id, self._wiring()))
 
-    def attach(self, pid: int) -> int:
-        """Watch a running process from outside, as a run of the workload "watch"; returns the run's number.
+    def attach(self, pid: int, *, by_gdb: bool = False, memory_history: bool = True) -> int:
+        """Watch a running process, from inside where there is a way in, as a run of the workload "watch".
+
+        Args:
+            pid: of the process.
+            by_gdb: go inside by a debugger and no other way.
+            memory_history: record who allocates what from now on.
+
+        Returns:
+            the run's number.
 
         Raises:
             ValueError: one sentence, when the process is gone, not ours, or this one.
             RuntimeError: when a run is on.
         """
-        from gpudash.session.watching.attaching import Attached
+        from gpudash.session.watching.attaching.attached import Attached, AttachRequest
 
-        return self._runs.watch(lambda run_id: Attached(pid, run_id, self._wiring()))
+        request = AttachRequest(pid, by_gdb=by_gdb, memory_history=memory_history)
+        return self._runs.watch(lambda run_id: Attached(request, run_id, self._wiring()))
 
     def save_snapshot(self) -> None:
         """Ask the program that is watched for a memory snapshot; a note of topic "snapshot" answers.

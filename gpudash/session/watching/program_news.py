@@ -45,6 +45,8 @@ RATE_S = 0.5
 MOST_EPOCHS = 2**53
 """Beyond it a number is not an epoch."""
 
+SINCE_NOW = " from now on: what was allocated before has no line"
+
 MOST_NOTES = 500
 """Facts told of one run: what comes more often tells nothing new."""
 
@@ -168,6 +170,7 @@ class ProgramNews:
             text = f"PyTorch {message.get('version')}, {f'CUDA {cuda}' if cuda else 'without CUDA'}"
             text += ", simulated GPUs" if message.get("simulated") else ""
             text += ", memory history is recorded" if message.get("history") else ""
+            text += SINCE_NOW if message.get("history") and peer.hello.get("attached") else ""
             facts = {key: message.get(key) for key in ("version", "cuda", "simulated", "history")}
             self.note(Topic.PROGRAM, f"{text}.", pid=peer.pid, **facts)
             if problem and not message.get("simulated"):

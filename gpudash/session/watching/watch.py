@@ -12,35 +12,22 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 import gpudash
-from gpudash.agent.server import AgentServer, Peer
 from gpudash.devices.names import kind_of, written
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.memory import WatchedMemory
-from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
+from gpudash.session.watching.hearing import HISTORY_ENTRIES, Hearing
+from gpudash.session.watching.out_of_memory import allocator_environment
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
 from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
-from gpudash.session.watching.program_news import COUNTED, ProgramNews
-from gpudash.session.watching.ranks import WatchedRanks
+from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
-from gpudash.system.private_folder import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
-
-if TYPE_CHECKING:
-    from gpudash.agent.wire import Message
-
-
-HISTORY_ENTRIES = 100_000
-"""Events of the memory history that a program keeps; older ones go."""
-
-TICK_S = 0.05
-"""How often what is due by time is looked at."""
 
 OUTPUT_PERIOD_S = 0.25
 """Between two records of what has been printed."""
@@ -60,11 +47,10 @@ QUIET_S = 10.0
 LAST_OUTPUT_S = 60.0
 """Longest that what the program has printed is read after its end."""
 
-FORGET_S = 0.5
-"""After the end of a process before its memory is told to be free: often it is the end of the program."""
-
 SILENCE_S = 10.0
 """After this long without a word from a program its user is told so."""
+
+NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
 
 UNHEARD = (
     "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
@@ -100,8 +86,8 @@ class Watching:
         self._device = "sim:0" if request.simulate else wiring.machine.default_device()
         if request.simulate:
             wiring.machine.simulated.provide(request.simulate)
-        self._folder, self._server = listening()
-        self._reports = OutOfMemoryReports(run_id, self._name, wiring, self._facts)
+        self._hearing = Hearing(run_id, self._name, wiring, self._facts)
+        self._server, self._reports = self._hearing.server, self._hearing.reports
         try:
             self._environment = self._watched_environment()
             self._program = Program(request, self._environment)
@@ -115,23 +101,9 @@ class Watching:
         wiring.emit(self._started())
         self._metrics = PrintedMetrics(request.metric_pattern)
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
-        self._news = ProgramNews(run_id, self._program.pid, wiring.emit, wiring.clock, wiring.began_wall_s)
-        host_bytes = wiring.machine.host.total_bytes
-        self._ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self._news.time_of, host_bytes)
-        self._memory = WatchedMemory(
-            run_id,
-            wiring.machine,
-            wiring.probe,
-            wiring.emit,
-            wiring.clock,
-            simulate=request.simulate,
-            others=request.simulate_others,
-        )
-        self._names: dict[int, str] = {}
-        self._gone: dict[int, float] = {}
+        self._hearing.begin(self._program.pid, request.simulate, request.simulate_others)
+        self._news, self._ranks, self._memory = self._hearing.news, self._hearing.ranks, self._hearing.memory
         self._stopping = Stopping(self._program)
-        self._asked = threading.Event()
-        self._allocating: Peer | None = None
         self._due: dict[str, float] = {}
         self._told_silence = False
         self._uses_gpu = False
@@ -149,9 +121,9 @@ class Watching:
         Raises:
             RuntimeError: one sentence, when it has no memory on a GPU so far.
         """
-        if self._allocating is None:
-            raise RuntimeError("The program holds no memory of a GPU so far, so that there is nothing to save.")
-        self._asked.set()
+        if self._hearing.allocating is None:
+            raise RuntimeError(NO_GPU_MEMORY)
+        self._hearing.snapshot_wanted.set()
 
     def close(self, timeout_s: float) -> bool:
         """End it and everything it has started, within ``timeout_s``; false when that took longer."""
@@ -186,8 +158,6 @@ class Watching:
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._tell_output()
             self._tell_silence()
-            if self._asked.is_set():
-                self._ask_for_snapshot()
         return code
 
     def _attend_the_rest(self) -> None:
@@ -202,53 +172,8 @@ class Watching:
         self._reports.finish()
 
     def _hear(self) -> None:
-        peers = list(self._server.peers)
-        for peer, message in self._server.receive(TICK_S):
-            try:
-                self._take(peer, message)
-            except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
-                what = f"A message of pid {peer.pid} ({message['type'][:40]}) was not understood"
-                self._news.note(Topic.PROCESSES, f"{what}: {type(error).__name__}: {error}.")
-        for peer in peers:
-            if peer not in self._server.peers:
-                self._news.left(peer)
-                self._gone[peer.pid] = time.monotonic()
-                if self._allocating is peer:
-                    self._allocating = None
-        self._forget_gone()
-        while self._server.troubles:
-            self._news.note(Topic.PROCESSES, self._server.troubles.popleft())
-
-    def _forget_gone(self) -> None:
-        """Take back what processes held that have ended a while ago; at the program's end the last figures stay."""
-        for pid, gone_s in list(self._gone.items()):
-            if pid == self._program.pid or time.monotonic() - gone_s < FORGET_S:
-                continue
-            if self._program.poll() is None and not is_running(pid):
-                del self._gone[pid]
-                if pid not in (peer.pid for peer in self._server.peers):
-                    self._memory.forget(pid)
-
-    def _take(self, peer: Peer, message: Message) -> None:
-        match message["type"]:
-            case "allocator":
-                self._allocating = self._allocating or peer
-                self._memory.take_allocator(peer.pid, self._name_of(peer), message)
-            case "stacks":
-                self._memory.take_stacks(peer.pid, message)
-            case "held":
-                self._memory.take_held(peer.pid, message)
-            case "oom":
-                self._reports.refused(self._news, peer, message, self._memory)
-            case "snapshot":
-                self._reports.saved(self._news, message)
-            case _ if self._ranks.take(peer, message):
-                pass
-            case _:
-                self._news.take(peer, message)
-        if message["type"] == "steps":
-            self._reports.note_steps(peer.pid, message)
-        elif self._simulated and self._news.simulation_problem:
+        self._hearing.hear(lambda: self._program.poll() is not None)
+        if self._simulated and self._news.simulation_problem:
             self._stopping.refuse()
 
     def _end_output(self, quiet_s: float, at_most_s: float) -> None:
@@ -383,19 +308,6 @@ class Watching:
         elif ended and self._news.step_source == COUNTED and not self._news.reads_metrics:
             self._news.note(Topic.PROGRAM, COUNTED_STEPS)
 
-    def _ask_for_snapshot(self) -> None:
-        self._asked.clear()
-        peer = self._allocating
-        if peer is None:
-            return
-        try:
-            message = self._reports.request()
-        except OSError as error:
-            self._news.note(Topic.SNAPSHOT, f"There is no room for a snapshot ({error.strerror or error}).")
-            return
-        if not self._server.send(peer, message):
-            self._news.note(Topic.SNAPSHOT, "The program did not take the request for a snapshot; try again.")
-
     def _started(self) -> RunStarted:
         return RunStarted(
             time_s=self._began_s,
@@ -434,16 +346,10 @@ class Watching:
         path = [str(package / "agent" / "inject"), environment.get("PYTHONPATH", "")]
         return {
             **environment,
-            "GPUDASH_SOCKET": str(self._folder.path / "agent"),
+            "GPUDASH_SOCKET": str(self._hearing.path),
             "GPUDASH_AGENT": json.dumps(agent),
             "PYTHONPATH": os.pathsep.join(part for part in path if part),
         }
-
-    def _name_of(self, peer: Peer) -> str:
-        if peer.pid not in self._names:
-            known = psutil.pid_exists(peer.pid)
-            self._names[peer.pid] = process_name(psutil.Process(peer.pid)) if known else self._name
-        return self._names[peer.pid]
 
     def _is_due(self, what: str, period_s: float) -> bool:
         now_s = time.monotonic()
@@ -457,32 +363,10 @@ class Watching:
         self._wiring.emit(Warning(time_s=time_s, run_id=self._run_id, level=level, device="session", text=text))
 
     def _clean_up(self) -> None:
-        self._server.close()
-        self._folder.remove()
-        self._reports.close()
+        self._hearing.close()
 
 
 def _named(processes: Sequence[psutil.Process]) -> str:
     """Processes by name and number, the first five of them."""
     more = f" and {len(processes) - 5} more" if len(processes) > 5 else ""
     return ", ".join(f"{process_name(process)} (pid {process.pid})" for process in processes[:5]) + more
-
-
-def listening() -> tuple[PrivateFolder, AgentServer]:
-    """A private folder, and a server at a socket in it.
-
-    Raises:
-        ValueError: one sentence, when there can be none.
-    """
-    try:
-        folder = PrivateFolder(runtime_folder(), "gpudash-watch-")
-        try:
-            return folder, AgentServer(folder.path / "agent")
-        except OSError:
-            folder.remove()
-            raise
-    except OSError as error:
-        raise ValueError(
-            f"No socket could be made for the program to talk to ({error.strerror or error}); "
-            "let XDG_RUNTIME_DIR or TMPDIR name a folder that can be written."
-        ) from None

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.live.programs import program_of_run
-from gpudash.session.watching.attaching import Candidate, candidates
+from gpudash.session.watching.attaching.candidates import Candidate, candidates
 from gpudash.telemetry.records import Event, Note, Topic
 from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
@@ -88,7 +88,7 @@ def _run_commands(workspace: Workspace) -> list[Command]:
         Command(
             "Run",
             "Attach to Process…",
-            "Watch a process that runs already, from outside",
+            "Watch a program that runs already: from inside where it lets gpudash in, else from outside",
             partial(attach, workspace),
             id="run.attach",
             why_not=lambda: "A run is in progress; stop it first." if workspace.session.running else "",
@@ -199,7 +199,8 @@ def _why_no_snapshot(workspace: Workspace) -> str:
     run = workspace.session.store.run
     if not workspace.session.running or run is None or run.workload != WATCH:
         return "No program of yours is running here."
-    return "A process that is watched from outside cannot be asked." if PID in run.spec else ""
+    outside = PID in run.spec and not any(note.details.get("way", "outside") != "outside" for note in run.notes)
+    return "A process that is watched from outside cannot be asked." if outside else ""
 
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
@@ -277,8 +278,9 @@ PROCESS_COLUMNS = (
     Column("command", wide=True),
 )
 WHAT = (
-    "A process that runs already is watched from outside: its memory, processor time and GPU memory, and its end. Its "
-    "allocator, steps and output cannot be seen; start the program as My script to see them."
+    "A program that runs already is watched from inside where its Python is 3.14 or newer, or it was started with "
+    "GPUDASH_AGENT=1; else from outside: its memory, processor time and GPU memory, and its end. "
+    "Stop leaves it as it was."
 )
 LOOKING = "Looking for processes…"
 NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."

@@ -14,6 +14,7 @@ import pytest
 from gpudash.agent import gpus as figures
 from gpudash.agent import history, simulating
 from gpudash.agent.gpus import Gpus
+from gpudash.agent.lasting import NAME, Lasting
 from gpudash.agent.steps import Steps
 from gpudash.agent.wire import Message
 
@@ -70,7 +71,9 @@ class Watched:
         self.torch = torch
         self.steps = Steps()
         self.told: list[Message] = []
-        self.gpus = Gpus(torch, config, self.told.append, self.told.append, self.steps)
+        self.lasting = Lasting()
+        self.lasting.claim(lambda: True)
+        self.gpus = Gpus(torch, config, self.told.append, self.told.append, self.steps, self.lasting)
         self.gpus.attach()
 
     def of(self, kind: str) -> list[Message]:
@@ -82,6 +85,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     made = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", made)
     monkeypatch.setattr(simulating, "backend", lambda: None)
+    monkeypatch.setattr(sys, NAME, {"given": set(), "now": {}}, raising=False)
     return made
 
 
@@ -236,6 +240,31 @@ def test_a_torch_without_an_observer_says_so(torch: FakeTorch) -> None:
     assert "does not report when" in Watched(torch).of("torch")[0]["problem"]
     torch.version.cuda = None
     assert Watched(torch).of("torch")[0]["problem"] is None
+
+
+def test_torch_is_given_its_callbacks_once_however_often_one_attaches(torch: FakeTorch) -> None:
+    for _ in range(3):
+        watched = Watched(torch, history=True)
+        torch.initialise()
+        watched.gpus.detach()
+        watched.lasting.release()
+    assert len(torch.queued) == 2
+    assert [args for args, _ in torch.calls] == [("all",), (None,)] * 3
+    torch.calls.clear()
+    torch.initialise()
+    assert torch.calls == [] and torch.full is not None
+    torch.full(0, 1, 2, 3)
+    assert watched.of("oom") == []
+    again = Watched(torch)
+    torch.full(0, 1, 2, 3)
+    assert len(again.of("oom")) == 1
+
+
+def test_a_history_of_the_programs_own_goes_on(torch: FakeTorch) -> None:
+    torch.recording = torch.initialised = True
+    watched = Watched(torch, history=True)
+    watched.gpus.detach()
+    assert torch.calls == []
 
 
 def test_whatever_else_goes_wrong_is_a_sentence(torch: FakeTorch) -> None:

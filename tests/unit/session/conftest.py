@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpudash.devices.names import Gpu, Simulation, simulated_gpu
@@ -18,6 +20,7 @@ from gpudash.sources.simulated_gpus import ShownCard
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB
+from tests.unit.session.watched import Watcher
 
 PATIENCE_S = 10.0
 HOST_TOTAL = 16 * GIB
@@ -237,3 +240,20 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
             return live
 
         yield begin
+
+
+@pytest.fixture
+def watcher(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
+    """A session; afterwards it has closed in time, and no socket is left."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    before = set(psutil.Process().children(recursive=True))
+    # tests that run in the background ignore it, and so would the programs that they start
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)
+    found = Watcher(tmp_path)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, heeded)
+    assert found.session.close()
+    assert list(runtime.iterdir()) == []
+    assert set(psutil.Process().children(recursive=True)) <= before

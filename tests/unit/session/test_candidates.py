@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from gpudash.session.watching.attaching import candidates, gpu_holders, is_python
+from gpudash.session.watching.attaching.candidates import candidates, gpu_holders, is_python
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 

@@ -5,61 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from gpudash.session import Session, WatchRequest
+from gpudash.session import WatchRequest
 from gpudash.session.live import session
 from gpudash.session.watching.output_log import MOST_LINES
-from gpudash.telemetry.records import Note, Output, Record, Warning
-from gpudash.telemetry.runs import RunView
-
-PATIENCE_S = 30.0
-
-
-class Watcher:
-    """A session that keeps every record."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.records: list[Record] = []
-        self.session = Session()
-        self.session.on_record = self.records.append
-        self.session.start(worker=False)
-
-    def watch(self, program: str, **facts: Any) -> None:
-        """Start a program that is given as text."""
-        script = self.folder / "script.py"
-        script.write_text(program)
-        self.session.watch(WatchRequest([sys.executable, str(script)], self.folder, **facts))
-
-    def run(self, program: str, **facts: Any) -> RunView:
-        """The run of a program, once it has ended."""
-        self.watch(program, **facts)
-        return self.ended()
-
-    def ended(self) -> RunView:
-        assert self.session.wait_run(PATIENCE_S)
-        run = self.session.store.run
-        assert run is not None
-        return run
-
-    def printed(self) -> list[str]:
-        return [line.text for line in self.session.output.since(0)[0]]
-
-    def notes(self, topic: str) -> list[str]:
-        return [record.text for record in self.records if isinstance(record, Note) and record.topic == topic]
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < deadline
-            self.session.wait_run(0.02)
+from gpudash.telemetry.records import Note, Output, Warning
+from tests.unit.session.watched import Watcher
 
 
 def runs(pid: int) -> bool:
@@ -68,23 +23,6 @@ def runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-@pytest.fixture
-def watcher(tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
-    """A session; afterwards it has closed in time, and no socket is left."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    before = set(psutil.Process().children(recursive=True))
-    # tests that run in the background ignore it, and so would the programs that they start
-    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)
-    found = Watcher(tmp_path)
-    try:
-        yield found
-    finally:
-        signal.signal(signal.SIGINT, heeded)
-    assert found.session.close()
-    assert list(runtime.iterdir()) == []
-    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_a_program_that_ends_well_is_a_run_with_its_output(watcher: Watcher) -> None:
@@ -324,49 +262,3 @@ def test_no_socket_no_watching(watcher: Watcher, tmp_path: Path, monkeypatch: py
     with pytest.raises(ValueError, match="XDG_RUNTIME_DIR"):
         watcher.watch("pass")
     assert list(long.iterdir()) == []
-
-
-def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> None:
-    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        watcher.until(lambda: "input()" in process.cmdline())  # which is empty for a moment after it began
-        watcher.session.attach(process.pid)
-        watcher.until(lambda: watcher.session.store.run is not None)
-        with pytest.raises(RuntimeError, match="from outside cannot be asked"):
-            watcher.session.save_snapshot()
-        process.communicate(b"\n")
-    ended = watcher.ended()
-    assert (ended.status, ended.result["exit_code"]) == ("finished", None)
-    assert ended.spec["pid"] == process.pid and "input()" in ended.spec["command"]
-    first, last = watcher.notes("program")
-    assert "its allocator, steps, losses and stacks cannot" in first
-    assert last.endswith("has ended; its exit code cannot be seen from outside.")
-
-
-def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
-    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        watcher.session.attach(process.pid)
-        watcher.session.stop_run()
-        assert watcher.ended().status == "cancelled"
-        assert process.is_running()
-        process.communicate(b"\n")
-
-
-@pytest.mark.parametrize(
-    ("pid", "words"),
-    [(os.getpid(), "this gpudash itself"), (0, "is no process number"), (-5, "is no process number")],
-    ids=["itself", "zero", "negative"],
-)
-def test_a_process_that_is_none_to_watch_is_refused(watcher: Watcher, pid: int, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        watcher.session.attach(pid)
-    assert not watcher.session.running
-
-
-def test_a_process_that_is_gone_or_not_ours_is_refused(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    with psutil.Popen([sys.executable, "-c", "pass"]) as process:
-        process.wait()
-    with pytest.raises(ValueError, match=f"There is no process {process.pid}"):
-        watcher.session.attach(process.pid)
-    monkeypatch.setattr(os, "getuid", lambda: 12_345)
-    with pytest.raises(ValueError, match="not to you; only your own can be watched"):
-        watcher.session.attach(1)

@@ -1,27 +1,74 @@
-"""What stands in for a session around a watched program, and for an agent inside one."""
+"""A session that watches a program; what stands in for one around a program, and for an agent inside one."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpudash.agent.wire import PROTOCOL, Decoder, encode
 from gpudash.devices.names import Gpu, Simulation
+from gpudash.session import Session, WatchRequest
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import Settings
 from gpudash.sources.discovery import HostSurvey
-from gpudash.telemetry.records import Event, Record
+from gpudash.telemetry.records import Event, Note, Record
+from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB
 
 Read = Callable[[], Mapping[str, int | None]]
+
+
+PATIENCE_S = 15.0
+
+
+class Watcher:
+    """A session that keeps every record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records: list[Record] = []
+        self.session = Session()
+        self.session.on_record = self.records.append
+        self.session.start(worker=False)
+
+    def watch(self, program: str, **facts: Any) -> None:
+        """Start a program that is given as text."""
+        script = self.folder / "script.py"
+        script.write_text(program)
+        self.session.watch(WatchRequest([sys.executable, str(script)], self.folder, **facts))
+
+    def run(self, program: str, **facts: Any) -> RunView:
+        """The run of a program, once it has ended."""
+        self.watch(program, **facts)
+        return self.ended()
+
+    def ended(self) -> RunView:
+        assert self.session.wait_run(PATIENCE_S)
+        run = self.session.store.run
+        assert run is not None
+        return run
+
+    def printed(self) -> list[str]:
+        return [line.text for line in self.session.output.since(0)[0]]
+
+    def notes(self, topic: str) -> list[str]:
+        return [record.text for record in self.records if isinstance(record, Note) and record.topic == topic]
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            self.session.wait_run(0.02)
 
 
 class NoMonitor:

@@ -1,0 +1,1 @@
+"""Watching a program that runs already: from inside where there is a way in, else from outside."""

@@ -1,0 +1,317 @@
+"""Watches a process that runs already: from inside where there is a way in, else as far as the system and NVML tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+import gpudash
+from gpudash.session.watching.attaching.ways_in import HOW, Entered, WayClosedError, enter, require_debugger
+from gpudash.session.watching.ending import EndedRun, ending_of
+from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing
+from gpudash.session.watching.out_of_memory import allocator_environment
+from gpudash.session.watching.program import process_name
+from gpudash.session.watching.watch import NO_GPU_MEMORY
+from gpudash.session.watching.wiring import Wiring
+from gpudash.telemetry.records import Note, RunStarted, Topic
+
+if TYPE_CHECKING:
+    from gpudash.agent.server import AgentServer, Peer
+
+POLL_S = 0.2
+"""How soon the end of the process is noticed."""
+
+DETACH_S = 3.0
+"""Longest wait for the program to have undone what was done in it."""
+
+LAST_MESSAGES_S = 1.0
+"""How long processes that are still connected are heard after the program's end."""
+
+UNSEEN = (
+    "From outside, the process's memory on this computer, its processor time and, by the driver, its memory on each "
+    "GPU can be seen; its allocator, steps, losses and stacks cannot."
+)
+
+INSIDE = {
+    "door": "gpudash is inside the program, through the door it has opened",
+    "remote_exec": "gpudash is inside the program, by sys.remote_exec",
+    "gdb": "gpudash is inside the program, by gdb",
+}
+
+
+def process_to_attach(pid: int) -> psutil.Process:
+    """The process ``pid``.
+
+    Raises:
+        ValueError: one sentence, when it is gone, not ours, or this one.
+    """
+    if pid == os.getpid():
+        raise ValueError(f"Process {pid} is this gpudash itself; name the process of your program.")
+    if pid <= 0:
+        raise ValueError(f"{pid} is no process number; ps or gpudash monitor lists what runs.")
+    try:
+        process = psutil.Process(pid)
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        owner = process.uids().real
+        name = str(process.username())
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        raise ValueError(f"There is no process {pid}; it may have ended.") from None
+    except (psutil.AccessDenied, PermissionError, KeyError):
+        raise ValueError(f"Process {pid} may not be looked at; ask its owner, or watch one of your own.") from None
+    if ended:
+        raise ValueError(f"There is no process {pid} any more: it has ended, and its parent has not taken note.")
+    if owner != os.getuid() and os.getuid() != 0:
+        raise ValueError(f"Process {pid} belongs to {name}, not to you; only your own can be watched.")
+    return process
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRequest:
+    """What is to be watched.
+
+    Attributes:
+        pid: of the process.
+        by_gdb: go inside by a debugger and no other way.
+        memory_history: whether allocations are recorded with their stacks from now on.
+    """
+
+    pid: int
+    by_gdb: bool = False
+    memory_history: bool = True
+
+
+class Attached:
+    """A process that runs already. It is never signalled: to stop is to look away, and to undo what was done in it.
+
+    Args:
+        request: what to watch.
+        run_id: number of the run.
+        wiring: the session.
+
+    Raises:
+        ValueError: one sentence, when it cannot be watched.
+    """
+
+    def __init__(self, request: AttachRequest, run_id: int, wiring: Wiring) -> None:
+        self._request = request
+        self._process = process_to_attach(request.pid)
+        if request.by_gdb:
+            require_debugger()
+        self._run_id = run_id
+        self._wiring = wiring
+        self._stop = threading.Event()
+        self._entered = Entered()
+        self._peak = 0
+        self._resident: dict[int, int] = {}
+        self._looked_s = 0.0
+        self._runs()
+        try:
+            self._command = [str(word) for word in self._process.cmdline()]
+        except psutil.Error:
+            self._command = []
+        self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts)
+        wiring.follow(lambda: self._resident)
+        self._began_s = wiring.clock()
+        wiring.emit(
+            RunStarted(
+                time_s=self._began_s,
+                run_id=run_id,
+                workload="watch",
+                device=wiring.machine.default_device(),
+                spec={"pid": request.pid, "command": self._command},
+            )
+        )
+        self._hearing.begin(request.pid)
+        self._thread = threading.Thread(target=self._watch, name="gpudash-attached", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look away; the process runs on."""
+        self._stop.set()
+
+    def save_snapshot(self) -> None:
+        """Ask it for a memory snapshot.
+
+        Raises:
+            RuntimeError: one sentence, when it is seen from outside only, or has no memory on a GPU so far.
+        """
+        if not self._entered.way:
+            raise RuntimeError(
+                "A process that is watched from outside cannot be asked for a snapshot; start it with gpudash watch."
+            )
+        if self._hearing.allocating is None:
+            raise RuntimeError(NO_GPU_MEMORY)
+        self._hearing.snapshot_wanted.set()
+
+    def close(self, timeout_s: float) -> bool:
+        """Look away; false when that took longer than ``timeout_s``."""
+        self._stop.set()
+        self._hearing.reports.give_up()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _watch(self) -> None:
+        try:
+            self._entered = self._enter()
+            self._tell_entered()
+            while not self._stop.is_set() and self._runs():
+                self._hear()
+            ended = not self._stop.is_set()
+            if ended:
+                self._hear_the_rest()
+            else:
+                _let_go(self._hearing.server, self._hear)
+        except Exception as error:  # whatever it is, the run must end for whoever waits
+            ended = False
+            self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
+        ending = ending_of(self._ended_run(stopped=not ended))
+        ending = self._hearing.reports.explained(ending)
+        self._hearing.close()
+        self._wiring.emit(ending)
+        self._hearing.memory.close()
+        self._wiring.follow(None)
+
+    def _enter(self) -> Entered:
+        config = {
+            "history": self._request.memory_history,
+            "history_entries": HISTORY_ENTRIES,
+            "report": self._hearing.reports.staging,
+            "gpudash": str(Path(gpudash.__file__).parent),
+        }
+        path, by_gdb = self._hearing.path, self._request.by_gdb
+        return enter(self._process, path, json.dumps(config), self._has_come, by_gdb=by_gdb)
+
+    def _has_come(self, seconds: float) -> bool:
+        return arrived(self._hearing.server, self._process.pid, seconds, self._hear, self._stop.is_set)
+
+    def _tell_entered(self) -> None:
+        way, why_not = self._entered.way, self._entered.why_not
+        sentences = (f"{INSIDE[way]}.", why_not) if way else (UNSEEN, why_not, f"{HOW}.")
+        details = {"way": way or "outside", "closed": self._entered.closed}
+        self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
+
+    def _hear(self) -> None:
+        if self._hearing.server.peers or not self._entered.way:
+            self._hearing.hear(self._has_ended, TICK_S if self._hearing.server.peers else POLL_S)
+        else:
+            self._stop.wait(POLL_S)
+
+    def _has_ended(self) -> bool:
+        return not self._runs()
+
+    def _hear_the_rest(self) -> None:
+        deadline = time.monotonic() + LAST_MESSAGES_S
+        while self._hearing.server.peers and time.monotonic() < deadline and not self._stop.is_set():
+            self._hear()
+        self._note(f"Process {self._process.pid} has ended; its exit code cannot be seen from outside.")
+        self._hearing.reports.finish()
+
+    def _ended_run(self, *, stopped: bool) -> EndedRun:
+        now_s, hearing = self._wiring.clock(), self._hearing
+        raised = [one for one in hearing.news.raised if not one.who]
+        device = hearing.memory.device or self._wiring.machine.default_device()
+        peaks = {f"peak_{key}": value for key, value in hearing.memory.peaks.get(device, {}).items()}
+        result: dict[str, Any] = {
+            "exit_code": None,
+            "peak_resident_bytes": self._peak or None,
+            "attached": {"way": self._entered.way or "outside", "closed": self._entered.closed},
+        }
+        if self._entered.way:
+            report = hearing.reports.folder
+            result |= {
+                "report": None if report is None else str(report),
+                "agent_cpu_seconds": hearing.news.agent_cpu_s,
+                "memory": peaks,
+                **hearing.ranks.result(),
+            }
+        return EndedRun(
+            name=process_name(self._process),
+            code=1 if raised else 0,
+            time_s=now_s,
+            run_id=self._run_id,
+            seconds=now_s - self._began_s,
+            steps=hearing.news.steps,
+            device=device,
+            stopped=stopped,
+            raised=hearing.news.raised,
+            out_of_memory=hearing.reports.newest,
+            stepped_s=hearing.news.stepped_s,
+            result=result,
+            ranks=hearing.ranks.known(),
+            why_full=hearing.ranks.why_full,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What is known of the program, for a report."""
+        torch = self._hearing.news.torch or {}
+        try:
+            environment = self._process.environ()
+        except psutil.Error:
+            environment = {}
+        return {
+            "pid": self._process.pid,
+            "command": self._command,
+            "gpudash_version": gpudash.__version__,
+            "torch_version": torch.get("version"),
+            "cuda_version": torch.get("cuda"),
+            "memory_history_recorded": torch.get("history"),
+            "allocator": allocator_environment(environment),
+        }
+
+    def _runs(self) -> bool:
+        try:
+            if time.monotonic() - self._looked_s >= POLL_S:
+                self._looked_s = time.monotonic()
+                resident = int(self._process.memory_info().rss)
+                self._peak, self._resident = max(self._peak, resident), {self._process.pid: resident}
+            return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:
+            return True
+
+    def _note(self, text: str) -> None:
+        self._wiring.emit(Note(time_s=self._wiring.clock(), run_id=self._run_id, topic=Topic.PROGRAM, text=text))
+
+
+def arrived(
+    server: AgentServer, pid: int, seconds: float, hear: Callable[[], None], given_up: Callable[[], bool]
+) -> bool:
+    """Whether the agent of ``pid`` has called within so many seconds.
+
+    Args:
+        hear: takes in what comes.
+        given_up: tells whether nobody waits any more.
+
+    Raises:
+        WayClosedError: when another gpudash is there already.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not given_up():
+        hear()
+        peer = next((peer for peer in server.peers if peer.pid == pid and peer.hello), None)
+        if peer is not None and peer.hello.get("refused"):
+            raise WayClosedError("another gpudash is inside already; stop that one first")
+        if peer is not None:
+            return True
+    return False
+
+
+def _let_go(server: AgentServer, hear: Callable[[], None]) -> None:
+    """Have every process undo what was done in it, and wait for that."""
+    deadline = time.monotonic() + DETACH_S
+    asked: list[Peer] = []
+    while server.peers and time.monotonic() < deadline:
+        for peer in server.peers:
+            if peer not in asked:
+                asked.append(peer)
+                server.send(peer, {"type": "detach"})
+        hear()

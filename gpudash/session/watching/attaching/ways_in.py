@@ -1,0 +1,368 @@
+"""The ways into a Python program that runs already, and why one is closed.
+
+* The door: the program has opened it beforehand (`gpudash.agent.door`).
+* ``sys.remote_exec`` of Python 3.14 (PEP 768), called by the program's own interpreter.
+* A debugger, only where the user asks for it: the agent's start is handed to `Py_AddPendingCall`, so that it runs
+  where Python would handle a signal and not wherever the program happened to stand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from gpudash.agent import door, entering
+from gpudash.system.private_folder import runtime_folder
+
+OLDEST = (3, 9)
+"""Python that the agent runs in."""
+
+REMOTE_EXEC = (3, 14)
+"""The first Python that has ``sys.remote_exec``."""
+
+DOOR_S = 5.0
+"""Longest wait for the thread behind the door."""
+
+HELPER_S = 30.0
+"""Longest that a helper, or a debugger, may take: reading a large program's symbols takes seconds."""
+
+ARRIVAL_S = 10.0
+"""Longest wait for a program to come by: it runs what it is given between two of its own instructions."""
+
+PREFIX = "gpudash-enter-"
+
+HOW = (
+    "To be seen from inside, a program is started with GPUDASH_AGENT=1 (gpudash watch --prepare prints the lines for a "
+    "shell), or calls gpudash.attachable.open_door()"
+)
+
+PREPARED = {
+    "GPUDASH_AGENT": "1",
+    "PYTHONPATH": shlex.quote(str(Path(entering.__file__).parent / "inject")) + "${PYTHONPATH:+:$PYTHONPATH}",
+}
+"""Variables of a shell whose programs are to have a door, as it writes them."""
+
+_PYTHON = re.compile(r"(?:python|pypy)(?:(\d+)(?:\.(\d+))?)?[a-z]*")
+_LIBRARY = re.compile(r"/libpython(\d+)\.(\d+)[a-z]*\.so")
+_CREDENTIALS = struct.Struct("3i")
+_PAGE = 4096
+_KERNEL = 2**47
+_MAP_FIXED_NOREPLACE = 0x100000
+_MAP_PRIVATE_ANONYMOUS = 0x22
+_READ_WRITE = 3
+
+
+class WayClosedError(Exception):
+    """A way in cannot be taken: the end of a sentence that begins with its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """How a program was entered.
+
+    Attributes:
+        way: "door", "remote_exec", "gdb", or "" where it was not.
+        closed: the ways that were tried before, and why each could not be taken.
+    """
+
+    way: str = ""
+    closed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def why_not(self) -> str:
+        """Why the others were not taken, in sentences; "" without any."""
+        return " ".join(f"{NAMES[way]}: {why}." for way, why in self.closed.items())
+
+
+NAMES = {
+    "any": "It cannot be entered",
+    "door": "No door",
+    "remote_exec": "No sys.remote_exec",
+    "gdb": "No debugger",
+}
+
+
+def enter(
+    process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool], *, by_gdb: bool = False
+) -> Entered:
+    """Bring the agent into a program, by the first way that is open.
+
+    Args:
+        process: the program.
+        path: of the socket that the agent is to call at.
+        config: what the agent is told, as JSON.
+        has_come: waits for so many seconds until it has called; false where it has not.
+        by_gdb: enter by a debugger and no other way.
+    """
+    closed: dict[str, str] = {}
+    try:
+        _require_same_place(process)
+    except WayClosedError as error:
+        return Entered(closed={"any": str(error)})
+    ways: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
+        {"gdb": _by_debugger} if by_gdb else {"door": _through_door, "remote_exec": _by_remote_exec}
+    )
+    for name, way in ways.items():
+        try:
+            way(process, path, config, has_come)
+        except WayClosedError as error:
+            closed[name] = str(error)
+        except psutil.Error:
+            closed[name] = "it has ended meanwhile"
+        else:
+            return Entered(name, closed)
+    return Entered(closed=closed)
+
+
+def require_debugger() -> None:
+    """Make sure that there is one.
+
+    Raises:
+        ValueError: one sentence, when there is none.
+    """
+    if shutil.which("gdb") is None:
+        raise ValueError("There is no gdb on PATH; install it, or leave --with gdb out.")
+
+
+def _require_same_place(process: psutil.Process) -> None:
+    """Raises: WayClosedError: when it sees other files or processes than we, or is not ours."""
+    if process.uids().effective != os.geteuid():
+        raise WayClosedError(f"it belongs to {process.username()}, and only its owner may go inside")
+    for namespace in ("pid", "mnt"):
+        with suppress(OSError):
+            if Path(f"/proc/{process.pid}/ns/{namespace}").readlink() != Path(f"/proc/self/ns/{namespace}").readlink():
+                raise WayClosedError("it runs in a container; run gpudash in there")
+    with suppress(OSError):
+        if not Path(f"/proc/{process.pid}/root").samefile("/"):
+            raise WayClosedError("it has a root folder of its own (chroot); run gpudash in there")
+
+
+def _script(path: Path, config: str, extra: str = "") -> str:
+    """What a program executes to let the agent in; all but the start of a thread happens on that thread."""
+    source = Path(entering.__file__)
+    call = f"enter({str(source.parent)!r}, {str(path)!r}, {config!r})"
+    text = f"{source.read_text(encoding='utf-8')}\n{call}\n{extra}"
+    return f"import _thread\n_thread.start_new_thread(exec, ({text!a}, {{}}))\n"
+
+
+def _through_door(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
+    """Raises: WayClosedError: when it has none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(DOOR_S)
+        try:
+            connection.connect(door.NAME.format(pid=process.pid))
+            pid, user, _ = _CREDENTIALS.unpack(
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            if (pid, user) != (process.pid, os.geteuid()):
+                raise WayClosedError("another process has taken the place of the program's")
+            connection.sendall(_script(path, config).encode())
+            connection.shutdown(socket.SHUT_WR)
+            let_in = connection.recv(16) == b"in"
+        except ConnectionRefusedError:
+            raise WayClosedError("the program has opened none") from None
+        except OSError as error:
+            raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
+    if not let_in or not has_come(ARRIVAL_S):
+        raise WayClosedError("nothing was heard from behind it")
+
+
+def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
+    """Raises: WayClosedError: when its Python cannot, or may not."""
+    python, version = _python_of(process)
+    if version < REMOTE_EXEC:
+        raise WayClosedError(f"its Python is {_written(version)}, and only 3.14 and newer have it")
+    if python is None:
+        raise WayClosedError("Python is a part of another program there, whose interpreter cannot be called")
+    with _script_file(process.pid, _script(path, config)) as file:
+        code = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+        errors = _ran([str(python), "-I", "-S", "-c", code, str(process.pid), str(file)])
+        if errors is not None:
+            raise WayClosedError(_remote_refusal(errors))
+        if not has_come(ARRIVAL_S):
+            raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
+
+
+def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
+    """Raises: WayClosedError: when it may not, or finds nothing."""
+    _, version = _python_of(process)
+    if version < OLDEST:
+        raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
+    place = _free_page(process.pid)
+    unmap = f"import ctypes\nctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))\n"
+    extra = "try:\n" + "".join(f"    {line}\n" for line in unmap.splitlines()) + "except Exception:\n    pass\n"
+    with _script_file(process.pid, _script(path, config, extra)) as file:
+        code = f"try:\n exec(open({str(file)!r}).read(), {{}})\nexcept Exception:\n pass\n"
+        output = _debugged(process.pid, place, code)
+        if (refusal := _debugger_refusal(output)) is not None:
+            raise WayClosedError(refusal)
+        if not has_come(ARRIVAL_S):
+            raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
+
+
+def _debugged(pid: int, place: int, code: str) -> str:
+    """Have the program map a page, put ``code`` there, and execute it when it next handles signals.
+
+    Memory is mapped and not allocated, because the program may stand within malloc.
+    """
+    data = code.encode() + b"\0"
+    data += bytes(-len(data) % 8)
+    if len(data) > _PAGE:
+        raise WayClosedError("the path of the temporary folder is too long; let TMPDIR name another")
+    flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
+    mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) mmap)({place}, {_PAGE}, "
+    commands = ["sharedlibrary libc\\.", "sharedlibrary libpython", "info address Py_AddPendingCall"]
+    commands.append(f"print {mapping}{_READ_WRITE}, {flags}, -1, 0) == {place}")
+    commands += [
+        f"set {{unsigned long}}{place + at} = {int.from_bytes(data[at : at + 8], 'little')}"
+        for at in range(0, len(data), 8)
+    ]
+    calling = "((int (*)(void *, void *)) Py_AddPendingCall)"
+    commands += [f"print {calling}((void *) PyRun_SimpleString, (void *) {place})", "detach"]
+    # the symbols of every library of torch would be read while the program stands still
+    first = ("set auto-solib-add off", "set debuginfod enabled off", "set auto-load off", "set confirm off")
+    words = ["gdb", "-nx", "-batch"]
+    for one in first:
+        words += ["-iex", one]
+    words += ["-p", str(pid)]
+    for one in commands:
+        words += ["-ex", one]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, stdin=subprocess.DEVNULL, timeout=HELPER_S, check=False, cwd="/"
+        )
+    except subprocess.TimeoutExpired:
+        raise WayClosedError(f"gdb took longer than {HELPER_S:.0f} s, and was ended") from None
+    except OSError as error:
+        raise WayClosedError(f"gdb could not be started ({error.strerror or error})") from None
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def _debugger_refusal(output: str) -> str | None:
+    """Why gdb could not, by what it printed; ``None`` where it could."""
+    if re.search(r"^\$1 = 1$", output, re.MULTILINE) and re.search(r"^\$2 = 0$", output, re.MULTILINE):
+        return None
+    if "Operation not permitted" in output or "Could not attach" in output:
+        return (
+            "the system does not let one process look into another (ptrace); allow it by "
+            "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
+        )
+    if "No symbol" in output:
+        return "gdb finds no Py_AddPendingCall in it, so that it is no Python, or one without symbols"
+    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "gdb said nothing")
+    return f"gdb could not ({last.rstrip('.')})"
+
+
+def _remote_refusal(errors: str) -> str:
+    """Why ``sys.remote_exec`` could not, by the end of its traceback."""
+    last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
+    if "PermissionError" in last or "Operation not permitted" in last:
+        return (
+            "the system does not let one process look into another (ptrace); allow it by "
+            "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
+        )
+    if "disabled" in last or "not enabled" in last:
+        return "the program was started with it disabled (PYTHON_DISABLE_REMOTE_DEBUG)"
+    return f"its Python refused ({last.rstrip('.') or 'without a word'})"
+
+
+def _ran(command: list[str]) -> str | None:
+    """What a helper wrote to its standard error where it failed; ``None`` where it did not."""
+    clean = {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=HELPER_S, check=False, env=clean, cwd="/")
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    except OSError as error:
+        return str(error.strerror or error)
+    return None if done.returncode == 0 else done.stderr.decode(errors="replace")
+
+
+def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:
+    """Its interpreter and version; ``None`` for one that is a part of another program.
+
+    Raises:
+        WayClosedError: when it is no Python, or that cannot be told.
+    """
+    try:
+        link = Path(f"/proc/{process.pid}/exe").readlink()
+        maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise WayClosedError(f"what it runs cannot be read ({error.strerror or error})") from None
+    named = _PYTHON.match(link.name)
+    library = _LIBRARY.search(maps)
+    if named is None and library is None:
+        raise WayClosedError("it is no Python program")
+    if named is not None and named[1] and named[2]:
+        version = int(named[1]), int(named[2])
+    elif library is not None:
+        version = int(library[1]), int(library[2])
+    else:
+        version = _asked_version(link)
+    gone = str(link).endswith(" (deleted)")
+    return (Path(f"/proc/{process.pid}/exe") if gone else link) if named is not None else None, version
+
+
+def _asked_version(python: Path) -> tuple[int, int]:
+    code = "import sys; print(*sys.version_info[:2])"
+    try:
+        done = subprocess.run(
+            [str(python), "-I", "-S", "-c", code], capture_output=True, timeout=HELPER_S, check=True, cwd="/"
+        )
+        major, minor = map(int, done.stdout.split())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        raise WayClosedError("the version of its Python cannot be told") from None
+    return major, minor
+
+
+def _written(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+@contextmanager
+def _script_file(pid: int, text: str) -> Iterator[Path]:
+    """A file that the program is to execute: gone afterwards, and where it may come by later still, without a word."""
+    _sweep()
+    path = runtime_folder() / f"{PREFIX}{pid}-{os.urandom(6).hex()}.py"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
+    try:
+        yield path
+    except WayClosedError:
+        path.write_text("", encoding="ascii")
+        raise
+    path.unlink(missing_ok=True)
+
+
+def _sweep() -> None:
+    """Remove what was left for programs that have ended."""
+    for path in runtime_folder().glob(f"{PREFIX}*.py"):
+        pid = path.name.removeprefix(PREFIX).partition("-")[0]
+        with suppress(OSError):
+            if path.stat().st_uid == os.geteuid() and not (pid.isdecimal() and psutil.pid_exists(int(pid))):
+                path.unlink()
+
+
+def _free_page(pid: int) -> int:
+    """An address where the program has nothing mapped, below all of its libraries."""
+    taken = []
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - no path of ours
+        for line in file:
+            first, _, last = line.split(None, 1)[0].partition("-")
+            taken.append((int(first, 16), int(last, 16)))
+    gaps = [(begins, ends) for (_, begins), (ends, _) in pairwise(taken) if ends < _KERNEL]
+    begins, ends = max(gaps, key=lambda gap: gap[1] - gap[0])
+    return (begins + (ends - begins) // 2) // _PAGE * _PAGE

@@ -1,0 +1,362 @@
+"""A program that runs already is watched: from inside where there is a way in, and left as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import pytest
+
+from gpudash.session.watching.attaching import ways_in
+from tests.programs import program
+from tests.unit.agent.dashboard import INJECT, OTHERS, PACKAGE, version_of
+from tests.unit.session.watched import PATIENCE_S, Watcher
+
+STATE = """
+import json, logging, os, sys, threading, time
+
+def state():
+    optim = sys.modules.get("torch.optim.optimizer")
+    logger = logging.Logger.manager.loggerDict.get("gpudash")
+    return {
+        "finders": [str(finder) for finder in sys.meta_path],
+        "hook": repr(threading.excepthook),
+        "logger": None if logger is None else [type(logger).__name__, hasattr(type(logger), "_gpudash_listens")],
+        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(os.listdir("/proc/self/fd")),
+        "modules": sorted(name for name in sys.modules if "gpudash" in name),
+        "steps": [] if optim is None else list(map(str, optim._global_optimizer_post_hooks.values())),
+        "watched": list(getattr(sys, "_gpudash_lasting", {}).get("now", {})),
+    }
+
+def settled(wanted):
+    deadline = time.monotonic() + 60
+    while (now := state()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return now
+
+for line in sys.stdin:
+    exec(line)
+    sys.stdout.flush()
+"""
+"""Does what it is told, line by line, and tells what somebody who comes and goes could have changed."""
+
+WITH_A_DOOR = {"GPUDASH_AGENT": "1", "PYTHONPATH": str(INJECT)}
+
+
+class Running:
+    """A program that waits for lines of Python."""
+
+    def __init__(self, python: str, environment: dict[str, str], code: str = STATE) -> None:
+        used = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self.process = subprocess.Popen(
+            [python, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**used, "OMP_NUM_THREADS": "1", **environment},
+        )
+        self.pid = self.process.pid
+
+    def do(self, line: str) -> None:
+        """Have it execute a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def tell(self, expression: str) -> Any:
+        """What an expression is there."""
+        assert self.process.stdout is not None
+        self.do(f"print(json.dumps({expression}))")
+        return json.loads(self.process.stdout.readline())
+
+    def forked(self) -> tuple[int, int]:
+        """A child that it forks: its number, and how many threads it has."""
+        assert self.process.stdout is not None
+        self.do(FORK)
+        child, threads = json.loads(self.process.stdout.readline())
+        return child, threads
+
+    def end(self) -> tuple[str, str, int]:
+        """Its last words and its exit code."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return out, err, self.process.returncode
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    """Starts programs that are ended with the test."""
+    started: list[Running] = []
+
+    def begin(environment: dict[str, str], python: str = sys.executable, code: str = STATE) -> Running:
+        started.append(Running(python, environment, code))
+        if code == STATE:
+            assert started[-1].tell("1") == 1
+        return started[-1]
+
+    yield begin
+    for one in started:
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(one.pid).children(recursive=True):
+                child.kill()
+        one.process.kill()
+        one.process.communicate(timeout=PATIENCE_S)
+
+
+def is_inside(watcher: Watcher) -> bool:
+    return any("gpudash is inside" in note for note in watcher.notes("program"))
+
+
+def unseen(watcher: Watcher) -> str:
+    """Why a program is seen from outside only, once that is told."""
+    watcher.until(lambda: any("From outside" in note for note in watcher.notes("program")))
+    return next(note for note in watcher.notes("program") if "From outside" in note)
+
+
+TRAIN = "import torch; m = torch.nn.Linear(2, 2); o = torch.optim.SGD(m.parameters(), 0.1); o.step()"
+FORK = (
+    "pid = os.fork() or "
+    "(print(json.dumps([os.getpid(), len(os.listdir('/proc/self/task'))]), flush=True), time.sleep(600))"
+)
+LOG = "logging.getLogger('gpudash').info('step', extra={'step': 7, 'loss': 0.5})"
+
+
+def test_a_program_is_entered_by_its_door_followed_and_left_as_it_was(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    running.do(TRAIN)
+    before = running.tell("state()")
+    for turn in (1, 2):
+        watcher.session.attach(running.pid)
+        watcher.until(lambda turn=turn: len([n for n in watcher.notes("program") if "PyTorch" in n]) == turn)
+        inside = running.tell("state()")
+        assert inside["steps"] and inside["watched"] and inside["modules"] == before["modules"]
+        for _ in range(3):
+            running.do("o.step()")
+        if turn == 2:
+            running.do(LOG)
+        assert running.tell("threading.active_count()") == 1
+        watcher.until(lambda turn=turn: (run := watcher.session.store.run) and run.run_id == turn and run.step)
+        watcher.session.stop_run()
+        run = watcher.ended()
+        assert run.status == "cancelled" and run.result["attached"] == {"way": "door", "closed": {}}
+        after = before if turn == 1 else {**before, "logger": ["Logger", False]}
+        assert running.tell(f"settled({after!r})") == after
+    assert running.end()[1:] == ("", 0)
+
+
+def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: Watcher, start: Any) -> None:
+    running = start({"PYTHONPATH": str(PACKAGE.parent)})
+    running.do("from gpudash.attachable import open_door")
+    assert running.tell("[open_door(), open_door()]") == [True, True]
+    child, threads = running.forked()
+    assert threads == 1
+    watcher.session.attach(child)
+    assert "No door: the program has opened none." in unseen(watcher)
+    watcher.session.stop_run()
+    watcher.ended()
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: is_inside(watcher))
+    other, _ = running.forked()
+    heard = watcher.session._runs.watched._hearing.server  # type: ignore[union-attr]
+    watcher.until(lambda: {peer.pid for peer in heard.peers} == {running.pid, other})
+    watcher.session.stop_run()
+    watcher.ended()
+    for process in (child, other):
+        os.kill(process, signal.SIGKILL)
+    assert running.end()[1:] == ("", 0)
+
+
+def test_the_programs_end_and_its_exception_are_its_own(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: is_inside(watcher))
+    running.do("raise ValueError('no')")
+    assert running.end()[2] == 1
+    run = watcher.ended()
+    assert run.status == "failed" and run.error is not None and run.error.kind == "ValueError"
+    assert run.result["exit_code"] is None
+
+
+def test_a_dashboard_that_is_killed_leaves_the_program_as_it_was(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    before = running.tell("state()")
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: is_inside(watcher))
+    for peer in watcher.session._runs.watched._hearing.server.peers:  # type: ignore[union-attr]
+        peer.connection.shutdown(2)
+    assert running.tell(f"settled({before!r})") == before
+    watcher.session.stop_run()
+    watcher.ended()
+
+
+def test_only_one_is_inside_at_a_time(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    running.do("now = sys.__dict__.setdefault('_gpudash_lasting', {'given': set(), 'now': {}})['now']")
+    running.do("now['owner'] = lambda: True")
+    watcher.session.attach(running.pid)
+    assert "No door: another gpudash is inside already" in unseen(watcher)
+    watcher.session.stop_run()
+    watcher.ended()
+    running.do("now.clear()")
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: is_inside(watcher))
+    watcher.session.stop_run()
+    watcher.ended()
+
+
+def test_python_314_is_entered_as_it_is(watcher: Watcher, start: Any) -> None:
+    python = shutil.which("python3.14")
+    if python is None:
+        pytest.skip("there is no Python 3.14")
+    running = start({}, python)
+    before = running.tell("state()")
+    for _ in range(2):
+        watcher.session.attach(running.pid)
+        watcher.until(lambda: watcher.session.store.run is not None)
+        running.do("for _ in range(1000): time.sleep(0.001)")
+        watcher.until(lambda: is_inside(watcher))
+        watcher.session.stop_run()
+        assert watcher.ended().result["attached"]["way"] == "remote_exec"
+        assert running.tell(f"settled({before!r})") == before
+        watcher.records.clear()
+    assert running.end()[1:] == ("", 0)
+
+
+def test_a_debugger_goes_inside_where_it_is_asked_for(watcher: Watcher, start: Any) -> None:
+    program("gdb")
+    running = start({})
+    before = running.tell("state()")
+    watcher.session.attach(running.pid, by_gdb=True)
+    running.do("while not state()['watched']: time.sleep(0.01)")
+    watcher.until(lambda: bool(watcher.notes("program")))
+    if "ptrace" in (told := watcher.notes("program")[-1]):
+        pytest.skip(told)
+    watcher.until(lambda: is_inside(watcher))
+    watcher.session.stop_run()
+    assert watcher.ended().result["attached"]["way"] == "gdb"
+    assert running.tell(f"settled({before!r})") == before
+    assert running.end()[1:] == ("", 0)
+
+
+def test_without_a_debugger_none_is_promised(watcher: Watcher, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = start({})
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ValueError, match="There is no gdb on PATH"):
+        watcher.session.attach(running.pid, by_gdb=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("ptrace: Operation not permitted.", "ptrace_scope"),
+        ('No symbol "Py_AddPendingCall" in current context.', "no Py_AddPendingCall"),
+        ("$1 = 0\nsomething else.\n", "something else"),
+        ("", "gdb said nothing"),
+        ("$1 = 1\n$2 = 0\n[Inferior 1 (process 7) detached]\n", None),
+    ],
+    ids=["not permitted", "no Python", "odd", "silent", "done"],
+)
+def test_what_a_debugger_says_is_told_in_a_sentence(output: str, words: str | None) -> None:
+    found = ways_in._debugger_refusal(output)
+    assert found is None if words is None else found is not None and words in found
+
+
+def test_what_is_no_python_or_too_old_is_seen_from_outside(watcher: Watcher, start: Any) -> None:
+    with psutil.Popen(["sleep", "600"]) as process:
+        watcher.session.attach(process.pid)
+        assert "it is no Python program" in unseen(watcher)
+        process.kill()
+    assert watcher.ended().result["attached"]["way"] == "outside"
+    old = next((str(path) for path in OTHERS if (3, 0) <= version_of(str(path)) < ways_in.OLDEST), None)
+    if old is None:
+        pytest.skip("there is no Python that is too old")
+    watcher.records.clear()
+    running = start(WITH_A_DOOR, old, "input()")
+    watcher.session.attach(running.pid, by_gdb=shutil.which("gdb") is not None)
+    assert "its Python is 3." in unseen(watcher)
+    watcher.session.stop_run()
+    watcher.ended()
+
+
+def test_another_users_process_and_a_containers_are_not_entered(
+    watcher: Watcher, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(WITH_A_DOOR)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 12_345)
+        watcher.session.attach(running.pid)
+        assert "only its owner may go inside" in unseen(watcher)
+        watcher.session.stop_run()
+        watcher.ended()
+    watcher.records.clear()
+    unshare = program("unshare")
+    command = [unshare, "--user", "--pid", "--fork", "sleep", "600"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        children: list[psutil.Process] = []
+        try:
+            watcher.until(lambda: process.poll() is not None or bool(psutil.Process(process.pid).children()))
+            children = [] if process.poll() is not None else psutil.Process(process.pid).children()
+            if not children:
+                pytest.skip("no namespaces can be made here")
+            watcher.session.attach(children[0].pid)
+            found = unseen(watcher)
+            assert "it runs in a container" in found or "only its owner" in found
+        finally:
+            for child in children:
+                child.kill()
+            process.kill()
+    watcher.ended()
+
+
+def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> None:
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        watcher.session.attach(process.pid)
+        watcher.until(lambda: watcher.session.store.run is not None)
+        with pytest.raises(RuntimeError, match="from outside cannot be asked"):
+            watcher.session.save_snapshot()
+        process.communicate(b"\n")
+    ended = watcher.ended()
+    assert (ended.status, ended.result["exit_code"]) == ("finished", None)
+    assert ended.spec["pid"] == process.pid and "input()" in ended.spec["command"]
+    first, last = watcher.notes("program")
+    assert "its allocator, steps, losses and stacks cannot" in first
+    assert last.endswith("has ended; its exit code cannot be seen from outside.")
+
+
+def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        watcher.session.attach(process.pid)
+        watcher.session.stop_run()
+        assert watcher.ended().status == "cancelled"
+        assert process.is_running()
+        process.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("pid", "words"),
+    [(os.getpid(), "this gpudash itself"), (0, "is no process number"), (-5, "is no process number")],
+    ids=["itself", "zero", "negative"],
+)
+def test_a_process_that_is_none_to_watch_is_refused(watcher: Watcher, pid: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        watcher.session.attach(pid)
+    assert not watcher.session.running
+
+
+def test_a_process_that_is_gone_or_not_ours_is_refused(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psutil.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    with pytest.raises(ValueError, match=f"There is no process {process.pid}"):
+        watcher.session.attach(process.pid)
+    monkeypatch.setattr(os, "getuid", lambda: 12_345)
+    with pytest.raises(ValueError, match="not to you; only your own can be watched"):
+        watcher.session.attach(1)
