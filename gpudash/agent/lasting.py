@@ -68,4 +68,6 @@ def _passing_on(now: dict[str, Call], name: str) -> Call:
             call(*args)
 
     # of its own names it needs none; those of this module would keep all of the agent
-    return type(pass_on)(pass_on.__code__, {"__builtins__": builtins.__dict__}, name, None, pass_on.__closure__)
+    function: Any = type(pass_on)
+    made: Call = function(pass_on.__code__, {"__builtins__": builtins.__dict__}, name, None, pass_on.__closure__)
+    return made

@@ -1,12 +1,12 @@
-"""``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed."""
+"""``gpudash snapshot FILE``: a memory snapshot summarised, explained and replayed; or taken of a running program."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.flags import CardSize
+from gpudash.cli.terminal.flags import CardSize, Pid
 from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
@@ -32,10 +32,13 @@ RECORD_AGAIN = "gpudash snapshot reads what torch.cuda.memory._dump_snapshot wri
 
 
 def snapshot(
-    file: Path,
+    file: Path | None = None,
     other: Path | None = None,
     /,
     *,
+    pid: Pid | None = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+    with_: Annotated[Literal["gdb"] | None, Parameter(name="--with")] = None,
     capacity: CardSize | None = None,
     settings: str | None = None,
     device: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
@@ -52,6 +55,12 @@ def snapshot(
     other
         A later snapshot to compare it with: what grew and what shrank, by call site, where memory ran out or else at
         the peak.
+    pid
+        Take it of this running program, as gpudash watch --attach goes inside, and leave the program as it was.
+    output
+        The file to write then.
+    with_
+        Go inside by a debugger, and no other way.
     capacity
         Replay it with so much memory for PyTorch: a size (8GiB), or that of a GPU (h100; gpudash devices --known).
     settings
@@ -61,12 +70,19 @@ def snapshot(
     html
         Also write a report that a browser shows.
     force
-        Replace a report that is there.
+        Replace a report, or a snapshot, that is there.
     json
         Print one JSON document.
     """
     if capacity == 0:
         raise RequestError("--capacity 0 is no memory at all.", "Give what PyTorch may have, such as 8GiB.")
+    if pid is not None or output is not None or with_ is not None:
+        if file is not None or pid is None or output is None:
+            words = "A snapshot of a running program needs its number and a file to write, and no other file."
+            raise RequestError(words, "Write for example: gpudash snapshot --pid 4711 -o snapshot.pickle")
+        file = _taken(pid, output, by_gdb=with_ == "gdb", force=force)
+    if file is None:
+        raise RequestError("There is no snapshot to read.", "Name a file, or a running program by --pid PID -o FILE.")
     path = _found(file)
     if other is not None:
         asked = {"--capacity": capacity, "--settings": settings, "--html": html}
@@ -87,6 +103,22 @@ def snapshot(
     else:
         _print(path, read, studies)
     return Exit.FINISHED
+
+
+def _taken(pid: int, output: Path, *, by_gdb: bool, force: bool) -> Path:
+    """The file that a running program has written."""
+    from gpudash.session.watching.attaching.attached import save_snapshot_of
+
+    try:
+        if output.is_dir() or (output.exists() and not force):
+            raise RequestError(f"{output} is there already.", "Name another file, or give --force.")
+        if not output.absolute().parent.is_dir():
+            raise RequestError(f"There is no folder {output.absolute().parent}.", "Make it, or name another file.")
+        save_snapshot_of(pid, output, by_gdb=by_gdb)
+    except (OSError, ValueError) as error:
+        raise RequestError(str(error)) from None
+    print_notice(f"Wrote {output}")
+    return output
 
 
 def _studied(

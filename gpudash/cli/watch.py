@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from gpudash.cli.terminal.flags import SIMULATED, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
+from gpudash.cli.terminal.flags import SIMULATED, Pid, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
 
@@ -24,17 +24,6 @@ POLL_S = 0.1
 """How soon Ctrl+C and news of the program are noticed."""
 
 REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
-
-
-def _pid(_type: Any, tokens: Any) -> int:
-    word = tokens[0].value
-    if not word.isdecimal():
-        raise ValueError(f"{word!r} is not the number of a process; ps -u $USER lists yours.")
-    return int(word)
-
-
-Pid = Annotated[int, Parameter(converter=_pid, metavar="PID", allow_leading_hyphen=True)]
-"""A flag's process. Without a converter "none" and "null" would count as not given."""
 
 
 @Parameter(name="*")

@@ -22,7 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "snapshot": (
         "gpudash snapshot snapshot.pickle",
         "gpudash snapshot snapshot.pickle --capacity h100",
-        "gpudash snapshot before.pickle after.pickle",
+        "gpudash snapshot --pid 4711 -o snapshot.pickle",
     ),
     "compare": (
         "gpudash compare before.gpudash after.gpudash",

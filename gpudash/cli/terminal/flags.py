@@ -42,6 +42,13 @@ def _simulated(_type: Any, tokens: Any) -> list[SimulatedCard]:
     return [parse_simulated(part) for token in tokens for part in token.value.split(",")]
 
 
+def _pid(_type: Any, tokens: Any) -> int:
+    word = tokens[0].value
+    if not word.isdecimal():
+        raise ValueError(f"{word!r} is not the number of a process; ps -u $USER lists yours.")
+    return int(word)
+
+
 Size = Annotated[int, Parameter(converter=_size, metavar="SIZE", show_default=size_text, allow_leading_hyphen=True)]
 """A flag's bytes. A leading hyphen is let through, to be refused as a size."""
 
@@ -49,6 +56,9 @@ CardSize = Annotated[
     int, Parameter(converter=_card_size, metavar="SIZE|GPU", show_default=size_text, allow_leading_hyphen=True)
 ]
 """A flag's bytes, as a size or as the name of a GPU that has as many."""
+
+Pid = Annotated[int, Parameter(converter=_pid, metavar="PID", allow_leading_hyphen=True)]
+"""A flag's process. Without a converter "none" and "null" would count as not given."""
 
 Simulated = Annotated[
     list[SimulatedCard],

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from gpudash.session.watching.attaching import ways_in
+from gpudash.session.watching.attaching.attached import save_snapshot_of
 from tests.programs import program
 from tests.unit.agent.dashboard import INJECT, OTHERS, PACKAGE, version_of
 from tests.unit.session.watched import PATIENCE_S, Watcher
@@ -213,6 +216,28 @@ def test_only_one_is_inside_at_a_time(watcher: Watcher, start: Any) -> None:
     watcher.ended()
 
 
+SIMULATED = "import gpudash.simulator as s; s.simulate(2**30); import torch; kept = torch.ones(2**20, device='sim')"
+
+
+def test_a_snapshot_is_taken_of_a_running_program_which_is_left_as_it_was(
+    runtime: Path, start: Any, tmp_path: Path
+) -> None:
+    running = start({**WITH_A_DOOR, "PYTHONPATH": f"{INJECT}{os.pathsep}{PACKAGE.parent}"})
+    with pytest.raises(ValueError, match="not imported PyTorch"):
+        save_snapshot_of(running.pid, tmp_path / "none.pickle")
+    running.do(SIMULATED)
+    before = running.tell("state()")
+    path = tmp_path / "snapshot.pickle"
+    assert save_snapshot_of(running.pid, path).way == "door"
+    found = pickle.loads(path.read_bytes())
+    assert sum(segment["total_size"] for segment in found["segments"]) >= 4 * 2**20
+    assert running.tell(f"settled({before!r})") == before
+    assert list(tmp_path.iterdir()) == [path] and list(runtime.iterdir()) == []
+    outside = start({})
+    with pytest.raises(ValueError, match="No door: the program has opened none"):
+        save_snapshot_of(outside.pid, path)
+
+
 def test_python_314_is_entered_as_it_is(watcher: Watcher, start: Any) -> None:
     python = shutil.which("python3.14")
     if python is None:
@@ -318,7 +343,8 @@ def test_another_users_process_and_a_containers_are_not_entered(
 
 
 def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> None:
-    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+    with psutil.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as process:
+        process.stdout.readline()
         watcher.session.attach(process.pid)
         watcher.until(lambda: watcher.session.store.run is not None)
         with pytest.raises(RuntimeError, match="from outside cannot be asked"):
@@ -326,14 +352,15 @@ def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> No
         process.communicate(b"\n")
     ended = watcher.ended()
     assert (ended.status, ended.result["exit_code"]) == ("finished", None)
-    assert ended.spec["pid"] == process.pid and "input()" in ended.spec["command"]
+    assert ended.spec["pid"] == process.pid and "input()" in " ".join(ended.spec["command"])
     first, last = watcher.notes("program")
     assert "its allocator, steps, losses and stacks cannot" in first
     assert last.endswith("has ended; its exit code cannot be seen from outside.")
 
 
 def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
-    with psutil.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+    with psutil.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as process:
+        process.stdout.readline()
         watcher.session.attach(process.pid)
         watcher.session.stop_run()
         assert watcher.ended().status == "cancelled"

@@ -28,7 +28,7 @@ from gpudash.units import GIB
 Read = Callable[[], Mapping[str, int | None]]
 
 
-PATIENCE_S = 15.0
+PATIENCE_S = 120.0
 
 
 class Watcher:

@@ -16,7 +16,7 @@ import psutil
 import gpudash
 from gpudash.session.watching.attaching.ways_in import HOW, Entered, WayClosedError, enter, require_debugger
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing
+from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing, listening
 from gpudash.session.watching.out_of_memory import allocator_environment
 from gpudash.session.watching.program import process_name
 from gpudash.session.watching.watch import NO_GPU_MEMORY
@@ -25,6 +25,7 @@ from gpudash.telemetry.records import Note, RunStarted, Topic
 
 if TYPE_CHECKING:
     from gpudash.agent.server import AgentServer, Peer
+    from gpudash.agent.wire import Message
 
 POLL_S = 0.2
 """How soon the end of the process is noticed."""
@@ -168,7 +169,7 @@ class Attached:
             if ended:
                 self._hear_the_rest()
             else:
-                _let_go(self._hearing.server, self._hear)
+                let_go(self._hearing.server, self._hear)
         except Exception as error:  # whatever it is, the run must end for whoever waits
             ended = False
             self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
@@ -282,6 +283,50 @@ class Attached:
         self._wiring.emit(Note(time_s=self._wiring.clock(), run_id=self._run_id, topic=Topic.PROGRAM, text=text))
 
 
+def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
+    """Go into a running program, have it write a memory snapshot, and leave it as it was.
+
+    Args:
+        pid: of the process.
+        path: the file, which is replaced.
+        by_gdb: go inside by a debugger and no other way.
+
+    Returns:
+        how it was entered.
+
+    Raises:
+        ValueError: one sentence, when it cannot be entered or has no snapshot to give.
+    """
+    process = process_to_attach(pid)
+    if by_gdb:
+        require_debugger()
+    folder, server = listening()
+    answers: list[Message] = []
+
+    def hear() -> None:
+        answers.extend(message for _, message in server.receive(TICK_S) if message["type"] == "snapshot")
+
+    def has_come(seconds: float) -> bool:
+        return arrived(server, pid, seconds, hear, lambda: False)
+
+    try:
+        entered = enter(process, folder.path / "agent", json.dumps({"history": False}), has_come, by_gdb=by_gdb)
+        peer = next((peer for peer in server.peers if peer.pid == pid), None)
+        if not entered.way or peer is None:
+            raise ValueError(f"No snapshot of process {pid} can be taken. {entered.why_not} {HOW}.")
+        server.send(peer, {"type": "snapshot", "path": str(path.absolute()), "reason": "asked"})
+        while not answers and peer in server.peers:
+            hear()
+        let_go(server, hear)
+    finally:
+        server.close()
+        folder.remove()
+    problem = answers[0].get("problem") if answers else f"Process {pid} has ended before it had written one."
+    if problem:
+        raise ValueError(str(problem))
+    return entered
+
+
 def arrived(
     server: AgentServer, pid: int, seconds: float, hear: Callable[[], None], given_up: Callable[[], bool]
 ) -> bool:
@@ -305,7 +350,7 @@ def arrived(
     return False
 
 
-def _let_go(server: AgentServer, hear: Callable[[], None]) -> None:
+def let_go(server: AgentServer, hear: Callable[[], None]) -> None:
     """Have every process undo what was done in it, and wait for that."""
     deadline = time.monotonic() + DETACH_S
     asked: list[Peer] = []
