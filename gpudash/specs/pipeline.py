@@ -15,7 +15,6 @@ from gpudash.specs.base import (
     Dtype,
     Presets,
     Spec,
-    cuda_only,
     field,
     gpu_only,
     long_operation,
@@ -118,9 +117,7 @@ class PipelineSpec(Spec):
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
         pitfalls = ("unassigned", "mixed_devices", "leaf", "numpy", "current_device")
         moves = ("cuda", "cuda_index", "pinned")
-        return gpu_only(device, *(("pitfall", value) for value in pitfalls)) | cuda_only(
-            device, *(("move", value) for value in moves)
-        )
+        return gpu_only(device, *(("pitfall", value) for value in pitfalls), *(("move", value) for value in moves))
 
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)

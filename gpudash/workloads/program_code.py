@@ -125,12 +125,13 @@ def _capped(cap: MemoryCap, device: str) -> list[str]:
 
 def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
     rows, columns = spec.shape
+    kind = kind_of(device)
     move = {
         "to": "x.to(device)",
         "to_dtype": "x.to(device, torch.float64)",
         "to_other": "x.to(torch.empty(0, dtype=x.dtype, device=device))",
-        "cuda": "x.cuda()",
-        "cuda_index": "x.cuda(device.index)",
+        "cuda": f"x.{kind}()",
+        "cuda_index": f"x.{kind}(device.index)",
         "pinned": "x.pin_memory().to(device, non_blocking=True)",
         "direct": _fill(spec, "device"),
     }[spec.move]
@@ -152,7 +153,6 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         "print(x.device, moved.device, back.device, moved is x)",
         "print(back)",
     ]
-    kind = device.partition(":")[0]
     return lines + [line.replace("{kind}", kind) for line in _PITFALLS[spec.pitfall]]
 
 

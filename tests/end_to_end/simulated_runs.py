@@ -29,6 +29,9 @@ SPECS: dict[str, Spec] = {
     "matmul": MatmulSpec(size=64, repeat=3),
     "transfer": TransferSpec(blocks="64KiB", samples=3),
     "pressure": PressureSpec(step=16 * MIB, rate=200.0, cap=64 * MIB, hold=0.0),
+    "cuda": PipelineSpec(move="cuda"),
+    "cuda_index": PipelineSpec(move="cuda_index"),
+    "pinned": PipelineSpec(move="pinned"),
     "random": PipelineSpec(fill="random", move="direct", operation="matmul"),
     **{pitfall: PipelineSpec(pitfall=pitfall) for pitfall in PITFALLS},  # type: ignore[arg-type]
 }

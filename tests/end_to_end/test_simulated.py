@@ -57,6 +57,15 @@ def test_a_pipeline_computes_right_and_is_not_taken_for_cuda(runs: dict[str, Any
     assert (stages["operate"]["device"], stages["return"]["device"]) == ("sim:0", "cpu")
 
 
+@pytest.mark.parametrize("name", ["cuda", "cuda_index", "pinned"])
+def test_the_ways_of_cuda_are_shown_on_a_simulated_gpu_too(runs: dict[str, Any], name: str) -> None:
+    summary = runs["runs"][name]
+    stages = {stage["name"]: stage for stage in summary["stages"]}
+    assert summary["result"]["equal"] and (stages["move"]["from"], stages["move"]["to"]) == ("cpu", "sim:0")
+    assert ("pin" in stages) is (name == "pinned")
+    assert (".cuda() is called .sim()" in stages["move"]["remark"]) is (name != "pinned")
+
+
 def test_every_pitfall_gives_torchs_own_words(runs: dict[str, Any]) -> None:
     told = {name: runs["runs"][name]["result"]["pitfall"] for name in PITFALLS}
     assert told["mixed_devices"]["message"] == told["unassigned"]["message"] == MISMATCH

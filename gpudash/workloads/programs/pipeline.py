@@ -139,8 +139,8 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         "to": lambda: original.to(device),
         "to_dtype": lambda: original.to(device, torch.float64),
         "to_other": lambda: original.to(other),
-        "cuda": lambda: original.cuda(),
-        "cuda_index": lambda: original.cuda(device.index),
+        "cuda": lambda: _by_kind(original, device.type)(),
+        "cuda_index": lambda: _by_kind(original, device.type)(device.index),
         "pinned": lambda: original.to(device, non_blocking=True),
         "direct": lambda: original.to(device),
     }
@@ -148,11 +148,18 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
     with context.stage("move", from_device="cpu", to_device=str(device)) as stage:
         stage.memory = "pinned" if spec.move == "pinned" else "pageable"
         moved = move()
-    _tell_move(stage, original, moved)
+    renamed = device.type == "sim" and spec.move in ("cuda", "cuda_index")
+    _tell_move(stage, original, moved, "; on a simulated GPU .cuda() is called .sim()" if renamed else "")
     return moved
 
 
-def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor) -> None:
+def _by_kind(tensor: torch.Tensor, kind: str) -> Callable[..., torch.Tensor]:
+    """``tensor.cuda``, or what it is called on another kind of device."""
+    method: Callable[..., torch.Tensor] = getattr(tensor, kind)
+    return method
+
+
+def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor, besides: str = "") -> None:
     same = after is before
     if same:
         remark = SAME_DEVICE
@@ -161,7 +168,7 @@ def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor) -> None:
     else:
         remark = f"same device: a new tensor of type {str(after.dtype).removeprefix('torch.')}, shape unchanged"
     stage.describe(after)
-    stage.tell(bytes=0 if same else after.nbytes, copied=not same, same_object=same, remark=remark)
+    stage.tell(bytes=0 if same else after.nbytes, copied=not same, same_object=same, remark=f"{remark}{besides}")
 
 
 def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:

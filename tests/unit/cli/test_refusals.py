@@ -31,7 +31,7 @@ REFUSED = {
     "run matmul --memory-cap 2.0": "'2.0' is a number without a unit",
     "run matmul --memory-cap -1GiB": "write for example 2GiB or 50%",
     "run pipeline --device sim:1 --simulate 1GiB": "--simulate 8GiB adds a simulated GPU",
-    "run pipeline --simulate 1GiB --move pinned": "needs a CUDA device",
+    "run transfer --simulate 1GiB --memory pinned": "needs a CUDA device",
     "run matmul --simulate 8": "8 without a unit is a count of bytes; did you mean 8GiB?",
     "run training --devices cuda:0,cuda:0": "cuda:0 is given twice",
     "run training --devices cpu,cpu --device cpu": "say different things",

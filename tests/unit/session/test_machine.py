@@ -264,7 +264,7 @@ def test_a_cap_that_cannot_be_and_a_choice_that_needs_cuda_are_refused_before_th
     for spec, device, cap, words in (
         (PipelineSpec(), "cpu", MemoryCap(share=0.5), "on the CPU use --guard"),
         (PipelineSpec(), "sim:0", MemoryCap(size=2 * GIB), "sim:0 has 1.00 GiB"),
-        (PipelineSpec(move="pinned"), "sim:0", None, "--move pinned: needs a CUDA device, and sim:0 is not one"),
+        (PipelineSpec(move="pinned"), "cpu", None, "--move pinned: needs a CUDA device or a simulated GPU"),
         (TransferSpec(memory="pinned"), "sim:0", None, "--memory pinned: needs a CUDA device"),
     ):
         with pytest.raises(ValueError, match=words):
