@@ -247,6 +247,7 @@ def test_a_script_that_says_cuda_runs_on_a_simulated_gpu_and_is_told_of_it_where
     assert (found["device"], found["seen_as"], found["simulated"]) == ("sim:0", "cuda:0", True)
     assert found["spec"]["as_cuda"] and found["memory"]["peak_allocated_bytes"] > 64 * 64 * 4 * 4
     assert found["memory"]["capacity_bytes"] == 24 * GIB
+    assert "The program allocates on sim:0, which it calls cuda:0." in found["notes"]
 
     ignored = gpudash("watch", "--simulate", "24GiB", *command).document
     assert (ignored["device"], ignored["seen_as"], ignored["simulated"]) == ("cpu", "cpu", False)

@@ -71,19 +71,29 @@ class Hearing:
         self._names: dict[int, str] = {}
         self._gone: dict[int, float] = {}
 
-    def begin(self, pid: int, simulate: Sequence[SimulatedCard] = (), others: int = 0) -> None:
+    def begin(
+        self, pid: int, simulate: Sequence[SimulatedCard] = (), others: int = 0, *, as_cuda: bool = False
+    ) -> None:
         """The program runs, and the session knows of its run.
 
         Args:
             pid: of its first process.
             simulate: the GPUs that it is given.
             others: bytes of the first that simulated other processes hold.
+            as_cuda: whether it calls them ``cuda:0`` and so on.
         """
         run_id, wiring, self._pid = self._run_id, self._wiring, pid
         self.news = ProgramNews(run_id, pid, wiring.emit, wiring.clock, wiring.began_wall_s)
         self.ranks = WatchedRanks(run_id, wiring.emit, wiring.clock, self.news.time_of, wiring.machine.host.total_bytes)
         self.memory = WatchedMemory(
-            run_id, wiring.machine, wiring.probe, wiring.emit, wiring.clock, simulate=simulate, others=others
+            run_id,
+            wiring.machine,
+            wiring.probe,
+            wiring.emit,
+            wiring.clock,
+            simulate=simulate,
+            others=others,
+            as_cuda=as_cuda,
         )
 
     def hear(self, has_ended: Callable[[], bool], tick_s: float = TICK_S) -> None:

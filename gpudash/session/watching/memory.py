@@ -70,6 +70,7 @@ class WatchedMemory:
         clock: session time in seconds.
         simulate: the cards that the program is given; shown empty while no process tells of its own.
         others: bytes that simulated other processes hold of the first.
+        as_cuda: whether the program calls them ``cuda:0`` and so on.
 
     Attributes:
         peaks: device → the highest figures of its allocator, the program's own peaks among them; bytes.
@@ -84,8 +85,10 @@ class WatchedMemory:
         clock: Callable[[], float],
         simulate: Sequence[SimulatedCard] = (),
         others: int = 0,
+        as_cuda: bool = False,
     ) -> None:
         self.peaks: dict[str, dict[str, int]] = {}
+        self._as_cuda = as_cuda
         self._run_id = run_id
         self._machine = machine
         self._probe = probe
@@ -226,7 +229,8 @@ class WatchedMemory:
             self._allocators[device] = PushedReading(self._clock, STALE_S)
             self._probe(device, self._allocators[device])
             if not self.peaks:
-                self._turn_to(device, f"The program allocates on {device}.")
+                called = f", which it calls {device.replace('sim', 'cuda')}" if self._as_cuda else ""
+                self._turn_to(device, f"The program allocates on {device}{called}.")
         if kind_of(device) == "sim":
             told = self._shown_card(device, pid, name, told)
         self._allocators[device].put(self._reading(device, told))

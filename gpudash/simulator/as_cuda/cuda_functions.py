@@ -113,14 +113,23 @@ STREAMS = (
 class Stream(device_module.Stream):
     """``torch.cuda.Stream``."""
 
+    _asked_for = True
+
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        tell(STREAMS)
+        if cls._asked_for:
+            tell(STREAMS)
         return super().__new__(cls, inward(device), priority, **kwargs)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
         """As the program calls it."""
         return outward(super().device)
+
+
+class DefaultStream(Stream):
+    """One that a device has without being asked: torch looks at it in every backward pass."""
+
+    _asked_for = False
 
 
 class Event(device_module.Event):
@@ -135,7 +144,7 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
     """Let the functions of ``torch.cuda`` be those of ``module``, ``torch.sim``."""
     cuda: Any = torch.cuda
     before = module.Stream
-    module.Stream = Stream
+    module.Stream = DefaultStream
     replaced.undo_by(lambda: setattr(module, "Stream", before))
     module.forget_streams()
     replaced.undo_by(module.forget_streams)
