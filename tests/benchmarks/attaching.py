@@ -1,0 +1,188 @@
+"""What being attached to, again and again, costs a training that runs: beside the same script that is left alone.
+
+Both are given their steps in turn, a stretch at a time, so that what else the machine does weighs on both alike. During
+each stretch of the one somebody comes and leaves; its losses have to be those of the other to the last bit.
+
+``python -m tests.benchmarks.attaching 200 door``; ``remote_exec`` needs ``--python`` to name a Python 3.14. Where that
+has no torch a program of plain Python takes its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from gpudash.agent.server import AgentServer
+from gpudash.session.watching.attaching.attached import arrived, let_go
+from gpudash.session.watching.attaching.ways_in import enter
+from tests.benchmarks.watching import upper_end
+from tests.unit.agent.dashboard import INJECT
+
+TIMES = 200
+STEPS = 100
+"""Of a stretch, and of each of those in which nobody comes, which tell how alike the two are."""
+
+WARM_UP = 20
+"""Times that somebody comes before threads, files and memory are counted."""
+
+ARRIVAL_S = 60.0
+
+SCRIPT = """
+import gc, os, sys, time
+try:
+    import torch
+except ImportError:
+    values = [float(i % 7) for i in range(64)]
+    def step():
+        for at in range(200):
+            values[at % 64] = (values[at % 64] * 1.01 + values[(at + 1) % 64]) % 10.0
+        return repr(sum(values))
+else:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    wide, batch = 256, 128
+    model = torch.nn.Sequential(
+        torch.nn.Linear(wide, wide), torch.nn.ReLU(), torch.nn.Linear(wide, wide), torch.nn.ReLU(),
+        torch.nn.Linear(wide, 10),
+    )
+    optimizer = torch.optim.Adam(model.parameters())
+    inputs, targets = torch.randn(batch, wide), torch.randint(0, 10, (batch,))
+    def step():
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item().hex()
+for line in sys.stdin:
+    word, count = line.split()
+    if word == "steps":
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(int(count)):
+            loss = step()
+        print(loss, time.process_time() - cpu, time.perf_counter() - wall, flush=True)
+    else:
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        tasks, files = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+        print(tasks, files, resident, len(gc.get_objects()), flush=True)
+"""
+
+
+class Script:
+    """The script, running; it waits until it is told to go on."""
+
+    def __init__(self, python: str, *, door: bool) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environment |= {"OMP_NUM_THREADS": "1"}
+        if door:
+            environment |= {"GPUDASH_AGENT": "1", "PYTHONPATH": str(INJECT)}
+        self.process = subprocess.Popen(
+            [python, "-c", SCRIPT], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, word: str, count: int = 0) -> list[str]:
+        """What it answers."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{word} {count}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().split()
+
+    def end(self) -> None:
+        """Let it leave."""
+        self.process.communicate()
+
+
+def come_and_leave(pid: int, way: str, folder: Path) -> None:
+    """Go inside and out again."""
+    path = folder / "agent"
+    path.unlink(missing_ok=True)
+    server = AgentServer(path)
+
+    def hear() -> None:
+        for _ in server.receive(0.02):
+            pass
+
+    def has_come(_seconds: float) -> bool:
+        return arrived(server, pid, ARRIVAL_S, hear, lambda: False)
+
+    try:
+        entered = enter(psutil.Process(pid), path, json.dumps({"history": True}), has_come, by_gdb=way == "gdb")
+        if entered.way != way:
+            raise RuntimeError(f"entered by {entered.way or 'nothing'}: {entered.why_not}")
+        let_go(server, hear)
+    finally:
+        server.close()
+
+
+def measure(times: int = TIMES, way: str = "door", python: str = sys.executable) -> dict[str, Any]:
+    """Ratios of processor time a step, whether losses are the same, and what has grown since the first `WARM_UP`."""
+    visited, alone = Script(python, door=way == "door"), Script(python, door=False)
+    found, quiet, same, before = list[float](), list[float](), True, list[str]()
+    try:
+        for script in (visited, alone):
+            script.ask("steps", STEPS)
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(times):
+                if number == min(WARM_UP, times // 2):
+                    before = visited.ask("state")
+                stays = threading.Event()
+                coming = threading.Thread(target=_visit, args=(visited.process.pid, way, Path(folder), stays))
+                coming.start()
+                cpu, steps, loss = 0.0, 0, ""
+                while coming.is_alive():  # stretches until the visitor has left
+                    loss, seconds, _ = visited.ask("steps", STEPS)
+                    cpu, steps = cpu + float(seconds), steps + STEPS
+                coming.join()
+                if not stays.is_set():
+                    raise RuntimeError("the program could not be entered")
+                other, seconds, _ = alone.ask("steps", steps)
+                same = same and other == loss
+                found.append(cpu / float(seconds))
+                (_, one, _), (_, two, _) = visited.ask("steps", STEPS), alone.ask("steps", STEPS)
+                quiet.append(float(one) / float(two))
+        after = visited.ask("state")
+    finally:
+        visited.end()
+        alone.end()
+    grown = [int(last) - int(first) for first, last in zip(before, after, strict=True)]
+    import numpy as np
+
+    return {
+        "times": times,
+        "way": way,
+        "same_losses": same,
+        "cpu_median_ratio": statistics.median(found),
+        "cpu_upper_ratio": upper_end(np.array(found)),
+        "between_median_ratio": statistics.median(quiet),
+        **dict(zip(("more_threads", "more_files", "more_bytes", "more_objects"), grown, strict=True)),
+    }
+
+
+def _visit(pid: int, way: str, folder: Path, done: threading.Event) -> None:
+    come_and_leave(pid, way, folder)
+    done.set()
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("times", type=int, nargs="?", default=TIMES)
+    parser.add_argument("way", nargs="?", default="door", choices=("door", "remote_exec", "gdb"))
+    parser.add_argument("--python", default=sys.executable)
+    asked = parser.parse_args()
+    sys.stdout.write(json.dumps(measure(asked.times, asked.way, asked.python)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
