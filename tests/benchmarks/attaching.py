@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from gpudash.agent.server import AgentServer
@@ -29,8 +30,11 @@ from tests.benchmarks.watching import upper_end
 from tests.unit.agent.dashboard import INJECT
 
 TIMES = 200
-STEPS = 100
+STEPS = 25
 """Of a stretch, and of each of those in which nobody comes, which tell how alike the two are."""
+
+STAY = 3
+"""Stretches during which somebody stays, at the least."""
 
 WARM_UP = 20
 """Times that somebody comes before threads, files and memory are counted."""
@@ -83,7 +87,9 @@ class Script:
     """The script, running; it waits until it is told to go on."""
 
     def __init__(self, python: str, *, door: bool) -> None:
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        # where an installation keeps what it has compiled it is read, and not compiled each time
+        left_out = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+        environment = {key: value for key, value in os.environ.items() if key not in left_out}
         environment |= {"OMP_NUM_THREADS": "1"}
         if door:
             environment |= {"GPUDASH_AGENT": "1", "PYTHONPATH": str(INJECT)}
@@ -103,8 +109,8 @@ class Script:
         self.process.communicate()
 
 
-def come_and_leave(pid: int, way: str, folder: Path) -> None:
-    """Go inside and out again."""
+def come_and_leave(pid: int, way: str, folder: Path, may_leave: threading.Event) -> None:
+    """Go inside, stay until one may leave, and go out again."""
     path = folder / "agent"
     path.unlink(missing_ok=True)
     server = AgentServer(path)
@@ -120,6 +126,8 @@ def come_and_leave(pid: int, way: str, folder: Path) -> None:
         entered = enter(psutil.Process(pid), path, json.dumps({"history": True}), has_come, by_gdb=way == "gdb")
         if entered.way != way:
             raise RuntimeError(f"entered by {entered.way or 'nothing'}: {entered.why_not}")
+        while not may_leave.is_set():
+            hear()
         let_go(server, hear)
     finally:
         server.close()
@@ -136,16 +144,20 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable)
             for number in range(times):
                 if number == min(WARM_UP, times // 2):
                     before = visited.ask("state")
-                stays = threading.Event()
-                coming = threading.Thread(target=_visit, args=(visited.process.pid, way, Path(folder), stays))
-                coming.start()
-                cpu, steps, loss = 0.0, 0, ""
-                while coming.is_alive():  # stretches until the visitor has left
+                may_leave, left = threading.Event(), threading.Event()
+                visit = (visited.process.pid, way, Path(folder), may_leave, left)
+                visitor = threading.Thread(target=_visit, args=visit)
+                visitor.start()
+                cpu, stretches, loss = 0.0, 0, ""
+                while visitor.is_alive():
                     loss, seconds, _ = visited.ask("steps", STEPS)
-                    cpu, steps = cpu + float(seconds), steps + STEPS
-                coming.join()
-                if not stays.is_set():
+                    cpu, stretches = cpu + float(seconds), stretches + 1
+                    if stretches >= STAY:
+                        may_leave.set()
+                visitor.join()
+                if not left.is_set():
                     raise RuntimeError("the program could not be entered")
+                steps = stretches * STEPS
                 other, seconds, _ = alone.ask("steps", steps)
                 same = same and other == loss
                 found.append(cpu / float(seconds))
@@ -156,22 +168,23 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable)
         visited.end()
         alone.end()
     grown = [int(last) - int(first) for first, last in zip(before, after, strict=True)]
-    import numpy as np
-
+    # how its memory happens to lie makes a process faster or slower for all its life
+    ratios = np.array(found) / np.array(quiet)
     return {
         "times": times,
         "way": way,
         "same_losses": same,
         "cpu_median_ratio": statistics.median(found),
-        "cpu_upper_ratio": upper_end(np.array(found)),
         "between_median_ratio": statistics.median(quiet),
+        "cpu_over_between": statistics.median(ratios),
+        "cpu_over_between_upper": upper_end(ratios),
         **dict(zip(("more_threads", "more_files", "more_bytes", "more_objects"), grown, strict=True)),
     }
 
 
-def _visit(pid: int, way: str, folder: Path, done: threading.Event) -> None:
-    come_and_leave(pid, way, folder)
-    done.set()
+def _visit(pid: int, way: str, folder: Path, may_leave: threading.Event, left: threading.Event) -> None:
+    come_and_leave(pid, way, folder, may_leave)
+    left.set()
 
 
 def main() -> None:

@@ -315,6 +315,23 @@ def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWind
     save.trigger()
     assert session.asked[-1] == ("save_snapshot",)
     assert "opens when it has been written" in window.workspace.dashboard.status_line._left.text()
+    session.asked.clear()
+    window.workspace.dashboard.panel.snapshot.click()
+    assert session.asked == [("save_snapshot",)]
+    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    settle(window)
+    assert not window.workspace.dashboard.panel.snapshot.isVisible()
+
+
+def test_a_process_that_was_entered_can_be_asked_for_a_snapshot(window: MainWindow, session: FakeSession) -> None:
+    session.watched("cuda:0", {"pid": 4711, "command": ["python", "train.py"]})
+    settle(window)
+    assert not window.workspace.dashboard.panel.snapshot.isVisible()
+    note = Note(time_s=session.now_s, run_id=1, topic="program", text="inside", details={"way": "door"})
+    session.apply(note)
+    settle(window)
+    assert window.workspace.dashboard.panel.snapshot.isVisible()
+    assert window.menus.actions["run.save_snapshot"].isEnabled()
 
 
 def test_a_program_that_holds_no_gpu_memory_says_so_when_a_snapshot_is_asked_for(

@@ -29,7 +29,7 @@ from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
-from gpudash.ui.forms.run_progress import PID, WATCH
+from gpudash.ui.forms.run_progress import WATCH, is_asked_nothing
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
@@ -43,6 +43,7 @@ def commands(workspace: Workspace) -> list[Command]:
     workspace.action.connect(partial(_answer_banner, workspace))
     if workspace.live:
         workspace.dashboard.happened.connect(partial(_take_snapshot, workspace))
+        workspace.dashboard.panel.snapshot_requested.connect(partial(save_snapshot, workspace))
     workspace.serve_dashboards(partial(serve_operators, workspace))
     copy = Command(
         "Edit",
@@ -199,8 +200,7 @@ def _why_no_snapshot(workspace: Workspace) -> str:
     run = workspace.session.store.run
     if not workspace.session.running or run is None or run.workload != WATCH:
         return "No program of yours is running here."
-    outside = PID in run.spec and not any(note.details.get("way", "outside") != "outside" for note in run.notes)
-    return "A process that is watched from outside cannot be asked." if outside else ""
+    return "A process that is watched from outside cannot be asked." if is_asked_nothing(run) else ""
 
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"

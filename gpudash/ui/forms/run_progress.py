@@ -23,7 +23,13 @@ WATCH = "watch"
 """Workload of the user's own program: how many steps it has, nobody knows."""
 
 PID = "pid"
-"""In the spec of such a run: of a process that ran already, and is watched from outside."""
+"""In the spec of such a run: of a process that ran already."""
+
+
+def is_asked_nothing(run: RunView) -> bool:
+    """Whether a process that ran already is seen from outside only, so that it cannot be asked for a snapshot."""
+    return PID in run.spec and all(note.details.get("way", "outside") == "outside" for note in run.notes)
+
 
 FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""

@@ -28,7 +28,7 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress
+from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress, is_asked_nothing
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
 from gpudash.ui.widgets.fields import ChoiceField
@@ -59,6 +59,7 @@ class WorkloadPanel(QFrame):
 
     start_requested = Signal()
     stop_requested = Signal()
+    snapshot_requested = Signal()
     device_chosen = Signal(str)
     changed = Signal()
 
@@ -133,6 +134,12 @@ class WorkloadPanel(QFrame):
         outer.addStretch(0)
         self.progress = RunProgress()
         outer.addWidget(self.progress)
+        self.snapshot = QPushButton("Save snapshot now")
+        self.snapshot.setToolTip("Ask the program for a snapshot of its GPU memory, and open it (Ctrl+Shift+M)")
+        self.snapshot.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # as of the button below it
+        self.snapshot.clicked.connect(self.snapshot_requested)
+        self.snapshot.hide()
+        outer.addWidget(self.snapshot)
         self.button = StartButton()
         self.button.clicked.connect(self.toggle)
         outer.addWidget(self.button)
@@ -245,7 +252,8 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        parts = (self.workload, self._presets, self._device_choice, self._scroll, self.fit, self.progress, self.button)
+        above = (self.workload, self._presets, self._device_choice, self._scroll, self.fit, self.progress)
+        parts = (*above, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
@@ -337,6 +345,7 @@ class WorkloadPanel(QFrame):
         """
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
+        self.snapshot.setVisible(self._commanding and watched and run is not None and not is_asked_nothing(run))
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             (self.script if self.watching else self.form).set_locked(running)
