@@ -38,6 +38,7 @@ class PostImport:
 
     def __init__(self) -> None:
         self._wanted: dict[str, Callback] = {}
+        self._withdrawn = False
 
     def call(self, name: str, callback: Callback) -> None:
         """Call ``callback(module)`` once, when ``name`` has been imported; at once when it is already.
@@ -54,12 +55,15 @@ class PostImport:
         self._wanted[name] = callback
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+        if self._withdrawn:  # by another thread, perhaps a moment ago
+            self.withdraw()
 
     def withdraw(self) -> None:
-        """Call nobody any more.
+        """Call nobody any more; any thread may say so.
 
         The list of finders is replaced rather than changed: another thread that goes over it would leave one out.
         """
+        self._withdrawn = True
         self._wanted.clear()
         before = sys.meta_path
         if self in before:

@@ -60,6 +60,16 @@ def test_a_module_that_is_there_already_is_told_of_at_once() -> None:
     assert found == [sys.modules["json"]] and imports not in sys.meta_path
 
 
+def test_who_has_withdrawn_hears_nothing_and_leaves_no_finder(module: Path) -> None:
+    before = list(sys.meta_path)
+    imports, found = told_of()
+    going_over = sys.meta_path
+    imports.withdraw()
+    imports.call(NAME, found.append)  # as one that was on its way when another thread withdrew
+    importlib.import_module(NAME)
+    assert found == [] and sys.meta_path == before and going_over is not sys.meta_path
+
+
 def test_a_module_that_is_nowhere_is_missed_as_ever(module: Path) -> None:
     _imports, found = told_of("a_module_that_is_nowhere")
     with pytest.raises(ModuleNotFoundError, match="No module named 'a_module_that_is_nowhere'"):
