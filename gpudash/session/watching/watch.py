@@ -19,7 +19,7 @@ import psutil
 import gpudash
 from gpudash.devices.names import kind_of, written
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import HISTORY_ENTRIES, Hearing
+from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing
 from gpudash.session.watching.out_of_memory import allocator_environment
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
@@ -163,6 +163,7 @@ class Watching:
     def _attend_the_rest(self) -> None:
         """What is still to be heard once the program has ended; what it has left running is ended."""
         deadline = time.monotonic() + LAST_MESSAGES_S
+        self._hear(0.0)  # one that was over in a moment may have called without having been let in
         while self._server.peers and time.monotonic() < deadline and not self._stopping.hurried:
             self._hear()
         runs_on = self._end_left_behind()
@@ -171,8 +172,8 @@ class Watching:
         self._tell_output(last=True)
         self._reports.finish()
 
-    def _hear(self) -> None:
-        self._hearing.hear(lambda: self._program.poll() is not None)
+    def _hear(self, tick_s: float = TICK_S) -> None:
+        self._hearing.hear(lambda: self._program.poll() is not None, tick_s)
         if self._simulated and self._news.simulation_problem:
             self._stopping.refuse()
 

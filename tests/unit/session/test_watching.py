@@ -13,8 +13,9 @@ import pytest
 from gpudash.session import WatchRequest
 from gpudash.session.live import session
 from gpudash.session.watching.output_log import MOST_LINES
+from gpudash.session.watching.watch import Watching
 from gpudash.telemetry.records import Note, Output, Warning
-from tests.unit.session.watched import Watcher
+from tests.unit.session.watched import PATIENCE_S, Watcher
 
 
 def runs(pid: int) -> bool:
@@ -262,3 +263,17 @@ def test_no_socket_no_watching(watcher: Watcher, tmp_path: Path, monkeypatch: py
     with pytest.raises(ValueError, match="XDG_RUNTIME_DIR"):
         watcher.watch("pass")
     assert list(long.iterdir()) == []
+
+
+def test_a_program_that_was_over_before_anybody_looked_is_heard_all_the_same(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attend = Watching._attend
+
+    def late(watching: Watching) -> int:
+        assert watching._program._process.wait(PATIENCE_S) == 0
+        return attend(watching)
+
+    monkeypatch.setattr(Watching, "_attend", late)
+    watcher.run("print(1)")
+    assert watcher.notes("program") == ["The program never imported PyTorch."]
