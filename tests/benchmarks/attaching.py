@@ -33,7 +33,7 @@ TIMES = 200
 STEPS = 25
 """Of a stretch, and of each of those in which nobody comes, which tell how alike the two are."""
 
-STAY = 3
+STAY = 8
 """Stretches during which somebody stays, at the least."""
 
 WARM_UP = 20
