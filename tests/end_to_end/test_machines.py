@@ -316,14 +316,14 @@ def test_a_wrong_passphrase_in_a_terminal_is_one_sentence_and_no_window(locked: 
 def test_the_terminal_shows_a_machine_as_it_shows_this_one(client: Client, gpudash: Command, tmp_path: Path) -> None:
     gpus = [StubGpu(0, used=7 * GIB)]
     with ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, gpus)) as server:
-        told = gpudash("monitor", "ssh://alpha", "--seconds", "10", "--json", env=client.environment())
+        told = gpudash("monitor", "ssh://alpha", "--seconds", "20", "--json", env=client.environment())
         assert told.code == 0 and told.stderr == ""
         document = told.document
         assert (document["status"], document["machine"], document["error"]) == ("finished", "ssh://alpha", None)
         host, gpu = document["devices"]
         assert (host["name"], gpu["uuid"], gpu["product"]) == ("cpu", gpus[0].uuid, "NVIDIA H200")
         assert gpu["metrics"]["used_bytes"]["last"] == 7 * GIB and host["metrics"]["used_bytes"]["last"] > 0
-        table = gpudash("monitor", "ssh://alpha", "--seconds", "10", env=client.environment())
+        table = gpudash("monitor", "ssh://alpha", "--seconds", "20", env=client.environment())
         assert table.code == 0
         assert "GPU 0" in table.stdout and "7.00 / 141.0 GiB" in table.stdout.replace(" of ", " / ")
         until_gone(server)
@@ -332,7 +332,7 @@ def test_the_terminal_shows_a_machine_as_it_shows_this_one(client: Client, gpuda
 def test_a_machine_that_cannot_be_reached_is_one_sentence_in_the_terminal(client: Client, gpudash: Command) -> None:
     program("sshd", "/usr/sbin/sshd")
     client.name("alpha", 1)
-    told = gpudash("monitor", "ssh://alpha", "--seconds", "10", "--json", env=client.environment())
+    told = gpudash("monitor", "ssh://alpha", "--seconds", "20", "--json", env=client.environment())
     assert told.code == 2
     assert told.document["error"]["message"].startswith("alpha refuses the connection")
     mixed = gpudash("monitor", "ssh://alpha", "--no-record", env=client.environment())
