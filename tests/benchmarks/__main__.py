@@ -29,8 +29,8 @@ from tests.benchmarks.budgets import BUDGETS
 
 RUNS = 5
 LIMIT_S = 14 * 60.0
-LONGEST_S = 240.0
-"""A benchmark that takes longer than this has failed."""
+LONGEST_S = 420.0
+"""A benchmark that takes longer than this has failed; forty pairs of watched programs take five minutes."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
