@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import psutil
 import pytest
@@ -241,7 +242,7 @@ def test_a_passphrase_is_asked_for_through_askpass(
 
 
 class Terminal:
-    """A command in a terminal of its own.
+    """A command in a terminal of its own, which ends with the block.
 
     Args:
         arguments: of ``gpudash``.
@@ -254,6 +255,14 @@ class Terminal:
         self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
         os.close(other)
         self.text = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        os.close(self._end)
 
     def until(self, words: str, count: int = 1) -> None:
         """Wait until these have been shown so often."""
@@ -271,7 +280,6 @@ class Terminal:
         """Its exit code, once everything that it shows has been read."""
         while self._read():
             pass
-        os.close(self._end)
         return self.process.wait(PATIENCE_S)
 
     def _read(self) -> bool:
@@ -287,15 +295,15 @@ def test_in_a_terminal_ssh_asks_before_the_window_opens(locked: Client, tmp_path
     variables = without_driver(tmp_path)
     with ssh_server(tmp_path / "a", locked, "alpha", variables=variables) as server:
         shown = {**environment(tmp_path / "home", locked.environment()), "QT_QPA_PLATFORM": "offscreen"}
-        terminal = Terminal(["open", "ssh://alpha"], shown)
-        terminal.until("Enter passphrase for key")
-        terminal.answer(PASSPHRASE)
-        end, never = time.monotonic() + PATIENCE_S, threading.Event()
-        while not any("python" in process.name() for process in server.sessions()):
-            assert time.monotonic() < end and terminal.process.poll() is None, terminal.text
-            never.wait(0.05)
-        terminal.process.send_signal(signal.SIGTERM)
-        terminal.ended()
+        with Terminal(["open", "ssh://alpha"], shown) as terminal:
+            terminal.until("Enter passphrase for key")
+            terminal.answer(PASSPHRASE)
+            end, never = time.monotonic() + PATIENCE_S, threading.Event()
+            while not any("python" in name for name in server.programs()):
+                assert time.monotonic() < end and terminal.process.poll() is None, terminal.text
+                never.wait(0.05)
+            terminal.process.send_signal(signal.SIGTERM)
+            terminal.ended()
         until_gone(server)
     assert "Traceback" not in terminal.text
 
@@ -303,11 +311,11 @@ def test_in_a_terminal_ssh_asks_before_the_window_opens(locked: Client, tmp_path
 def test_a_wrong_passphrase_in_a_terminal_is_one_sentence_and_no_window(locked: Client, tmp_path: Path) -> None:
     with ssh_server(tmp_path / "a", locked, "alpha") as server:
         shown = {**environment(tmp_path / "home", locked.environment()), "QT_QPA_PLATFORM": "offscreen"}
-        terminal = Terminal(["open", "ssh://alpha"], shown)
-        for count in range(1, 4):
-            terminal.until("Enter passphrase for key", count)
-            terminal.answer("wrong")
-        assert terminal.ended() == 2
+        with Terminal(["open", "ssh://alpha"], shown) as terminal:
+            for count in range(1, 4):
+                terminal.until("Enter passphrase for key", count)
+                terminal.answer("wrong")
+            assert terminal.ended() == 2
         until_gone(server)
     assert "alpha accepts none of your keys" in terminal.text and "Traceback" not in terminal.text
 

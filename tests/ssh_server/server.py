@@ -120,6 +120,14 @@ class Server:
             return psutil.Process(self.process.pid).children(recursive=True)
         return []
 
+    def programs(self) -> list[str]:
+        """The names of these processes, as far as they have not ended meanwhile."""
+        names = []
+        for process in self.sessions():
+            with suppress(psutil.NoSuchProcess):
+                names.append(process.name())
+        return names
+
     def stop(self) -> None:
         """Listen no longer, and kill every connection."""
         logged_in = self.sessions()
