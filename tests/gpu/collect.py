@@ -29,6 +29,7 @@ from tests.gpu import (
     cost,
     hardware,
     isolation,
+    model_peaks,
     operations,
     out_of_memory,
     prediction,
@@ -107,6 +108,9 @@ class Collection:
             "verdicts": lambda: prediction.verdicts(device, self._capacity, verdict_specs),
         }
         if not small:
+            plan["small_models"] = lambda: model_peaks.small(self._card())
+            plan["real_models"] = lambda: model_peaks.real(device, self._card(), range(len(model_peaks.REAL)))
+            plan["matrix"] = lambda: model_peaks.matrix(".".join(map(str, self._card()["capability"])))
             plan["runs"] = lambda: asked(runs.measure_runs, device, limit_s=150)
             plan["copies"] = lambda: asked(hardware.measure_copies, device, limit_s=40)
             plan["monitor"] = cost.monitor
@@ -135,6 +139,10 @@ class Collection:
         found = asked(hardware.describe, self._device, limit_s=120)
         self._capacity = int(found.get("total_bytes", 0))
         return found
+
+    def _card(self) -> dict[str, Any]:
+        """Compute capability and multiprocessors."""
+        return asked(prediction.tell_architecture, self._device)
 
     def _scaling(self) -> dict[str, Any]:
         """Over every GPU of the machine; tried on two ranks of the CPU."""

@@ -2,8 +2,9 @@
 
 ``python -m tests.end_to_end.cuda_scripts`` runs each on the CPU, and unchanged by ``gpudash watch --simulate 24GiB
 --as-cuda``; with ``--standin PYTHON``, a Python whose torch is a CUDA build (``make cuda`` makes one), also on the
-stand-in for CUDA. Printed is a row of a table each: how far the losses are from the CPU's, the peak of allocated
-memory, and how far it is from the dry run's and the stand-in's.
+stand-in for CUDA; with ``--card`` also on this machine's first GPU, which ``--simulate`` should then name. Printed is a
+row of a table each: how far the losses are from the CPU's, the peak of allocated memory, and how far it is from the dry
+run's and the stand-in's or the card's.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ sys.path.append(sys.argv[1])
 del sys.argv[:2]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+
+USUAL_GPU = "24GiB"
 
 _PEAK = re.compile(r"peak memory: (\d+)")
 
@@ -93,10 +96,11 @@ class Ran:
     failure: str = ""
 
 
-def environment() -> dict[str, str]:
+def environment(*, sees_gpus: bool = False) -> dict[str, str]:
     """Of every process that is started here: one thread, so that sums are made in the same order."""
     paths = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    found = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return found if sees_gpus else {**found, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def on_cpu(case: Case) -> Ran:
@@ -104,9 +108,9 @@ def on_cpu(case: Case) -> Ran:
     return _run([sys.executable, case.path, *case.arguments])
 
 
-def as_cuda(case: Case) -> Ran:
-    """Run it on the simulated GPU, watched; the peak is the one that is watched, which its own has to be."""
-    watch = ["watch", "--simulate", "24GiB", "--as-cuda", "--no-record", "--json", "--"]
+def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
+    """Run it on the simulated ``gpu``, watched; the peak is the one that is watched, which its own has to be."""
+    watch = ["watch", "--simulate", gpu, "--as-cuda", "--no-record", "--json", "--"]
     done = _done([sys.executable, "-m", "gpudash", *watch, sys.executable, case.path, *case.arguments])
     try:
         found: dict[str, Any] = json.loads(done.stdout)
@@ -127,17 +131,20 @@ def on_standin(case: Case, python: str, packages: str) -> Ran:
         packages: a folder with what that Python has not; "" for none.
     """
     standin = [python, "-m", "tests.cuda_standin", "--gpus", "1", "--program", "-c", _WITH_PACKAGES]
-    return _run([*standin, packages, case.path, *case.arguments])
+    return _run([*standin, packages, case.path, *case.arguments], sees_gpus=True)
 
 
-def dry_run(case: Case) -> int:
+def on_card(case: Case) -> Ran:
+    """Run it on this machine's first GPU, by this Python."""
+    return _run([sys.executable, case.path, *case.arguments], sees_gpus=True)
+
+
+def dry_run(case: Case, gpu: str = USUAL_GPU) -> int:
     """The peak that is predicted of its steps, in bytes; 0 where there is no prediction."""
     if not case.steps:
         return 0
     callable_ = f"{SCRIPTS.parent / 'dry_runs.py'}:{case.steps}"
-    done = _done(
-        [sys.executable, "-m", "gpudash", "estimate", "--callable", callable_, "--simulate", "24GiB", "--json"]
-    )
+    done = _done([sys.executable, "-m", "gpudash", "estimate", "--callable", callable_, "--simulate", gpu, "--json"])
     try:
         return int(json.loads(done.stdout)["peak_allocated_bytes"])
     except (ValueError, KeyError, TypeError):
@@ -153,16 +160,17 @@ def farthest(one: Ran, other: Ran) -> float:
     return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(one.losses, other.losses, strict=True))
 
 
-def _run(command: Sequence[str]) -> Ran:
-    done = _done(command)
+def _run(command: Sequence[str], *, sees_gpus: bool = False) -> Ran:
+    done = _done(command, sees_gpus=sees_gpus)
     ran = _read(done.stdout)
     # the stand-in's process may die as it ends, when all has been said
     return ran if not done.returncode or ran.peak else Ran(ran.losses, failure=_last(done.stderr))
 
 
-def _done(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _done(command: Sequence[str], *, sees_gpus: bool = False) -> subprocess.CompletedProcess[str]:
+    surroundings = environment(sees_gpus=sees_gpus)
     with tempfile.TemporaryDirectory(prefix="cuda-scripts-") as folder:
-        return subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=surroundings, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def _read(text: str) -> Ran:
@@ -182,10 +190,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--standin", default="", help="Python with a CUDA build of torch")
     parser.add_argument("--packages", default="", help="folder with packages that Python has not")
+    parser.add_argument("--card", action="store_true", help="run it on this machine's first GPU too")
+    parser.add_argument("--simulate", default=USUAL_GPU, help="the simulated GPU: its memory, or the name of one")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     options = parser.parse_args()
+    other = "card" if options.card else "CUDA stand-in"
     rows = [
-        "| script | losses | farthest from the CPU's | peak | dry run | CUDA stand-in |",
+        f"| script | losses | farthest from the CPU's | peak | dry run | {other} |",
         "|---|---|---|---|---|---|",
     ]
     sys.stdout.write("\n".join(rows) + "\n")
@@ -195,19 +206,22 @@ def main() -> int:
         if absent:
             sys.stdout.write(f"| `{case.name}` | {' and '.join(absent)} not installed | | | | |\n")
             continue
-        ran, plain = as_cuda(case), on_cpu(case) if case.same_numbers else Ran(())
+        ran, plain = as_cuda(case, options.simulate), on_cpu(case) if case.same_numbers else Ran(())
         if ran.failure or plain.failure:
             failed += 1
             sys.stdout.write(f"| `{case.name}` | {ran.failure or plain.failure} | | | | |\n")
             continue
         apart = f"{farthest(ran, plain):.1e}" if case.same_numbers else "—"
-        standin = on_standin(case, options.standin, options.packages) if options.standin else Ran(())
-        real = "does not run there" if standin.failure else _distance(ran.peak, standin.peak)
+        if options.card:
+            cuda = on_card(case)
+        else:
+            cuda = on_standin(case, options.standin, options.packages) if options.standin else Ran(())
+        real = "does not run there" if cuda.failure else _distance(ran.peak, cuda.peak)
         peak = f"{ran.peak / 2**20:.2f} MiB"
-        dry = _distance(ran.peak, dry_run(case))
+        dry = _distance(ran.peak, dry_run(case, options.simulate))
         sys.stdout.write(f"| `{case.name}` | {len(ran.losses)} | {apart} | {peak} | {dry} | {real} |\n")
         sys.stdout.flush()
-        for said in (*(note for note in ran.notes if "a simulated GPU" in note), standin.failure):
+        for said in (*(note for note in ran.notes if "a simulated GPU" in note), cuda.failure):
             if said:
                 sys.stderr.write(f"{case.name}: {said}\n")
     return failed
