@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import _socket
 import _thread
-import os
 import time
 
 # collections itself would delay every watched Python
 from _collections import deque  # type: ignore[import-not-found]
 
+from .guest import identity
 from .wire import PROTOCOL, Decoder, WireError, encode
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ class Channel:
         try:
             self._socket.setblocking(False)
             self._socket.connect(path)
-            self._identity = _identity(self._socket.fileno())
+            self._identity = identity(self._socket.fileno())
         except OSError:
             self._socket.close()
             raise
@@ -122,7 +122,7 @@ class Channel:
         self.alive = False
         self._waiting.clear()
         self._partial = b""
-        if _identity(self._socket.fileno()) == self._identity:
+        if identity(self._socket.fileno()) == self._identity:
             self._read()
             self._socket.close()
         else:
@@ -176,15 +176,7 @@ class Channel:
 
     def _is_ours(self) -> bool:
         """Whether the descriptor is still the socket: a program that closes all of them may have given it away."""
-        if self.alive and _identity(self._socket.fileno()) != self._identity:
+        if self.alive and identity(self._socket.fileno()) != self._identity:
             self.alive = False
             self._socket.detach()
         return self.alive
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

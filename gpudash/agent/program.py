@@ -14,9 +14,9 @@ import time
 # functools itself would delay every watched Python
 from _functools import partial  # type: ignore[import-not-found]
 
+from .attach.lasting import Lasting
 from .channel import Channel
 from .importing import PostImport, guarded
-from .lasting import Lasting
 from .sampler import Sampler
 from .steps import Steps
 from .wire import PROTOCOL
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .distributed import Distributed
-    from .gpus import Gpus
+    from .memory.gpus import Gpus
     from .wire import Message
 
 LAST_WORDS_S = 0.25
@@ -193,7 +193,7 @@ class Agent:
         self._sampler.start()
 
     def _torch_imported(self, torch: Any) -> None:
-        from .gpus import Gpus
+        from .memory.gpus import Gpus
         from .steps import OptimizerSteps
 
         optimizers = OptimizerSteps(self._steps, guarded(self._stepped))

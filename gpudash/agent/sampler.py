@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import _thread
 import os
 import time
+
+from .guest import leave_signals_to_the_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ PATIENCE_S = 1.0
 
 GONE_S = 1.0
 """Longest wait for the system to be rid of it."""
-
-SYNCHRONOUS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")
 
 
 class Sampler:
@@ -129,9 +128,3 @@ class _Round:
         deadline = time.monotonic() + GONE_S
         while os.path.exists(f"/proc/self/task/{self.native_id}") and time.monotonic() < deadline:
             time.sleep(0.0001)
-
-
-def leave_signals_to_the_program() -> None:
-    """Let this thread get none but those of its own making."""
-    own = {getattr(_signal, name) for name in SYNCHRONOUS if hasattr(_signal, name)}
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, set(_signal.valid_signals()) - own)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from gpudash.agent import snapshots as cuda_snapshot
+from gpudash.agent.memory import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.settings import allocator_text

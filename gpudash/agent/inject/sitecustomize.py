@@ -30,7 +30,7 @@ def _watch(folder):
 
         begin(os.environ)
     else:
-        from _gpudash_agent.door import open_door
+        from _gpudash_agent.attach.door import open_door
 
         open_door()
 

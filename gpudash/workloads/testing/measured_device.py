@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.optim import optimizer as optimizer_hooks
 
-from gpudash.agent import snapshots as cuda_snapshot
+from gpudash.agent.memory import snapshots as cuda_snapshot
 from gpudash.devices.names import SimulatedCard, shown_name
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gpudash.agent import gpus as figures
-from gpudash.agent import history, simulating
-from gpudash.agent.gpus import Gpus
-from gpudash.agent.lasting import NAME, Lasting
+from gpudash.agent.attach.lasting import NAME, Lasting
+from gpudash.agent.memory import gpus as figures
+from gpudash.agent.memory import history, simulating
+from gpudash.agent.memory.gpus import Gpus
 from gpudash.agent.steps import Steps
 from gpudash.agent.wire import Message
 

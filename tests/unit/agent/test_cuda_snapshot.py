@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent import snapshots as cuda_snapshot
+from gpudash.agent.memory import snapshots as cuda_snapshot
 
 NAMES_ITS_LINES = """
 import sys, threading
 import torch
-from gpudash.agent import snapshots
+from gpudash.agent.memory import snapshots
 
 traceback = torch._C._profiler.gather_traceback(True, False, False)
 torch.cuda.memory._snapshot = lambda: torch._C._profiler.symbolize_tracebacks([traceback])[0]

@@ -16,7 +16,7 @@ sys.path[:0] = {paths!r}
 package = types.ModuleType("_agent")
 package.__path__ = [{agent!r}]
 sys.modules["_agent"] = package
-from _agent.simulating import Lender
+from _agent.memory.simulating import Lender
 sys.meta_path.insert(0, Lender({folder!r}))
 found = importlib.util.find_spec("gpudash")
 print(found.origin)

@@ -158,7 +158,7 @@ def test_a_program_is_entered_by_its_door_followed_and_left_as_it_was(watcher: W
 
 def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: Watcher, start: Any) -> None:
     running = start({"PYTHONPATH": str(PACKAGE.parent)})
-    running.do("from gpudash.attachable import open_door")
+    running.do("from gpudash.agent import open_door")
     assert running.tell("[open_door(), open_door()]") == [True, True]
     child, threads = running.forked()
     assert threads == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.agent.gpus import intel
+from gpudash.agent.memory.gpus import intel
 from gpudash.devices.names import UNTRIED
 from gpudash.specs import PipelineSpec
 from gpudash.specs.memory_cap import MemoryCap

@@ -1,6 +1,6 @@
 """The ways into a Python program that runs already, and why one is closed.
 
-* The door: the program has opened it beforehand (`gpudash.agent.door`).
+* The door: the program has opened it beforehand (`gpudash.agent.attach.door`).
 * ``sys.remote_exec`` of Python 3.14 (PEP 768), called by the program's own interpreter.
 * A debugger, only where the user asks for it: the agent's start is handed to `Py_AddPendingCall`, so that it runs
   where Python would handle a signal and not wherever the program happened to stand.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from gpudash.agent import door, entering
+from gpudash.agent.attach import door, entering
 from gpudash.system.private_folder import runtime_folder
 
 OLDEST = (3, 9)
@@ -45,7 +45,7 @@ PREFIX = "gpudash-enter-"
 
 HOW = (
     "To be seen from inside, a program is started with GPUDASH_AGENT=1 (gpudash watch --prepare prints the lines for a "
-    "shell), or calls gpudash.attachable.open_door()"
+    "shell), or calls gpudash.agent.open_door()"
 )
 
 PREPARED = {
@@ -152,7 +152,7 @@ def _require_same_place(process: psutil.Process) -> None:
 def _script(path: Path, config: str, extra: str = "") -> str:
     """What a program executes to let the agent in; all but the start of a thread happens on that thread."""
     source = Path(entering.__file__)
-    call = f"enter({str(source.parent)!r}, {str(path)!r}, {config!r})"
+    call = f"enter({str(source.parents[1])!r}, {str(path)!r}, {config!r})"
     text = f"{source.read_text(encoding='utf-8')}\n{call}\n{extra}"
     return f"import _thread\n_thread.start_new_thread(exec, ({text!a}, {{}}))\n"
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..wire import Message
 from . import simulating
-from .wire import Message
 
 PROTOCOL = 4
 """Of pickle: the viewer of torch's site shows nothing of a newer one."""

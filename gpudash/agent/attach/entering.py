@@ -38,7 +38,7 @@ class Package:
         if found is None:
             from importlib.machinery import SourceFileLoader
 
-            full, path = f"_gpudash_agent.{name}", f"{self._folder}/{name}.py"
+            full, path = f"_gpudash_agent.{name}", f"{self._folder}/{name.replace('.', '/')}.py"
             found = self._loaded[name] = type(sys)(full)
             found.__dict__.update(__file__=path, __builtins__=self._builtins)
             code: Any = SourceFileLoader(full, path).get_code(full)
@@ -55,11 +55,13 @@ class Package:
     ) -> Any:
         if not level:
             return __import__(name, globals_, locals_, fromlist or (), 0)
+        importing = str((globals_ or {})["__name__"])
+        inside = importing.split(".")[1:-level]
         if name:
-            return self.module(name)
+            return self.module(".".join((*inside, name)))
         several = type(sys)("_gpudash_agent")
         for one in fromlist or ():
-            setattr(several, one, self.module(one))
+            setattr(several, one, self.module(".".join((*inside, one))))
         return several
 
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..attach.lasting import Lasting
+from ..steps import Steps
+from ..wire import Message
 from . import history, simulating
-from .lasting import Lasting
 from .snapshots import Snapshots
-from .steps import Steps
-from .wire import Message
 
 HEARTBEAT_S = 1.0
 """After so long figures are told again though they are the same: silence means that nobody can tell."""

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from .sampler import leave_signals_to_the_program
+from ..guest import identity, leave_signals_to_the_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Door:
         except OSError:
             self._socket.close()
             raise
-        self._identity = _identity(self._socket.fileno())
+        self._identity = identity(self._socket.fileno())
         self._ended = _thread.allocate_lock()
         self._waits = self._leaving = False
         self._thread = 0
@@ -84,7 +84,7 @@ class Door:
 
     def wait(self) -> None:
         """Have a thread wait."""
-        if self._waits or _identity(self._socket.fileno()) != self._identity:
+        if self._waits or identity(self._socket.fileno()) != self._identity:
             return
         self._leaving, self._ended = False, _thread.allocate_lock()
         self._ended.acquire()
@@ -119,7 +119,7 @@ class Door:
     def abandon(self) -> None:
         """In a child: it is the parent's door."""
         self._waits = False
-        if _identity(self._socket.fileno()) == self._identity:
+        if identity(self._socket.fileno()) == self._identity:
             self._socket.close()
         else:
             self._socket.detach()
@@ -129,7 +129,7 @@ class Door:
         try:
             leave_signals_to_the_program()
             self._thread = _thread.get_native_id()
-            while not self._leaving and _identity(self._socket.fileno()) == self._identity:
+            while not self._leaving and identity(self._socket.fileno()) == self._identity:
                 descriptor, _address = self._socket._accept()  # type: ignore[attr-defined]  # typeshed has it in the subclass only
                 coming = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, fileno=descriptor)
                 try:
@@ -166,11 +166,3 @@ def peer_of(connection: Any) -> tuple[int, int]:
     found: bytes = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     parts = [int.from_bytes(found[at : at + 4], sys.byteorder, signed=True) for at in (0, 4)]
     return parts[0], parts[1]
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

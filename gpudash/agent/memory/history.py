@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..attach.lasting import Lasting
+from ..steps import Steps
+from ..wire import Message
 from . import simulating, snapshots
-from .lasting import Lasting
-from .steps import Steps
-from .wire import Message
 
 DIGEST_PERIOD_S = 0.5
 

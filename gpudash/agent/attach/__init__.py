@@ -1,0 +1,1 @@
+"""Coming into a program that runs already, and leaving it as it was."""
