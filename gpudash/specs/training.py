@@ -38,6 +38,12 @@ MOST_BYTES = 128 * MIB
 
 MOMENTUM = 0.9
 
+SHOWN = 4
+"""Samples of a batch whose predictions are told."""
+
+MOST_WRITTEN = 200
+"""Characters that are told of a text that a model writes on: the first ones."""
+
 DATA_PARALLEL = (
     "DataParallel drives all GPUs from one process, whose interpreter lock they wait for, and gathers every output on "
     "the first of them; choose ddp, as torch's own documentation advises"
@@ -59,7 +65,7 @@ class TrainingSpec(Spec):
     presets: ClassVar[Presets] = {
         "Transformer": {},
         "MLP": {"model": "mlp", "width": 256, "depth": 3, "batch": 64, "steps": 600},
-        "Inference": {"mode": "inference", "steps": 200},
+        "Inference": {"mode": "inference", "model": "mlp", "steps": 200, "pretraining": 50},
     }
 
     model: Literal["transformer", "mlp", "cnn"] = field(
@@ -108,6 +114,14 @@ class TrainingSpec(Spec):
         "Where batches live: on the device from the start, moved each step, or there and back each step",
         more="data",
         words={"pingpong": "ping-pong"},
+    )
+    pretraining: int = field(
+        0,
+        "Training steps on the CPU beforehand, so that it knows something to predict; 0: the weights stay random",
+        more="data",
+        when={"mode": ("inference",)},
+        ge=0,
+        le=100_000,
     )
     keep_intermediates: bool = field(
         False, "Keep each step's loss and outputs instead of deleting them", more="memory", when={"mode": ("train",)}

@@ -35,12 +35,22 @@ FIRST_VALUES = 3
 """Values of a tensor that are enough to recognise it by."""
 
 
+PROMPT_SHOWN = 24
+"""Last characters of a prompt that are shown before what was written."""
+
+FIRST_WRITTEN = 12
+"""Characters of a text that a large figure has room for."""
+
 LEFT_OUT = "left out"
 
 
 def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
-    rows = [row for tell in (comparison_rows, _pipeline, _transfer, _figures) for row in _sensible(tell, result)]
+    rows = [
+        row
+        for tell in (comparison_rows, prediction_rows, _pipeline, _transfer, _figures)
+        for row in _sensible(tell, result)
+    ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
 
 
@@ -69,6 +79,11 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
         yield "validation loss", f"{validation.last:.4g}"
     if accuracy is not None and accuracy.count:
         yield "accuracy", format_percent(accuracy.last)
+    for predicted in result.get("predictions", ())[:1]:
+        if "text" in predicted:
+            yield "writes", _quoted(predicted["text"][:FIRST_WRITTEN])
+        else:
+            yield "predicts", _class_words(predicted)
     best: dict[str, float] = {}
     for rate in result.get("rates", ()):
         way, median = f"{shown_name(rate['from'])} → {shown_name(rate['to'])}", rate["bytes_per_second_median"]
@@ -231,6 +246,30 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
     told = [part for part in parts if part]
     return "; ".join([*(part.rstrip(".") for part in told[:-1]), *told[-1:]])
+
+
+def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
+    """What a model at inference predicts: the text that it writes on, or the class and how sure it is."""
+    predictions = result.get("predictions", ())
+    for number, predicted in enumerate(predictions, 1):
+        if "text" in predicted:
+            told = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
+        else:
+            expected = predicted["expected"]
+            right = "right" if predicted["class"] == expected else f"it is class {expected}"
+            told = f"{_class_words(predicted)}, {right}"
+        yield f"prediction {number}", told
+    if predictions and not result.get("pretraining", 1):
+        yield "learnt", "nothing, its weights are random"
+
+
+def _class_words(predicted: Mapping[str, Any]) -> str:
+    return f"class {predicted['class']}, {format_percent(predicted['probability'])} sure"
+
+
+def _quoted(text: str) -> str:
+    """``text`` in quotation marks and in one line, with what cannot be seen written out."""
+    return f"“{''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)}”"
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:

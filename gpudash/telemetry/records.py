@@ -45,6 +45,8 @@ class Topic(enum.StrEnum):
     OUT_OF_MEMORY = "out of memory"
     PITFALL = "pitfall"
     PLACEMENT = "placement"
+    PREDICTIONS = "predictions"
+    """What a model at inference predicts; `details` hold the ``step`` and the ``predictions`` of a result."""
     PRESSURE = "pressure"
     PROCESSES = "processes"
     PROGRAM = "program"

@@ -9,7 +9,19 @@ import math
 
 from gpudash.devices.names import kind_of
 from gpudash.specs import TrainingSpec
-from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, HALVINGS, IMAGE_SIDE, MOMENTUM, SPREAD, TILE
+from gpudash.specs.training import (
+    CLASSES,
+    COLOURS,
+    CONTRAST,
+    FEATURES,
+    HALVINGS,
+    IMAGE_SIDE,
+    MOMENTUM,
+    MOST_WRITTEN,
+    SHOWN,
+    SPREAD,
+    TILE,
+)
 from gpudash.workloads.programs.parallel.job import BACKENDS
 from gpudash.workloads.programs.text import LEFT_OUT, LIMIT
 
@@ -186,8 +198,8 @@ def _batch_of_samples(spec: TrainingSpec) -> list[str]:
     ]
 
 
-def _forward(spec: TrainingSpec, *more: str) -> list[str]:
-    lines = ["logits = model(inputs)", *more]
+def _forward(spec: TrainingSpec, *more: str, inputs: str = "inputs") -> list[str]:
+    lines = [f"logits = model({inputs})", *more]
     if spec.precision == "fp32":
         return lines
     return [f"with torch.autocast(device.type, {_AUTOCAST[spec.precision]}):", *indented(lines)]
@@ -199,22 +211,63 @@ def indented(lines: list[str], levels: int = 1) -> list[str]:
 
 
 def _inference(spec: TrainingSpec) -> list[str]:
-    resident = spec.batches == "resident"
-    batch = ["inputs = batch(0)[0].to(device)"] if resident else []
+    """Steps that answer and are timed, and what is predicted in the end: the text written, or classes."""
+    resident, writes = spec.batches == "resident", spec.model == "transformer"
+    asked = ["inputs = batch(0)[0]" + (".to(device)" if resident else "")]
+    there = "inputs" if resident else "inputs.to(device)"
+    batch = [] if resident or writes else [f"        inputs, labels = batch(step % {spec.batches_per_epoch})"]
+    newest = "logits[:, -1:].argmax(-1)" if resident else "answers[:, -1:]"
+    written = [
+        "        written.append(answers[:, -1])",
+        f"        inputs = torch.cat((inputs[:, 1:], {newest}), 1)",
+    ]
     return [
+        *_pretraining(spec),
         "model.eval()",
         "seconds = []",
-        *batch,
+        *(["written = []"] if writes else []),
+        *(asked if writes or resident else []),
         "with torch.no_grad():",
         f"    for step in range({spec.steps}):",
-        *([] if resident else [f"        inputs = batch(step % {spec.batches_per_epoch})[0]"]),
+        *batch,
         "        began = time.perf_counter()",
-        *([] if resident else ["        inputs = inputs.to(device)"]),
-        *indented(_forward(spec), 2),
-        "        logits.argmax(-1).cpu()",
+        *indented(_forward(spec, inputs=there), 2),
+        "        answers = logits.argmax(-1).cpu()",
         "        seconds.append(time.perf_counter() - began)",
+        *(written if writes else []),
         f"latency = sorted(seconds[{WARM_UP if spec.steps > WARM_UP else 0}:])",
         'print(f"median latency {latency[len(latency) // 2]:.6f} s")',
+        *_predictions(spec),
+    ]
+
+
+def _predictions(spec: TrainingSpec) -> list[str]:
+    """What is predicted for the first of the batch."""
+    if spec.model == "transformer":
+        return [
+            f"for row in torch.stack(written[:{MOST_WRITTEN}], 1)[:{SHOWN}]:",
+            '    print(repr(bytes(characters[row].tolist()).decode(errors="replace")))',
+        ]
+    return [
+        f"for sure, found in zip(*logits[:{SHOWN}].cpu().float().softmax(-1).max(-1)):",
+        '    print(f"class {found}, {sure:.0%} sure")',
+    ]
+
+
+def _pretraining(spec: TrainingSpec) -> list[str]:
+    """What the model learns on the CPU before it is asked."""
+    if not spec.pretraining:
+        return []
+    count = spec.pretraining + 1 if spec.model == "transformer" else spec.batches_per_epoch
+    return [
+        "model.cpu()",
+        f"optimizer = {_optimizer(spec)}",
+        f"for step in range(1, {spec.pretraining + 1}):",
+        f"    inputs, targets = batch(step % {count})",
+        "    functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).backward()",
+        "    optimizer.step()",
+        "    optimizer.zero_grad(set_to_none=True)",
+        "model.to(device)",
     ]
 
 

@@ -104,6 +104,8 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ping-pong batches": ("training", {**SMALL, "batches": "pingpong"}),
     "inference": ("training", {**SMALL, "mode": "inference"}),
     "inference in bf16": ("training", {**SMALL, "mode": "inference", "precision": "bf16"}),
+    "inference on text that stays": ("training", {**SMALL, "mode": "inference", "batches": "resident"}),
+    "inference of classes": ("training", {**TINY_MLP, "mode": "inference", "pretraining": 3}),
     "matmul": ("matmul", {"size": 256, "repeat": 4}),
     "matmul in float64": ("matmul", {"size": 300, "repeat": 3, "dtype": "float64"}),
     "pipeline": ("pipeline", {"rows": 300, "columns": 200}),

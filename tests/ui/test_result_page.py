@@ -324,6 +324,27 @@ def test_a_figure_beside_the_plots_is_told_once(open_window: OpenWindow, session
     assert result.width() > 236, "a wide window has room for longer names"
 
 
+@pytest.mark.parametrize(
+    ("predicted", "figure"),
+    [
+        ({"prompt": "import ", "text": "<b>os</b>\nimport os"}, ("writes", "“<b>os</b>\\nim”")),
+        ({"class": 3, "probability": 0.914, "expected": 3}, ("predicts", "class 3, 91 % sure")),
+    ],
+)
+def test_what_a_model_predicts_is_shown_as_plain_text(
+    open_window: OpenWindow, session: FakeSession, predicted: dict[str, Any], figure: tuple[str, str]
+) -> None:
+    window = open_window(session, size=(1920, 1080))
+    ended(session, "training", {"predictions": [predicted], "pretraining": 50})
+    settle(window)
+    result = window.workspace.dashboard.result
+
+    assert result.figures[0] == figure
+    shown = next(label for label in result.findChildren(QLabel) if label.isVisible() and label.text() == figure[1])
+    assert shown.textFormat() == Qt.TextFormat.PlainText
+    assert not complaints(window)
+
+
 def test_the_verdict_is_the_largest_text_of_the_window(open_window: OpenWindow, session: FakeSession) -> None:
     window = open_window(session, size=(1280, 800))
     ended(session, "comparison", VERDICT, devices="cpu,cuda:0")

@@ -234,6 +234,7 @@ _TOLD_ELSEWHERE = (
     Topic.CORPUS,
     Topic.CLASSES,
     Topic.PLACEMENT,
+    Topic.PREDICTIONS,
     Topic.PITFALL,
     Topic.STRAGGLER,
     Topic.IMBALANCE,

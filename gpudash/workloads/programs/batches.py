@@ -1,6 +1,6 @@
 """Where a training's batches come from: the same batch for the same seed and number, on any device.
 
-Beside text these are generated classes: points and images.
+Beside text these are generated classes: points and images. What they are of also tells what a model's answers mean.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import Any, Literal, Protocol
 import torch
 
 from gpudash.specs import TrainingSpec
-from gpudash.specs.training import CLASSES, COLOURS, CONTRAST, FEATURES, IMAGE_SIDE, SPREAD, TILE
+from gpudash.specs.training import (
+    CLASSES,
+    COLOURS,
+    CONTRAST,
+    FEATURES,
+    IMAGE_SIDE,
+    MOST_WRITTEN,
+    SHOWN,
+    SPREAD,
+    TILE,
+)
 from gpudash.telemetry.records import Topic
 from gpudash.workloads.programs.text import corpus
 from gpudash.workloads.running.context import Context
@@ -40,6 +50,106 @@ class Batches(Protocol):
         """What step ``index`` of an epoch takes, on the CPU; `micro_batches` cuts it up."""
         ...
 
+    def questions(self) -> Questions:
+        """What a model is asked at inference."""
+        ...
+
+
+class Questions(Protocol):
+    """The batches that a model is asked at inference, one after the other, and what its answers mean.
+
+    Attributes:
+        inputs: of the next step, on the CPU or where `stay_at` has put them.
+    """
+
+    inputs: torch.Tensor
+
+    def stay_at(self, inputs: torch.Tensor) -> None:
+        """Go on from ``inputs``, which are those of the first step, on the device."""
+        ...
+
+    def answered(self, logits: torch.Tensor, answers: torch.Tensor) -> None:
+        """Go on to the next step. No number is read, so a dry run may answer too.
+
+        Args:
+            logits: of the step, on the device.
+            answers: the likeliest of each, on the CPU.
+        """
+        ...
+
+    def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
+        """What the model predicts for the first `SHOWN` of the batch; takes no memory of the device.
+
+        Args:
+            logits: of the newest step that was answered, on the device.
+
+        Returns:
+            of text ``prompt`` and ``text``, what was written after it; of classes ``class``, its ``probability``
+            (softmax, 0 to 1) and the ``expected`` one.
+        """
+        ...
+
+
+class TextQuestions:
+    """Text that is written on: what is predicted last is appended, and the first character falls out of the window.
+
+    Args:
+        vocabulary: a character's number is its place here.
+        prompts: (batch, sequence), int64, on the CPU.
+    """
+
+    def __init__(self, vocabulary: bytes, prompts: torch.Tensor) -> None:
+        self.inputs = prompts
+        self._vocabulary = vocabulary
+        self._prompts = [self._text(row) for row in prompts[:SHOWN].tolist()]
+        self._written: list[torch.Tensor] = []
+        self._stays = False
+
+    def stay_at(self, inputs: torch.Tensor) -> None:
+        self.inputs, self._stays = inputs, True
+
+    def answered(self, logits: torch.Tensor, answers: torch.Tensor) -> None:
+        newest = answers[:, -1:]
+        if len(self._written) < MOST_WRITTEN:
+            self._written.append(newest[:SHOWN].clone())
+        if self._stays:
+            newest = logits[:, -1:].argmax(-1)
+        self.inputs = torch.cat((self.inputs[:, 1:].to(newest.device), newest), 1)
+
+    def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
+        written = torch.cat(self._written, 1).tolist()
+        return [{"prompt": prompt, "text": self._text(row)} for prompt, row in zip(self._prompts, written, strict=True)]
+
+    def _text(self, numbers: list[int]) -> str:
+        return bytes(self._vocabulary[number] for number in numbers).decode(errors="replace")
+
+
+class ClassQuestions:
+    """Batch after batch of the set, or the first again and again where it stays on the device."""
+
+    def __init__(self, source: Batches, batches: int) -> None:
+        self._source = source
+        self._batches = batches
+        self._asked = 0
+        self.inputs, self._labels = source.batch(0)
+        self._answered_labels = self._labels
+        self._stays = False
+
+    def stay_at(self, inputs: torch.Tensor) -> None:
+        self.inputs, self._stays = inputs, True
+
+    def answered(self, logits: torch.Tensor, answers: torch.Tensor) -> None:
+        self._answered_labels = self._labels
+        if not self._stays:
+            self._asked += 1
+            self.inputs, self._labels = self._source.batch(self._asked % self._batches)
+
+    def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
+        # The first rows of what is contiguous are copied as they lie: a GPU makes no copy of its own for that.
+        probabilities, found = logits[:SHOWN].cpu().float().softmax(-1).max(-1)
+        told = zip(found.tolist(), probabilities.tolist(), self._answered_labels[:SHOWN].tolist(), strict=True)
+        return [{"class": number, "probability": probability, "expected": label} for number, probability, label in told]
+
 
 def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
     """Windows of ``text`` at random places, and the same one character further: both (batch, sequence), int64."""
@@ -63,6 +173,7 @@ class TextBatches:
         context.about_to_allocate(4 * 8 * spec.batch * (spec.sequence + 1), "cpu")
         self._text = number[torch.frombuffer(bytearray(found.data), dtype=torch.uint8).to(torch.int64)]
         self._spec = spec
+        self._vocabulary = vocabulary
         self.outputs = len(vocabulary)
         self.items = spec.step_batch * spec.sequence
         told = {
@@ -88,6 +199,9 @@ class TextBatches:
     def batch(self, index: int) -> Batch:
         return text_batch(self._text, self._spec.step_batch, self._spec.sequence, self._spec.seed, index)
 
+    def questions(self) -> Questions:
+        return TextQuestions(self._vocabulary, self.batch(0)[0])
+
 
 class ClassBatches:
     """Consecutive parts of the generated set: points for an MLP, images for a CNN."""
@@ -101,6 +215,7 @@ class ClassBatches:
         drawn = images(samples, IMAGE_SIDE, spec.seed) if spec.model == "cnn" else classes(samples, spec.seed)
         self._points, self._labels = drawn
         self._batch = self.items = spec.step_batch
+        self._batches = batches_per_epoch(spec)
         self.outputs = CLASSES
         shares = torch.bincount(self._labels, minlength=CLASSES).double() / samples
         entropy = -sum(share * math.log(share) for share in shares.tolist() if share > 0)
@@ -123,6 +238,9 @@ class ClassBatches:
         first = index * self._batch % len(self._points)
         part = slice(first, first + self._batch)
         return self._points[part], self._labels[part]
+
+    def questions(self) -> Questions:
+        return ClassQuestions(self, self._batches)
 
 
 def batches_per_epoch(spec: TrainingSpec) -> int:

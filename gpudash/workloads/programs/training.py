@@ -17,11 +17,13 @@ from torch import nn
 
 from gpudash.specs import CPU_FLOPS, TrainingSpec
 from gpudash.specs.training import IMAGE_SIDE
+from gpudash.telemetry.outcome import prediction_rows
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.batches import (
     Batch,
     Batches,
+    Questions,
     batches_per_epoch,
     data,
     epoch_order,
@@ -43,7 +45,8 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
     Returns:
         ``steps_per_second, items_per_second, item``, ``unigram_entropy`` (nats; ``None`` for classes),
         ``most_frequent_share``, ``corpus`` (source, hash, bytes, vocabulary), ``parameters``; of a training
-        ``epochs`` (list) and ``placement``; of inference ``latency_p50_seconds, latency_p95_seconds``.
+        ``epochs`` (list) and ``placement``; of inference ``latency_p50_seconds, latency_p95_seconds``, ``pretraining``
+        (steps) and ``predictions``, see `Questions.predictions`.
 
     Raises:
         WorkloadError: when the loss is NaN or infinite and `spec.on_nan` says to stop.
@@ -55,6 +58,7 @@ def run(spec: TrainingSpec, context: Context) -> Mapping[str, Any]:
         model = model_of(spec, source.outputs, context)
         context.keep(parameters=sum(parameter.numel() for parameter in model.parameters()))
         if spec.mode == "inference":
+            pretrain(model, spec, source, context)
             model.to(context.device)
             make_interruptible(model, spec, context.device, context.check_stopped)
             result = infer(model, spec, source, context)
@@ -230,6 +234,30 @@ WARM_UP = 3
 """First steps left out of the latencies."""
 
 
+PREDICTIONS_PERIOD_S = 5.0
+"""Shortest time between two notes of what is predicted."""
+
+
+def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> None:
+    """Let ``model``, on the CPU, learn ``spec.pretraining`` batches, in fp32 and with the optimizer's defaults.
+
+    It leaves no gradients behind. A dry run leaves it out: it changes numbers only.
+    """
+    context.keep(pretraining=spec.pretraining)
+    if not spec.pretraining or context.host != "cpu":
+        return
+    plain = spec.model_copy(update={"mode": "train", "precision": "fp32", "accumulation": 1})
+    device = torch.device("cpu")
+    learn = TrainingStep(plain, model, optimizer_of(plain, model), device)
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    context.about_to_allocate(step_bytes(plain, weights, source.outputs), "cpu")
+    count = batches_per_epoch(spec) if spec.model != "transformer" else spec.pretraining + 1
+    with context.stage("pretraining"):
+        for index in range(1, spec.pretraining + 1):
+            context.check_cancelled()
+            learn([source.batch(index % count)])
+
+
 def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Context) -> dict[str, Any]:
     """``spec.steps`` forward passes under ``eval()`` and ``no_grad``.
 
@@ -238,19 +266,28 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
         the CPU to the answer on the CPU; the first `WARM_UP` left out where there are more).
     """
     answer = InferenceStep(spec, model, context.device, context)
-    resident = _resident(source, context) if spec.batches == "resident" else None
+    questions = source.questions()
+    resident = spec.batches == "resident"
+    if resident:
+        questions.stay_at(_resident(questions.inputs, context))
     latencies: list[float] = []
     context.begin_steps()
     began = time.perf_counter()
+    told = -math.inf
     for step in range(1, spec.steps + 1):
         context.check_cancelled()
-        given = resident if resident is not None else source.batch((step - 1) % batches_per_epoch(spec))[0]
         asked = time.perf_counter()
-        inputs = given if resident is not None else placed("batch", (given,), context.device, context)[0]
+        given = questions.inputs
+        inputs = given if resident else placed("batch", (given,), context.device, context)[0]
         logits = answer(inputs)
         with context.stage("read output"):
-            logits.argmax(-1).cpu()
-        latencies.append(time.perf_counter() - asked)
+            answers = logits.argmax(-1).cpu()
+        answered = time.perf_counter()
+        latencies.append(answered - asked)
+        questions.answered(logits, answers)
+        if step == spec.steps or answered - told >= PREDICTIONS_PERIOD_S:
+            told = answered
+            _tell_predictions(questions, logits, step, context)
         context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began
     measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
@@ -262,9 +299,18 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
     }
 
 
-def _resident(source: Batches, context: Context) -> torch.Tensor:
-    """The first batch's inputs on the run's device, where they stay."""
-    inputs = source.batch(0)[0]
+def _tell_predictions(questions: Questions, logits: torch.Tensor, step: int, context: Context) -> None:
+    if context.host != "cpu":
+        return  # a dry run has no numbers to tell
+    with torch.no_grad():
+        found = questions.predictions(logits)
+    context.keep(predictions=found)
+    words = "; ".join(f"{what}: {value}" for what, value in prediction_rows({"predictions": found}))
+    context.note(Topic.PREDICTIONS, f"Step {step}: {words}.", step=step, predictions=found)
+
+
+def _resident(inputs: torch.Tensor, context: Context) -> torch.Tensor:
+    """``inputs`` on the run's device, where they stay."""
     context.about_to_allocate(inputs.nbytes)
     return placed("batches", (inputs,), context.device, context)[0]
 

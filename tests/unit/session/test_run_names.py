@@ -11,6 +11,7 @@ import pytest
 from gpudash.session.recordings.comparison_loader import load_run
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
+from gpudash.specs import TrainingSpec
 from gpudash.telemetry.recording.facts import RunFacts, RunWords, run_title, set_run_words, set_title
 from tests.unit.telemetry.recordings import begin, record
 
@@ -20,7 +21,7 @@ from tests.unit.telemetry.recordings import begin, record
     [
         ("training", "sim:0", {"width": 1024}, "training width 1024 on sim:0"),
         ("training", "cpu", {"width": 128}, "training on cpu"),
-        ("training", "cpu", {"mode": "inference", "steps": 200}, "training Inference on cpu"),
+        ("training", "cpu", dict(TrainingSpec.presets["Inference"]), "training Inference on cpu"),
         ("training", "cpu", {"checkpointing": True, "seed": 3}, "training checkpointing, seed 3 on cpu"),
         (
             "training",

@@ -49,6 +49,25 @@ def test_a_figure_that_was_not_had_is_left_out_and_a_zero_is_not() -> None:
     assert outcome_rows({"link_bytes_per_second": None, "allocated_bytes": 0}) == [("allocated", "0 B")]
 
 
+def test_what_a_model_writes_on_is_told_in_one_line_with_what_cannot_be_seen_written_out() -> None:
+    predictions = [{"prompt": "this is left out of what is shown\n", "text": "def\x1b[2Jx\n"}]
+    assert outcome_rows({"predictions": predictions, "pretraining": 9}) == [
+        ("prediction 1", "after “ft out of what is shown\\n” it writes “def\\x1b[2Jx\\n”")
+    ]
+
+
+def test_a_predicted_class_is_told_with_how_sure_it_is_and_a_model_that_has_learnt_nothing_says_so() -> None:
+    predictions = [
+        {"class": 3, "probability": 0.914, "expected": 3},
+        {"class": 5, "probability": 0.11, "expected": 7},
+    ]
+    assert outcome_rows({"predictions": predictions, "pretraining": 0}) == [
+        ("prediction 1", "class 3, 91 % sure, right"),
+        ("prediction 2", "class 5, 11 % sure, it is class 7"),
+        ("learnt", "nothing, its weights are random"),
+    ]
+
+
 def test_strays_of_the_placement_are_named() -> None:
     placement = {
         "groups": {"parameters": {"cuda:0": {"bytes": 2**20}}, "buffers": {}},

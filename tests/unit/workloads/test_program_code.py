@@ -259,6 +259,20 @@ def test_an_inferences_program_answers_as_often_as_the_run_and_leaves_out_its_wa
     assert len(left["seconds"]) == len(bench.of(StepFinished)) == 9 and len(left["latency"]) == 6
 
 
+@pytest.mark.parametrize("batches", ["moved", "resident"])
+@pytest.mark.parametrize("model", ["transformer", "mlp"])
+def test_an_inferences_program_predicts_what_the_run_predicts(bench: Bench, model: str, batches: str) -> None:
+    values = {"mode": "inference", "model": model, "width": 16, "depth": 1, "sequence": 8, "batch": 4, "steps": 5}
+    values |= {"batches": batches, "pretraining": 3}
+    found = bench.run("training", **values).result["predictions"]
+    printed = executed("training", values)["printed"].splitlines()[1:]
+
+    if model == "transformer":
+        assert printed == [repr(told["text"]) for told in found]
+    else:
+        assert printed == [f"class {told['class']}, {told['probability']:.0%} sure" for told in found]
+
+
 def test_a_long_trainings_program_repeats_its_samples_where_the_run_does() -> None:
     values = {"model": "cnn", "steps": 100_000, "epochs": 1, "batch": 16}
     spec = build(workloads()["training"], values)

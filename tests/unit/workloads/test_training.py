@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gpudash.specs import TrainingSpec, build
-from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Transfer
+from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Topic, Transfer
 from gpudash.workloads.programs.batches import batches_per_epoch, classes, data, epoch_order, placed
 from gpudash.workloads.programs.epochs import Epoch, observation
 from gpudash.workloads.programs.text import corpus
@@ -275,6 +275,55 @@ def test_inference_tells_latency_and_throughput_and_no_loss(context: Context, to
     assert 0 < result["latency_p50_seconds"] <= result["latency_p95_seconds"]
     assert result["items_per_second"] > 0 and result["epochs"] == []
     assert len(steps) == 12 and all(step.loss is None and step.throughput for step in steps)
+
+
+@pytest.mark.parametrize("batches", ["moved", "resident"])
+def test_inference_on_text_shows_what_it_writes_on(context: Context, told: Told, batches: str) -> None:
+    values = {**SMALL, "steps": 12, "batches": batches, "pretraining": 30, "learning_rate": 0.03}
+    result, _ = trained(told, context, **values, mode="inference")
+    spec = build(TrainingSpec, {**values, "mode": "inference"})
+    assert isinstance(spec, TrainingSpec)
+    first = data(spec, context).batch(0)[0].tolist()
+    vocabulary = corpus().vocabulary
+
+    assert result["pretraining"] == 30
+    assert [told["prompt"] for told in result["predictions"]] == [
+        bytes(vocabulary[number] for number in row).decode(errors="replace") for row in first
+    ]
+    assert all(len(told["text"]) == 12 for told in result["predictions"])
+    notes = [event for event in told if isinstance(event, Note) and event.topic == Topic.PREDICTIONS]
+    assert notes[-1].details == {"step": 12, "predictions": result["predictions"]}
+
+
+def test_what_is_written_on_is_the_likeliest_character_after_what_stands_there(context: Context, told: Told) -> None:
+    values = {**SMALL, "steps": 3, "mode": "inference"}
+    results = [trained(told, context, **values, batches=batches)[0] for batches in ("moved", "resident")]
+    spec = build(TrainingSpec, values)
+    assert isinstance(spec, TrainingSpec)
+    source = data(spec, context)
+    torch.manual_seed(0)
+    model = model_of(spec, source.outputs, context).eval()
+    window, expected = source.batch(0)[0], b""
+    for _ in range(3):
+        newest = model(window)[:, -1:].argmax(-1)
+        expected += bytes([corpus().vocabulary[int(newest[0, 0])]])
+        window = torch.cat((window[:, 1:], newest), 1)
+
+    for result in results:
+        assert result["predictions"][0]["text"] == expected.decode(errors="replace")
+
+
+@pytest.mark.parametrize("batches", ["moved", "resident"])
+def test_inference_of_classes_shows_the_class_and_how_sure(context: Context, told: Told, batches: str) -> None:
+    values = {**MLP, "steps": 5, "batches": batches, "mode": "inference"}
+    learnt, _ = trained(told, context, **values, pretraining=60)
+    random, _ = trained(told, context, **values)
+
+    for result in (learnt, random):
+        assert len(result["predictions"]) == 4
+        assert all(0.1 <= told["probability"] <= 1 for told in result["predictions"])
+    assert all(told["class"] == told["expected"] for told in learnt["predictions"])
+    assert max(told["probability"] for told in random["predictions"]) < 0.5
 
 
 def test_stop_takes_effect_within_a_long_step(context: Context, told: Told) -> None:
