@@ -131,20 +131,30 @@ class Spec(BaseModel):
     def problems(self, device: str) -> list[str]:
         """Sentences saying why this spec cannot run on ``device``; empty when it can."""
         refused = self.refusals(device)
-        return [
+        found = [
             f"{flag(name)} {value}: {refused[name, value]}"
             for name in type(self).model_fields
             if (name, value := str(getattr(self, name))) in refused
         ]
+        if self.device_names and device not in self.device_names:
+            where = ",".join(self.device_names)
+            found.append(f"--device {device}: the run takes place on {where}; leave --device out")
+        return found
 
     def run_problems(self, device: str) -> list[str]:
         """`problems`, and what bars only running this spec on ``device``, not predicting it; and what to do instead."""
         return self.problems(device)
 
     @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices of its ranks, in their order; none when the run takes place on one device."""
+        return ()
+
+    @property
     def own_device(self) -> str | None:
         """Where this run takes place by its own fields; ``None``: wherever it is put."""
-        return None
+        names = self.device_names
+        return names[0] if names else None
 
     @property
     def predicted(self) -> Spec:

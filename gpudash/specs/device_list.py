@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 MOST = 32
 """Devices of one run on one machine; larger ones are started by torchrun itself and watched."""
@@ -31,6 +34,10 @@ def several(text: str) -> tuple[str, ...]:
     if twice is not None:
         raise ValueError(f"{twice} is given twice; each GPU holds one rank (only cpu may be repeated)")
     return names
+
+
+Devices = Annotated[str, AfterValidator(lambda text: ",".join(several(text)))]
+"""A spec's field of several devices, without blanks; empty for one."""
 
 
 def unconnected(names: tuple[str, ...]) -> str | None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import NEEDS_CUDA, Presets, Spec, field
-from gpudash.specs.device_list import several
+from gpudash.specs.device_list import Devices, several
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -123,7 +123,7 @@ class ModelSpec(Spec):
         more="memory",
         words={"auto": "as the model has it", "flash_attention_2": "flash-attn 2"},
     )
-    devices: str = field(
+    devices: Devices = field(
         "",
         "Several devices, A,B: one rank on each, data parallel; predicted only",
         more="several devices",
@@ -142,11 +142,6 @@ class ModelSpec(Spec):
     @classmethod
     def _in_short(cls, value: object) -> object:
         return "flash_attention_2" if value in ("flash", "flash_attention") else value
-
-    @field_validator("devices")
-    @classmethod
-    def _are_devices(cls, value: str) -> str:
-        return ",".join(several(value))
 
     @model_validator(mode="after")
     def _ranks_can_train(self) -> ModelSpec:
@@ -187,14 +182,8 @@ class ModelSpec(Spec):
         return "nf4" if self.task == "qlora" else ""
 
     @property
-    def own_device(self) -> str | None:
-        names = self.device_names
-        return names[0] if names else None
-
-    @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices of the ranks, in their order; none where it is trained on one device."""
-        return tuple(self.devices.split(",")) if self.devices else ()
+        return several(self.devices)
 
     @property
     def request(self) -> dict[str, object]:
@@ -206,12 +195,6 @@ class ModelSpec(Spec):
         if not self.path:
             return f"No model is named. {NAME_IT}"
         return "" if Path(self.path).expanduser().exists() else f"{self.path} is not there. {NAME_IT}"
-
-    def problems(self, device: str) -> list[str]:
-        found = super().problems(device)
-        if self.device_names and device not in self.device_names:
-            found.append(f"--device {device}: the training takes place on {self.devices}; leave --device out")
-        return found
 
     def run_problems(self, device: str) -> list[str]:
         found = self.problems(device)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
-from gpudash.specs.device_list import several, unconnected
+from gpudash.specs.device_list import Devices, several, unconnected
 from gpudash.units import MIB
 
 IMAGE_SIDE = 16
@@ -150,7 +150,7 @@ class TrainingSpec(Spec):
         "stop", "What happens when the loss is NaN or infinite", more="optimizer", when={"mode": ("train",)}
     )
 
-    devices: str = field(
+    devices: Devices = field(
         "",
         "Several devices, A,B: one rank on each, data parallel through torchrun",
         more="several devices",
@@ -212,11 +212,6 @@ class TrainingSpec(Spec):
             raise ValueError(f"{value}: {DATA_PARALLEL}")
         return value
 
-    @field_validator("devices")
-    @classmethod
-    def _are_devices(cls, value: str) -> str:
-        return ",".join(several(value))
-
     @model_validator(mode="after")
     def _ranks_can_train(self) -> TrainingSpec:
         ranks = len(self.device_names)
@@ -234,8 +229,6 @@ class TrainingSpec(Spec):
 
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)
-        if self.device_names and device not in self.device_names:
-            found.append(f"--device {device}: the run takes place on {self.devices}; leave --device out")
         if self.move_at_epoch and device == "cpu":
             found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_GPU.format(device=device)}")
         return found
@@ -245,14 +238,8 @@ class TrainingSpec(Spec):
         return [*self.problems(device), *([f"--devices {self.devices}: {reason}"] if reason else [])]
 
     @property
-    def own_device(self) -> str | None:
-        names = self.device_names
-        return names[0] if names else None
-
-    @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices of the ranks, in their order; none when the run takes place on one device."""
-        return tuple(self.devices.split(",")) if self.devices else ()
+        return several(self.devices)
 
     @property
     def world_size(self) -> int:

@@ -86,12 +86,6 @@ class KvCache:
         """Tokens of requests of ``length``: "GPU KV cache size" of vLLM since 0.20."""
         return int(self.concurrency(length) * length)
 
-    @property
-    def tokens_in_blocks(self) -> int:
-        """Tokens if every layer kept all of them: "GPU KV cache size" of vLLM up to 0.19."""
-        groups = sum(group.count for group in self.groups)
-        return self.blocks // max(groups, 1) * self.groups[0].block_tokens
-
     def longest(self, most: int) -> int:
         """The longest single request, ``most`` at the most; 0 when there is none."""
         low, high = 0, most

@@ -55,7 +55,6 @@ class Fleet:
     Args:
         address: of the server: "http://host:9090", also with "prometheus:" in front.
         period_s: seconds between two polls; less than `SHORTEST_PERIOD_S` is raised to it.
-        token: bearer token; ``None`` takes that of the environment, if there is one. Never shown.
         settings: memory levels of the warnings; ``None`` reads the user's.
         clock: monotonic seconds; for tests.
 
@@ -80,13 +79,12 @@ class Fleet:
         address: str,
         *,
         period_s: float = SHORTEST_PERIOD_S,
-        token: str | None = None,
         settings: Settings | None = None,
         clock: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._where = read_address(address)
-        self._token = read_token(self._where, environment, token)
+        self._token = read_token(self._where, environment)
         self.address = str(self._where)
         self.asking = f"Asking {self.address} which GPUs it knows…"
         self.version = 0

@@ -18,7 +18,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.machine import Machine, measured_context, remember_context
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S, Answer, Estimator
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
-from gpudash.specs import Spec, TrainingSpec
+from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.model import ModelSpec
 from gpudash.telemetry.store import Store
@@ -92,7 +92,7 @@ class Estimates:
             RuntimeError: when the session is closed.
         """
         spec = spec.predicted
-        names = spec.device_names if isinstance(spec, (TrainingSpec, ModelSpec)) else ()
+        names = spec.device_names
         where = names[0] if names else device
         if isinstance(spec, ModelSpec):
             if spec.missing:

@@ -67,12 +67,12 @@ def registered() -> Backend | None:
     return _backend
 
 
-def register(cards: Sequence[SimulatedGpu], *, computes: bool = True, trusting: bool = False) -> Backend:
+def register(cards: Sequence[SimulatedGpu], *, computes: bool = True) -> Backend:
     """Add the device ``sim`` to torch.
 
     Args:
         cards: ``sim:0``, ``sim:1``, and so on.
-        computes, trusting: of `Engine`.
+        computes: of `Engine`.
 
     Returns:
         the backend; when there is one already, that one with ``cards`` in place of its own, all of which must be empty.
@@ -86,7 +86,7 @@ def register(cards: Sequence[SimulatedGpu], *, computes: bool = True, trusting: 
         reason = probe.problem()
         if reason is not None:
             raise RuntimeError(reason)
-        _backend = Backend(Engine([], computes=computes, trusting=trusting))
+        _backend = Backend(Engine([], computes=computes))
         reason = _tried(_backend) if computes else None
         if reason is not None:
             raise RuntimeError(reason)

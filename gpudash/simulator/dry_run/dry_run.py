@@ -135,14 +135,10 @@ class RequestRecorder:
 
 
 class DryRun:
-    """A process's dry runs, one after another.
+    """A process's dry runs, one after another."""
 
-    Args:
-        trusting: of `Engine`: only for code known not to decide by numbers.
-    """
-
-    def __init__(self, *, trusting: bool = False) -> None:
-        self.backend: Backend = register([_card(ENDLESS, A100)], computes=False, trusting=trusting)
+    def __init__(self) -> None:
+        self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
         self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
         for key in (KEY, "Meta"):

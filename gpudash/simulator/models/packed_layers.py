@@ -26,9 +26,6 @@ NESTED_BLOCK = 256
 CODES = 16
 """Entries of the table of a 4-bit type (``get_4bit_type``), which every layer has for itself."""
 
-NESTED_CODES = 256
-"""Entries of the 8-bit table (``create_dynamic_map``) that all layers of a process share (``name2qmap``)."""
-
 FUSED_ROWS = 4
 """Rows up to which the kernel of 4 bits reads packed weights itself on every GPU (``_GEMM_4BIT_CUSTOM_FLOOR_M``). Up to
 1536 a table of measurements decides for each GPU and shape; here weights are unpacked from the next row on, so that a

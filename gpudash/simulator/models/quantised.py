@@ -206,19 +206,15 @@ def _refused(message: str, remedy: str) -> CannotPredictError:
     return CannotPredictError("quantisation", message, remedy)
 
 
-def quantise(
-    model: nn.Module, how: Quantisation, *, packed: Collection[str] | None = None, device: Any = "meta"
-) -> tuple[str, ...]:
+def quantise(model: nn.Module, how: Quantisation, *, packed: Collection[str] | None = None) -> tuple[str, ...]:
     """Replace the linear layers of ``model`` that transformers would, by layers with packed weights.
 
-    A weight is left out of memory where the model has no numbers; what is packed is made on ``device``, to be moved
-    with the rest.
+    What is packed is made on torch's device ``meta`` too, to be moved with the rest.
 
     Args:
         model: on torch's device ``meta``.
         how: the weights are packed.
         packed: names of the modules that a checkpoint has packed weights for; by transformers' rule unless given.
-        device: where packed weights are made.
 
     Returns:
         the names of the layers.
@@ -238,7 +234,7 @@ def quantise(
             continue
         if packed is None and how.method in (GPTQ, AWQ) and type(module).__name__ == "Conv1D":
             continue
-        model.set_submodule(name, _packed(name, module, sizes, how, device))
+        model.set_submodule(name, _packed(name, module, sizes, how))
         replaced.append(name)
     if not replaced:
         raise _refused(f"{type(model).__name__} has no linear layer that is quantised.", WITHOUT)
@@ -292,7 +288,7 @@ def _sizes(module: nn.Module) -> tuple[int, int] | None:
     return None
 
 
-def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisation, device: Any) -> PackedLinear:
+def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisation) -> PackedLinear:
     weight: Any = module.weight
     if how.method == FOUR_BIT:
         return Linear4bit(
@@ -303,10 +299,10 @@ def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisat
             compute=how.compute,
             unpacked=weight.dtype,
             fused=_bitsandbytes_version() >= FUSED_SINCE,
-            device=device,
+            device="meta",
         )
     if how.method == EIGHT_BIT:
-        return Linear8bitLt(module, *sizes, threshold=how.threshold, device=device)
+        return Linear8bitLt(module, *sizes, threshold=how.threshold, device="meta")
     if sizes[0] * how.bits % 32 or sizes[1] * how.bits % 32:
         raise _refused(
             f"{name} has {sizes[0]} inputs and {sizes[1]} outputs, which do not fill words of 32 bits with {how.bits} "
@@ -322,7 +318,7 @@ def _packed(name: str, module: nn.Module, sizes: tuple[int, int], how: Quantisat
         ordered=how.ordered,
         transposed=how.method == AWQ,
         dtype=weight.dtype if weight.dtype in (torch.float16, torch.bfloat16) else torch.float16,
-        device=device,
+        device="meta",
     )
 
 

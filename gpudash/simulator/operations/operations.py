@@ -161,10 +161,10 @@ class Engine:
     Args:
         cards: the cards, by index.
         computes: whether numbers are computed; otherwise only sizes are worked out.
-        trusting: in a run without numbers, whether a number asked for is answered by 0 instead of refused: for code
-            known not to decide by it.
 
     Attributes:
+        trusting: in a run without numbers, whether a number asked for is answered by 0 instead of refused: for code
+            known not to decide by it.
         current: index of the device that ``device="sim"`` means.
         on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
         integers: in a run without numbers, those that are known all the same; ``None`` where none is needed.
@@ -172,11 +172,11 @@ class Engine:
             what it has sent.
     """
 
-    def __init__(self, cards: Sequence[SimulatedGpu], *, computes: bool = True, trusting: bool = False) -> None:
+    def __init__(self, cards: Sequence[SimulatedGpu], *, computes: bool = True) -> None:
         self.cards = list(cards)
         self.storages = Storages()
         self.computes = computes
-        self.trusting = trusting
+        self.trusting = False
         self.current = 0
         self.stand_in = torch.device("cpu" if computes else "meta")
         self.on_copied_in: list[Callable[[Any], None]] = []

@@ -129,15 +129,13 @@ def read_address(text: str) -> ServerAddress:
     return ServerAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
 
 
-def read_token(
-    address: ServerAddress, environment: Mapping[str, str] = os.environ, given: str | None = None
-) -> str | None:
-    """The bearer token for ``address``: the one given, else that of the environment; ``None`` where there is none.
+def read_token(address: ServerAddress, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The bearer token for ``address``, of the environment; ``None`` where there is none.
 
     Raises:
         ValueError: one sentence without the token, when it cannot be read or sent.
     """
-    token = given if given is not None else environment.get(TOKEN)
+    token = environment.get(TOKEN)
     if token is None and (file := environment.get(TOKEN_FILE)):
         try:
             with open_regular(Path(file).expanduser()) as stream:

@@ -159,13 +159,12 @@ INDEX = "index.json"
 """In the trash: since when each thing in it is there, seconds since the epoch. A moved file keeps its own date."""
 
 
-def purge_trash(trash: Path, now_s: float, kept_s: float = KEPT_S) -> list[str]:
+def purge_trash(trash: Path, now_s: float) -> list[str]:
     """Delete what has been in the trash for too long; what is seen there for the first time is noted, and stays.
 
     Args:
         trash: nothing happens when it does not exist.
         now_s: seconds since the epoch.
-        kept_s: how long things are kept.
 
     Returns:
         The names of what was deleted.
@@ -175,7 +174,7 @@ def purge_trash(trash: Path, now_s: float, kept_s: float = KEPT_S) -> list[str]:
     noted, now = _read(trash), {entry.name for entry in trash.iterdir() if entry.name != INDEX}
     since = {name: min(noted.get(name, now_s), now_s) for name in sorted(now)}
     gone = []
-    for name in [name for name, moment in since.items() if now_s - moment > kept_s]:
+    for name in [name for name, moment in since.items() if now_s - moment > KEPT_S]:
         if _delete(trash / name):
             del since[name]
             gone.append(name)

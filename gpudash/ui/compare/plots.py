@@ -337,7 +337,6 @@ class SharedAxis(QObject):
 
     Args:
         bounded: whether the view stays within the whole.
-        least: narrowest view, in units of the axis.
 
     Signals:
         changed: another part is shown.
@@ -352,9 +351,9 @@ class SharedAxis(QObject):
     changed = Signal()
     pointed = Signal(float)
 
-    def __init__(self, *, bounded: bool = False, least: float = MIN_SPAN, parent: QObject | None = None) -> None:
+    def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._bounded, self._least = bounded, least
+        self._bounded, self._least = bounded, MIN_SPAN
         self.whole = self.span = (0.0, 1.0)
         self.cursor = math.nan
 

@@ -53,7 +53,6 @@ class GpuDocument(Document):
         gpu: which.
         palette: colours in force.
         settings: in force.
-        chosen: the part that ``view`` was asked for.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
 
@@ -70,7 +69,6 @@ class GpuDocument(Document):
         palette: Palette,
         settings: Settings,
         *,
-        chosen: Range = FIRST,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,12 +78,12 @@ class GpuDocument(Document):
         self._gpu, self._wall_clock, self._clock = gpu, wall_clock, clock
         self._frame = 0
         self._asked_s = clock()
-        self._span = self._end = chosen.seconds
+        self._span = self._end = FIRST.seconds
         self._awaited = True
         self.view = view
         view.set_settings(settings)
         self.past = past = PastPlots(view, palette, self.title)
-        self.bar = RangeBar(chosen, wall_clock)
+        self.bar = RangeBar(FIRST, wall_clock)
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
         self.problem = ProblemStrip()

@@ -79,7 +79,11 @@ class Log:
             return None
         cache, length = self.cache(), self.flags.get("max_model_len")
         by_requests = length is not None and self.flags.get("prefix_caching", False)
-        return (cache.tokens(length) if by_requests else cache.tokens_in_blocks) / said - 1
+        if by_requests:
+            return cache.tokens(length) / said - 1
+        # vLLM up to 0.19 tells the tokens if every layer kept all of them
+        groups = sum(group.count for group in cache.groups)
+        return cache.blocks // groups * cache.groups[0].block_tokens / said - 1
 
     def service(self) -> Service | None:
         """From card and flags alone, where the log says all of them."""

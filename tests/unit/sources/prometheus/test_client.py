@@ -95,11 +95,10 @@ def test_whatever_is_typed_is_an_address_or_told(text: str) -> None:
     assert "\n" not in told
 
 
-def test_the_token_comes_from_the_call_the_variable_or_the_file(tmp_path: Path) -> None:
+def test_the_token_comes_from_the_variable_or_the_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from-file\n")
     everywhere = {TOKEN: "from-variable", TOKEN_FILE: str(file)}
-    assert read_token(LOCAL, everywhere, "given") == "given"
     assert read_token(LOCAL, everywhere) == "from-variable"
     assert read_token(LOCAL, {TOKEN_FILE: str(file)}) == "from-file"
     assert read_token(LOCAL, {}) is None
