@@ -22,14 +22,11 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
     AllocationGroup,
-    Frame,
     MemoryState,
     RefusedRequest,
-    is_installed,
-    is_library,
     other_process,
-    site_of,
 )
+from gpudash.memory.frames import Frame, is_installed, is_library, site_of
 from gpudash.memory.snapshot.device_state import Known, held_in
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import ContextRefused, SimulatedGpu

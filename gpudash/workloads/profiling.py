@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import shown_name
-from gpudash.memory.explaining import memory_state
+from gpudash.memory import frames
 from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.naming import trace_name
 from gpudash.telemetry.records import Topic
@@ -449,13 +449,13 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def stack_words(stack: Sequence[Frame]) -> list[str]:
     """Functions as ``file:line function``, innermost first: the user's and the workload's own, else all there are."""
-    own = [frame for frame in stack if memory_state.is_own(_line_of(frame))]
+    own = [frame for frame in stack if frames.is_own(_line_of(frame))]
     return [_frame_words(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
 
 
-def _line_of(frame: Frame) -> memory_state.Frame:
+def _line_of(frame: Frame) -> frames.Frame:
     code, line = frame
-    return memory_state.Frame(code.co_filename, line, code.co_name)
+    return frames.Frame(code.co_filename, line, code.co_name)
 
 
 def _frame_words(frame: Frame) -> str:

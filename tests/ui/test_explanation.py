@@ -14,7 +14,8 @@ from pytestqt.qtbot import QtBot
 from gpudash.devices.names import simulated_gpu
 from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.explain import explain
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, other_process
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
+from gpudash.memory.frames import Frame
 from gpudash.session import Replay
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder

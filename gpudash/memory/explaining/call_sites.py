@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, is_library, site_of
+from gpudash.memory.explaining.memory_state import AllocationGroup
+from gpudash.memory.frames import Frame, is_library, site_of
 from gpudash.telemetry.explanation import Growth, Owner, StackLine, site_name
 
 SourceLine = Callable[[str, int], str]

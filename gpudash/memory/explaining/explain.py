@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
-from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest, site_of
+from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest
 from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
+from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, Verdict, Where
 
 

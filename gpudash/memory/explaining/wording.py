@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest, site_of
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
+from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Growth, Owner, Part, Verdict, Where, short
 from gpudash.units import GIB, KIB, MIB, TIB, format_bytes, format_pair, memory_unit
 

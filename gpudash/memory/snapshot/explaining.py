@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
-from gpudash.memory.explaining.memory_state import Frame, MemoryState, is_library
+from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
     larger_remedies,
     let_go_remedy,
@@ -21,6 +21,7 @@ from gpudash.memory.explaining.remedies import (
     smaller_activations,
 )
 from gpudash.memory.explaining.wording import mostly_from
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import gpudash
 from gpudash.devices.names import kind_of
-from gpudash.memory.explaining.memory_state import Frame, is_library, site_of
+from gpudash.memory.frames import Frame, is_library, site_of
 from gpudash.session.watching.program import exit_words
 from gpudash.telemetry.explanation import short
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished

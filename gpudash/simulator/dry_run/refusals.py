@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,13 @@ from types import FrameType
 
 import torch
 
+from gpudash.memory.frames import Frame, is_own
 from gpudash.simulator.dry_run.dry_run import LeftTheDeviceError
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError
 
 PACKAGE = str(Path(__file__).parents[2])
 TORCH = str(Path(torch.__file__).parent)
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
-INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LIBRARIES = ("site-packages", "dist-packages")
 """Folders whose contents somebody else wrote, wherever they lie."""
 
@@ -42,7 +41,7 @@ def library_place(error: BaseException) -> str:
     Of torch's own files those are meant that decide for themselves, as an optimizer that searches along a line.
     """
     lines = [line for line in _lines(error) if not line[0].startswith((PACKAGE, "<"))]
-    if not lines or not _own(lines) or not _is_library(lines[-1][0]):
+    if not lines or not _own(lines) or _own(lines[-1:]):
         return ""
     innermost = lines[-1][0]
     if innermost.startswith(TORCH) and not innermost.startswith(DECIDING):
@@ -63,7 +62,7 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
         return ""
     kept = _followed(lines)
     own = _own(kept)
-    if own and _is_library(kept[-1][0]):
+    if own and not _own(kept[-1:]):
         return f"{_shown(own[-1])}, in {_shown(kept[-1])}"
     return _shown(kept[-1]) if kept else ""
 
@@ -79,11 +78,7 @@ def _followed(lines: Sequence[Line]) -> list[Line]:
 
 
 def _own(lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if not _is_library(line[0])]
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith(INSTALLED) or any(part in LIBRARIES for part in Path(file).parts)
+    return [line for line in lines if is_own(Frame(line[0], line[1], ""))]
 
 
 def _shown(line: Line) -> str:

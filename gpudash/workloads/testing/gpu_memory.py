@@ -12,7 +12,7 @@ import torch
 
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.watching.growth_notice import source_line
 from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
 from gpudash.telemetry.explanation import short, site_name

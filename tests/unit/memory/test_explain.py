@@ -15,15 +15,12 @@ from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.explanation_text import place, report
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
-    PROGRAMS,
     AllocationGroup,
-    Frame,
     MemoryState,
     RefusedRequest,
-    is_library,
     other_process,
-    site_of,
 )
+from gpudash.memory.frames import PROGRAMS, Frame, is_library, site_of
 from gpudash.specs import BUILT_IN
 from gpudash.telemetry.explanation import Evidence, explanation_from_json
 from gpudash.units import GIB, MIB

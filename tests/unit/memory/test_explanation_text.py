@@ -7,8 +7,9 @@ import pytest
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
 from gpudash.memory.explaining.explanation_text import evidence_words, report
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest, other_process
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import replay_remedies
+from gpudash.memory.frames import Frame
 from gpudash.telemetry.explanation import Evidence, Explanation, Remedy
 from gpudash.units import GIB, MIB
 

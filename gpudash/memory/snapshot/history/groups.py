@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.explaining.memory_state import Frame as HeldFrame
-from gpudash.memory.explaining.memory_state import is_installed, is_library
+from gpudash.memory.frames import Frame as HeldFrame
+from gpudash.memory.frames import is_installed, is_library
 from gpudash.memory.snapshot.history.model import Frame, Stack, is_python
 from gpudash.telemetry.explanation import NO_STACK, site_name
 

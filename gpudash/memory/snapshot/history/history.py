@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from gpudash.memory.allocator import Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
-from gpudash.memory.explaining.memory_state import AllocationGroup, Frame, MemoryState, RefusedRequest
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
+from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.history.groups import Paths, Sites
 from gpudash.memory.snapshot.history.layout import Layout, placed
 from gpudash.memory.snapshot.history.lives import reserved_changes

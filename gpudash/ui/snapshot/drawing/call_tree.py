@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.model import Stack
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short

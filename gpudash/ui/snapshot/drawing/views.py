@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explaining.memory_state import Frame, is_library
+from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, mixed, text_on
