@@ -24,7 +24,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 APART = "A and B have no common part: drag B over A."
 """What is said instead while there is nothing to subtract."""
 
-HINT = "Drag moves B · Shift+drag pans · wheel zooms"
+HINT = "Point at a plot to read values · drag moves B · Shift+drag pans · wheel zooms"
 
 _PLAIN: dict[Quantity, tuple[str, Unit, str]] = {
     "loss": ("LOSS", "loss", ""),
@@ -75,6 +75,7 @@ class Overlay(QFrame):
         self.quantity.currentIndexChanged.connect(lambda _row: self.touch())
         self.readout = PlainLabel()
         self.readout.setProperty("role", "muted")
+        self.readout.setToolTip("A double click shows everything again")
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.readout.setWordWrap(True)
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -102,13 +103,12 @@ class Overlay(QFrame):
         words.setProperty("role", "muted")
         row.addWidget(words)
         row.addWidget(self.quantity)
-        self.hint = PlainLabel(HINT)
-        self.hint.setProperty("role", "legend")
-        self.hint.setToolTip("A double click shows everything again")
-        self.hint.setWordWrap(True)
-        self.hint.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        row.addWidget(self.hint, 1)
+        self.apart = PlainLabel()
+        self.apart.setProperty("role", "legend")
+        self.apart.setWordWrap(True)
+        self.apart.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.apart.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        row.addWidget(self.apart, 1)
         return self._chooser_row
 
     def set_runs(self, runs: Sequence[ComparedRun]) -> None:
@@ -196,7 +196,7 @@ class Overlay(QFrame):
         self.difference.set_title(f"{MINUS.upper()}, {plot.title}")
         self.difference.places.setLabel(_WHERE[self._laying.alignment])
         curve = self._difference(name, columns)
-        self.hint.setText(HINT if len(curve.x) else APART)
+        self.apart.setText("" if len(curve.x) else APART)
         pen = pyqtgraph.mkPen(self._palette.text, width=max(1, round(self.devicePixelRatioF())))
         self.difference.show_curves([curve], [pen], *self.axis.span)
         self.difference.setAccessibleDescription(f"{MINUS}; above 0 B has more.")
@@ -216,7 +216,7 @@ class Overlay(QFrame):
     def _tell(self) -> None:
         """The values at the cursor, of every run and quantity."""
         if math.isnan(self.axis.cursor):
-            self.readout.setText("Point at a plot to read values.")
+            self.readout.setText(HINT)
             return
         where = f"{self.axis.cursor:.0f}" if self._laying.alignment == "step" else f"{self.axis.cursor:.2f} s"
         parts = [f"{'step ' if self._laying.alignment == 'step' else ''}{where}"]

@@ -221,14 +221,16 @@ def test_the_cursor_tells_every_run_and_a_dash_where_there_is_none(open_runs: Op
     told = document.overlay.readout.text()
     assert told.startswith("step 150   loss: A 0.500, B -")
     document.overlay.axis.point(float("nan"))
-    assert document.overlay.readout.text() == "Point at a plot to read values."
+    hint = document.overlay.readout
+    assert hint.text() == "Point at a plot to read values · drag moves B · Shift+drag pans · wheel zooms"
+    assert hint.heightForWidth(hint.width()) <= hint.height() == 2 * hint.fontMetrics().lineSpacing()
 
 
 def test_runs_that_do_not_overlap_say_so(open_runs: Open) -> None:
     document = open_runs(A, B)
     document.controls.offset.setValue(1000)
     document.refresh()
-    assert document.overlay.hint.text().startswith("A and B have no common part:")
+    assert document.overlay.apart.text().startswith("A and B have no common part:")
 
 
 def test_colours_are_grey_within_noise_and_stronger_with_size(open_runs: Open) -> None:
