@@ -71,7 +71,8 @@ class LineSpec:
         name: label at the line.
         colour: name of a colour in `Palette.curves`.
         value: the level, where it is fixed.
-        key: else the series whose newest value is the level.
+        key: else the series whose newest value is the level, or
+        until_s: its newest at this session time.
         factor: multiplies the level (0.85 of the capacity).
         style: how the line is drawn.
         scales: whether the axis always reaches to the line.
@@ -86,6 +87,7 @@ class LineSpec:
     style: Style = "dash"
     scales: bool = True
     shows_value: bool = True
+    until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,11 @@ def plots_for(
         warned: whether a warning of a memory stands.
     """
     host = selected == "host"
-    plots = [memory_plot(store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu)]
+    seen = None if span is None else run_in_view(store, span)
+    until = seen.ended_s if seen is not None and seen.device == allocator else None
+    plots = [
+        memory_plot(store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until)
+    ]
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
@@ -164,7 +170,7 @@ def plots_for(
     places = places_of(store.run)
     if places:
         plots = with_ranks(plots, store, places, rank)
-    if span is None or (places and run_in_view(store, span) is store.run):
+    if span is None or (places and seen is store.run):
         return tuple(plots)
     return tuple(by_relevance(plots, store, span, warned=warned))
 
@@ -218,8 +224,14 @@ def memory_plot(
     *,
     to_capacity: bool = True,
     gpu: Gpu | None = None,
+    until_s: float | None = None,
 ) -> PlotSpec:
-    """The memory of one device; called under the store's lock. See `plots_for`."""
+    """The memory of one device; called under the store's lock. See `plots_for`.
+
+    Args:
+        until_s: when the run that is shown ended; its capacity is drawn, for the card of a program of one's own may be
+            of another size than the session's.
+    """
     if selected == "host":
         return _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
     return _gpu_memory(
@@ -227,7 +239,7 @@ def memory_plot(
         selected,
         words if allocator is None else shown_name(allocator),
         allocator,
-        _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity),
+        _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity, until_s),
         "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",
     )
 
@@ -324,11 +336,18 @@ def _has_value(store: Store, key: Key) -> bool:
     return series is not None and series.statistics(-math.inf, math.inf) is not None
 
 
-def _capacity(key: tuple[str, str, str | None], warn_ratio: float, scales: bool) -> tuple[LineSpec, ...]:
+def _capacity(
+    key: tuple[str, str, str | None], warn_ratio: float, scales: bool, until_s: float | None = None
+) -> tuple[LineSpec, ...]:
+    capacity = LineSpec("capacity", "capacity", key=key, scales=scales, until_s=until_s)
     return (
-        LineSpec("capacity", "capacity", key=key, scales=scales),
-        LineSpec(
-            f"warning at {warn_ratio * 100:.0f} %", "warning", key=key, factor=warn_ratio, style="dot", scales=scales
+        capacity,
+        replace(
+            capacity,
+            name=f"warning at {warn_ratio * 100:.0f} %",
+            colour="warning",
+            factor=warn_ratio,
+            style="dot",
         ),
     )
 

@@ -2,9 +2,10 @@ import pytest
 
 from gpudash.devices.names import Gpu
 from gpudash.telemetry.plots import PlotSpec, plots_for
-from gpudash.telemetry.records import RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.axes import format_value, value_ticks
+from gpudash.ui.plots.reading import PlotLevels
 from gpudash.units import GIB
 
 GPU = "GPU-1"
@@ -57,6 +58,25 @@ def test_the_context_keeps_its_band_when_the_program_has_ended_that_it_was_told_
     store.apply(Sample(10.0, "allocator", "cuda:0", {"allocated_bytes": 0, "reserved_bytes": 0}))
     _tick(store, 10.0, 3 * GIB, None)
     assert _bands(store) == before
+
+
+def test_the_capacity_is_that_of_the_card_that_the_run_in_view_had_and_else_today_s(store: Store) -> None:
+    _tick(store, 0.1, GIB, None)
+    store.apply(RunStarted(time_s=1.0, run_id=1, workload="watch", device="cuda:0", spec={}))
+    _tick(store, 1.1, GIB, None, total_bytes=2 * GIB)
+
+    def shown(span: tuple[float, float]) -> dict[str, float | None]:
+        with store.lock:
+            plots = plots_for(store, selected=GPU, words="RTX", allocator="cuda:0", warn_ratio=0.5, span=span)
+            memory = next(plot for plot in plots if plot.id == "memory")
+            return {line.name: PlotLevels(store).of(line) for line in memory.lines}
+
+    small = {"capacity": 2.0 * GIB, "warning at 50 %": 1.0 * GIB}
+    assert shown((0.0, 1.5)) == small
+    store.apply(RunFinished(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
+    _tick(store, 2.1, GIB, None)
+    assert shown((0.0, 3.0)) == small, "the curve is of the small card"
+    assert shown((2.5, 3.0)) == {"capacity": 24.0 * GIB, "warning at 50 %": 12.0 * GIB}
 
 
 @pytest.mark.parametrize(("generation", "lines"), [(4, ["link Gen4 x16"]), (None, [])])

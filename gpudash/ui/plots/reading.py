@@ -176,8 +176,13 @@ class PlotLevels:
 
     def of(self, line: LineSpec) -> float | None:
         """The level now; ``None`` where it was never known. The caller holds the store's lock."""
-        value = line.value if line.key is None else self._newest(line.key)
+        value = line.value if line.key is None else self._then(line.key, line.until_s)
         return None if value is None or math.isnan(value) else value * line.factor
+
+    def _then(self, key: Key, time_s: float | None) -> float | None:
+        series = None if time_s is None else self._store.series(*key)
+        value = None if series is None or time_s is None else series.at(time_s)
+        return self._newest(key) if value is None else value
 
     def _newest(self, key: Key) -> float | None:
         """The newest value that is no gap; the history is searched for it at most once."""
