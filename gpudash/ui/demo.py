@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -48,6 +48,9 @@ from gpudash.ui.window.workspace import ISOLATION, Workspace
 
 LARGE, SMALLEST = 1.7, 1.0
 """The sentence's size in sizes of the window's own type: large, and what it shrinks to where it does not fit."""
+
+PLAIN_WINDOW, LARGEST = QSize(1280, 800), 2.0
+"""Up to which size of the window the sentence is just large, and how many times as large it gets in larger ones."""
 
 LINES = 2
 """Lines of the large sentence that there is room for."""
@@ -142,7 +145,7 @@ class DemoBar(QFrame):
     def _make_room(self) -> None:
         """As high as the large sentence's lines and the guesses are."""
         self._lower.setFixedHeight(max(self.skip.sizeHint().height(), self.next.sizeHint().height()))
-        self._caption_height = LINES * QFontMetrics(self._sized(LARGE)).lineSpacing() + 4
+        self._caption_height = LINES * QFontMetrics(self._sized(self._large)).lineSpacing() + 4
         self.caption.setFixedHeight(self._caption_height)
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -200,6 +203,13 @@ class DemoBar(QFrame):
             parts += [tour.step_words]
         return " ".join(part for part in (*parts, look if tour.caption != look else "") if part)
 
+    @property
+    def _large(self) -> float:
+        """The size of a sentence that fits: in a large window it is read from as far as the plots are."""
+        size = self.window().size()
+        times = min(size.width() / PLAIN_WINDOW.width(), size.height() / PLAIN_WINDOW.height())
+        return LARGE * min(max(times, 1.0), LARGEST)
+
     def _sized(self, factor: float) -> QFont:
         font = QFont(self.font())
         font.setPointSizeF(max(6.0, self.font().pointSizeF() * factor))
@@ -209,7 +219,7 @@ class DemoBar(QFrame):
     def _fit(self) -> None:
         """The sentence as large as there is room for."""
         words, width = self._tour.caption, max(200, self.width() - 28)
-        factor = LARGE
+        factor = self._large
         room = self._caption_height
         while (taken := self._height_of(words, factor, width)) > room and factor > SMALLEST:
             factor = max(SMALLEST, factor - 0.1)
@@ -224,6 +234,7 @@ class DemoBar(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._make_room()
         self._fit()
 
     def changeEvent(self, event: QEvent) -> None:
@@ -510,9 +521,11 @@ class Showing:
         if place == "explanation":
             if not dashboard.explanation.open:
                 dashboard.explanation.show_newest()
-            return dashboard.explanation.page if dashboard.explanation.open else None
-        if dashboard.explanation.open:
-            dashboard.explanation.close_page()
+            if not dashboard.explanation.open:
+                return None
+            dashboard.explanation.page.put_curve_forward(True)
+            return dashboard.explanation.page
+        self._close_explanation()
         tables = place in TABLES
         dashboard.put_forward("memory" if tables or place == "cards" else place, tables_share=TABLES_SHARE)
         if self._presenting() and dashboard.tabs.isHidden() == tables:
@@ -528,6 +541,12 @@ class Showing:
             _scroll_to(plot)
         return plot
 
+    def _close_explanation(self) -> None:
+        explanation = self._dashboard.explanation
+        if explanation.open:
+            explanation.page.put_curve_forward(False)
+            explanation.close_page()
+
     def _open_table(self, title: str) -> None:
         tabs = self._dashboard.tabs
         row = next((row for row in range(tabs.bar.count()) if tabs.bar.tabText(row) == title), None)
@@ -537,8 +556,7 @@ class Showing:
     def restore(self) -> None:
         """Show what was shown before."""
         dashboard, tabs = self._dashboard, self._dashboard.tabs
-        if dashboard.explanation.open:
-            dashboard.explanation.close_page()
+        self._close_explanation()
         if self._played_on:
             dashboard.panel.take_device(self._device)
         dashboard.panel.setVisible(not self._presenting())

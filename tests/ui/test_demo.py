@@ -16,11 +16,13 @@ from gpudash.session.demo.tour import BUSY, TourPace
 from gpudash.session.recordings.samples import samples
 from gpudash.specs import TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.ui.demo import Demo
+from gpudash.ui.demo import Demo, Showing
+from gpudash.ui.explanation.page import ExplanationPage
 from gpudash.ui.features.help import play_demo
 from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
+from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
@@ -144,6 +146,40 @@ def test_the_key_plot_has_most_of_the_height_and_the_time_axis_is_in_the_window(
         settle(window)
         window.workspace.refresh()
     assert dashboard.panel.isVisible()
+
+
+def test_in_a_large_window_the_sentence_is_larger(open_window: OpenWindow, session: PlayingSession) -> None:
+    window = open_window(session, size=(1280, 800))
+    demo = Demo(window.workspace, pace=AT_ONCE)
+    demo.start(0)
+    demo._timer.stop()
+    sizes = []
+    for size in ((1280, 800), (1920, 1080), (2560, 1440)):
+        window.resize(*size)
+        settle(window)
+        sizes.append(demo.bar.caption.fontInfo().pointSizeF())
+        assert demo.bar.height() < window.height() / 5
+    assert sizes[1] > 1.3 * sizes[0] and sizes[2] > 1.7 * sizes[0]
+    demo.leave()
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1280, 800)])
+def test_where_an_out_of_memory_is_explained_the_curve_has_most_of_the_height(
+    open_window: OpenWindow, size: tuple[int, int]
+) -> None:
+    session = explained.Session()
+    window = open_window(session, size=size)
+    explained.failed(session)
+    settle(window)
+    dashboard = window.workspace.dashboard
+    showing = Showing(dashboard)
+    page = showing.look_at("explanation")
+    settle(window)
+    assert isinstance(page, ExplanationPage) and page.isVisible() and not page.stack.isVisible()
+    assert page.plots.height() > page.height() / 2 - 10
+    showing.restore()
+    dashboard.explanation.show_newest()
+    assert page.stack.isVisible(), "whoever opens it without the demo sees all of it"
 
 
 def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWindow) -> None:

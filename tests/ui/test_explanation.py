@@ -454,7 +454,7 @@ def test_as_many_as_fit_are_seen_and_the_others_are_in_the_menu(row: RemediesVie
 
 
 @pytest.mark.parametrize("commanding", [True, False])
-def test_one_that_is_too_long_for_the_line_wraps_or_on_a_button_ends_in_an_ellipsis_and_is_whole_again_with_room(
+def test_one_that_is_too_long_for_the_line_wraps_on_a_button_too_and_is_in_one_line_again_with_room(
     row: RemediesView, commanding: bool
 ) -> None:
     long = Remedy("let go of what train.py:16 (losses.append(loss); ...) keeps at every step", {"batch": 1}, fits=True)
@@ -463,13 +463,35 @@ def test_one_that_is_too_long_for_the_line_wraps_or_on_a_button_ends_in_an_ellip
     kind = QPushButton if commanding else QLabel
     words = next(text for text in seen(row, kind) if text.startswith("let go"))
     alone = next(widget for widget in row.findChildren(kind) if widget.text() == words)
+    assert " ".join(words.split()) == remedy_words(long), "nothing of it is left out"
     if isinstance(alone, QLabel):
-        assert words == remedy_words(long) and row.heightForWidth(400) > row.heightForWidth(1200)
+        assert row.heightForWidth(400) > row.heightForWidth(1200)
         assert alone.width() > 150 and alone.heightForWidth(alone.width()) <= row.heightForWidth(400)
     else:
-        assert words.endswith("…") and alone.sizeHint().width() <= alone.width()
+        assert "\n" in words and alone.sizeHint().width() <= alone.width()
+        assert row.sizeHint().height() >= alone.sizeHint().height()
     row.resize(1200, 80)
     assert remedy_words(long) in seen(row, kind)
+
+
+def test_one_below_the_other_they_are_as_wide_as_there_is_room_and_read_whole(row: RemediesView) -> None:
+    long = Remedy("checkpointing, and the gradients of two batches are added up", {"accumulate": 2}, fits=True)
+    card = Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB)
+    row.show_remedies([CHANGES[0], long, card], commanding=True)
+    row.set_stacked(True)
+    row.resize(210, 200)
+    QApplication.processEvents()
+    shown = [widget for widget in (*row.findChildren(QPushButton), *row.findChildren(QLabel)) if widget.isVisible()]
+    assert {" ".join(widget.text().split()) for widget in shown} >= {
+        remedy_words(remedy) for remedy in (CHANGES[0], long, card)
+    }
+    for widget in shown:
+        assert widget.geometry().right() < 210, widget.text()
+        needed = widget.heightForWidth(widget.width()) if widget.hasHeightForWidth() else widget.sizeHint().height()
+        assert needed <= widget.height(), widget.text()
+    row.set_stacked(False)
+    row.resize(1200, 80)
+    assert remedy_words(long) in seen(row)
 
 
 def test_a_remedy_of_the_menu_is_applied(row: RemediesView, qtbot: QtBot) -> None:

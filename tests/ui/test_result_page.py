@@ -16,6 +16,7 @@ from gpudash.telemetry.outcome import run_figures, size_chart
 from gpudash.telemetry.records import RunFinished, RunStarted
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.palette import _runs
+from gpudash.ui.widgets.labels import WrappingLabel
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
@@ -178,19 +179,46 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     settle(window)
     dashboard = window.workspace.dashboard
     page = dashboard.result
-    assert page.isVisible() and page.height() < dashboard.plots.height() / 2, "the memory stays in view over it"
+    assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
     assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
     assert "hidden = self.fc1(hidden)" in page.ending.words and "it needed 44 MiB more" in page.ending.words
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
     session.apply(explained.remedies(*explained.REMEDIES))
     settle(window)
-    assert page.isVisible() and dashboard.plots.rect().contains(page.geometry())
+    assert page.isVisible() and dashboard.plots.rect().contains(page.geometry()) and not covered(dashboard)
     fix = next(button for button in shown_buttons(page) if button.text().startswith("batch 24"))
-    assert page.rect().contains(QRect(fix.mapTo(page, QPoint()), fix.size()))
+    for button in shown_buttons(page.ending):
+        assert page.rect().contains(QRect(button.mapTo(page, QPoint()), button.size())), button.text()
+        assert button.sizeHint().width() <= button.width() and "…" not in button.text(), "it is read whole"
     fix.click()
     assert session.asked[-1] == ("start", "training", "sim:0")
     assert dashboard.panel.form.values()["batch"] == "24"
+
+
+def test_a_word_of_code_that_is_wider_than_the_column_beside_the_plots_is_read_whole(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1280, 800))
+    explained.failed(session)
+    edit = f"write kept.append({'torch.ones(' * 6}1024) at train.py:41"
+    session.apply(explained.remedies(Remedy(edit, fits=True)))
+    settle(window)
+    ending = window.workspace.dashboard.result.ending
+    told = next(label for label in ending.findChildren(WrappingLabel) if label.words.startswith(edit))
+    assert told.isVisible() and told.text().replace("\n", "").replace(" ", "") == told.words.replace(" ", "")
+    assert all(told.fontMetrics().horizontalAdvance(line) <= told.width() for line in told.text().split())
+
+
+def test_what_lies_beside_the_plots_cuts_no_list_of_values_in_two(open_window: OpenWindow) -> None:
+    session = explained.Session()
+    window = open_window(session, size=(1280, 800))
+    explained.failed(session)
+    session.apply(explained.remedies(*explained.REMEDIES))
+    settle(window)
+    plots, page = window.workspace.dashboard.plots, window.workspace.dashboard.result
+    values = plots.readout.geometry()
+    written = values.adjusted(0, 0, 0, -plots.readout.free_height)
+    assert not written.intersects(page.geometry()) or page.geometry().top() <= values.top()
 
 
 def test_a_long_edit_that_would_have_fitted_is_read_whole(open_window: OpenWindow) -> None:
@@ -201,7 +229,7 @@ def test_a_long_edit_that_would_have_fitted_is_read_whole(open_window: OpenWindo
     session.apply(explained.remedies(Remedy(f"{edit}: 0.31 GiB at the peak instead of 1.98 GiB", fits=True)))
     settle(window)
     page = window.workspace.dashboard.result
-    told = next(label for label in page.findChildren(QLabel) if label.text().startswith(edit))
+    told = next(label for label in page.findChildren(WrappingLabel) if label.words.startswith(edit))
     assert told.isVisible() and told.heightForWidth(told.width()) <= told.height() > told.fontMetrics().height() * 1.5
     assert page.rect().contains(QRect(told.mapTo(page, QPoint()), told.size()))
 

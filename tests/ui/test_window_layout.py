@@ -21,7 +21,7 @@ from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
-LEAST_PLOT_PX, TIGHT_PLOT_PX = 84, 56
+LEAST_PLOT_PX, TIGHT_PLOT_PX, LOWEST_PLOT_PX = 84, 56, 34
 
 
 def busy_session(gpus: int = 1) -> FakeSession:
@@ -65,7 +65,11 @@ def test_the_default_size_shows_every_plot_of_a_run_and_the_tables(open_window: 
     assert window.workspace.dashboard.tabs.stages.view.isVisible()
 
 
-@pytest.mark.parametrize(("gpus", "warned"), [(0, True), (1, False)], ids=["four, memory warned of", "five"])
+@pytest.mark.parametrize(
+    ("gpus", "warned"),
+    [(0, True), (1, False), (1, True)],
+    ids=["four, memory warned of", "five", "five, memory warned of"],
+)
 @pytest.mark.parametrize("size", [(1280, 800), (1440, 936), (1440, 960)])
 def test_every_plot_is_seen_whole_also_beside_open_tables(
     open_window: OpenWindow, size: tuple[int, int], gpus: int, warned: bool
@@ -80,12 +84,18 @@ def test_every_plot_is_seen_whole_also_beside_open_tables(
         session.warn("warning", "host")
     settle(window)
     assert len(dashboard.plots.plots) == 4 + gpus
+    least = LOWEST_PLOT_PX if warned and gpus else TIGHT_PLOT_PX
     for plot in dashboard.plots.plots:
-        assert inside(window, plot) and plot.canvas.height() >= TIGHT_PLOT_PX, plot.spec.title
+        assert inside(window, plot) and plot.canvas.height() >= least, plot.spec.title
+    memory = dashboard.plots.plot("memory")
+    assert memory is not None and inside(window, dashboard.plots.axis)
+    if warned:
+        assert memory.height() >= 0.4 * dashboard.plots._scroll.height() - 1
     dashboard.toggle_tables()
     settle(window)
     lowest = min(plot.canvas.height() for plot in dashboard.plots.plots)
-    assert lowest >= (LEAST_PLOT_PX if size[0] == 1440 else TIGHT_PLOT_PX), "as high as before once there is room"
+    roomy = TIGHT_PLOT_PX if warned and gpus else LEAST_PLOT_PX
+    assert lowest >= (roomy if size[0] == 1440 else least), "as high as before once there is room"
 
 
 def test_opening_shows_the_window_and_never_one_of_its_parts_alone(

@@ -1,7 +1,6 @@
 """A run's result: the verdict of a comparison, else a few large figures, a chart and the rest.
 
-What is all figures lies beside the plots and hides none of them; a verdict, a chart and why a run ended badly lie over
-them.
+A verdict and a chart lie over the plots; all else lies beside them and hides none.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QFrame,
     QGridLayout,
     QHBoxLayout,
@@ -32,7 +32,7 @@ from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.axes import Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
-from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label
+from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.tables import Column, Table
 
 ENDINGS = {"cancelled": "stopped"}
@@ -97,7 +97,7 @@ class ResultPage(QFrame):
         self._figures.setSpacing(34)
         self._figures.addStretch(1)
         self._general = general = QWidget()
-        column = QVBoxLayout(general)
+        self._column = column = QVBoxLayout(general)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(GAP_PX)
         column.addWidget(self.ending)
@@ -135,34 +135,48 @@ class ResultPage(QFrame):
         self.ending.show_run(run, commanding=commanding)
         self._show_figures(run_figures(run))
         self.chart.show_chart(size_chart(run, runs))
-        rows = outcome_rows(run.result)
+        found = outcome_rows(run.result)
+        rows = [] if run.error is not None else found  # beside why it ended nobody asks what it had found till then
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        self._beside.show_figures(self._shown, [(name, value) for name, value in rows if not self._tells(name, value)])
+        more = [(name, value) for name, value in rows if not self._tells(name, value)]
+        self._beside.show_figures(self._shown, more, rest=bool(found) and not rows)
 
     def _tells(self, name: str, value: str) -> bool:
         """Whether a row is among the figures already."""
         return (name.partition(",")[0], value) in self._shown
 
-    def place_in(self, stage: QRect, beside: QRect) -> QRect:
-        """Where it lies: beside the plots if it is all figures and there is room, else over their lower part.
+    def place_in(self, stage: QRect, beside: QRect, free: int) -> QRect:
+        """Where it lies: beside the plots if there is room and no chart in it, else over their lower part.
 
         Args:
             stage: of the plots and of what is beside them, without the time axis.
             beside: of what is beside them, down to the lower edge of the axis; empty where nothing is.
+            free: logical pixels of the height of ``beside`` that it may hide; values that are cut in two are none, so
+                it lies over all of them where it needs more.
         """
         comparison = self._bodies.currentWidget() is self.verdict
-        aside = not comparison and self.chart.isHidden() and self.ending.isHidden() and not beside.isEmpty()
+        aside = not comparison and self.chart.isHidden() and not beside.isEmpty()
         self._close.setText(CLOSE_SHORT if aside else CLOSE_WORDS)
         if not comparison:
             self._bodies.setCurrentWidget(self._beside if aside else self._general)
+            self._put_ending(aside=aside)
         for part in self.findChildren(QWidget):
             part.ensurePolished()  # what was never shown does not know its font, by which its height is told
         place = QRect(beside if aside else stage)
         self.resize(place.size())  # it needs more height where its words wrap
-        place.setTop(place.bottom() - self._height_within(place.height()) + 1)
+        height = self._height_within(place.height())
+        if not aside or height <= free:
+            place.setTop(place.bottom() - height + 1)
         return place
+
+    def _put_ending(self, *, aside: bool) -> None:
+        """Let the page that is shown say why the run ended badly."""
+        column = self._beside.column if aside else self._column
+        if column.indexOf(self.ending) < 0:
+            self.ending.set_narrow(aside)
+            column.insertWidget(0, self.ending)
 
     def _height_within(self, room: int) -> int:
         """Logical pixels it takes of ``room``: all of it for a chart, else what the verdict or the figures need."""
@@ -210,7 +224,11 @@ SHORT, IN_TAB = 22, "The rest is in the Result tab."
 
 
 class FiguresBeside(QScrollArea):
-    """Names and values under one another, the most telling first and larger; as narrow as what it lies on."""
+    """Names and values under one another, the most telling first and larger; as narrow as what it lies on.
+
+    Attributes:
+        column: from the top, where something else may stand before them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,16 +238,27 @@ class FiguresBeside(QScrollArea):
         self.setAccessibleName("Figures of the run")
         panel = QWidget()
         panel.setProperty("role", "scrolled")
-        self._grid = QGridLayout(panel)
+        self._grid = QGridLayout()
         self._grid.setContentsMargins(14, 0, 12, 0)
-        self._grid.setHorizontalSpacing(10)
+        self._grid.setHorizontalSpacing(6)
         self._grid.setVerticalSpacing(3)
         self._grid.setColumnStretch(0, 1)
         self._cells: list[QWidget] = []
+        self.column = QVBoxLayout(panel)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.setSpacing(2 * GAP_PX)
+        self.column.addLayout(self._grid)
+        self.column.addStretch(1)
         self.setWidget(panel)
 
-    def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> None:
-        """Show ``figures``, and below them what is short of the rest; a sentence says where ``more`` is."""
+    def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]], *, rest: bool) -> None:
+        """Show ``figures``, and below them what is short of ``more``; a sentence says where the others are.
+
+        Args:
+            figures: name and value of each.
+            more: likewise.
+            rest: whether there are others still.
+        """
         discard(self._cells, self._grid)
         short = [(name, value) for name, value in more if len(value) <= SHORT]
         for row, (name, value) in enumerate((*figures, *short)):
@@ -242,17 +271,18 @@ class FiguresBeside(QScrollArea):
             for column, cell in enumerate((named, told)):
                 self._grid.addWidget(cell, row, column)
                 self._cells.append(cell)
-        if len(short) < len(more):
-            rest = worded_label("muted")
-            rest.setText(IN_TAB)
-            self._grid.addWidget(rest, self._grid.rowCount(), 0, 1, 2)
-            self._cells.append(rest)
+        if rest or len(short) < len(more):
+            sentence = worded_label("muted")
+            sentence.setText(IN_TAB)
+            self._grid.addWidget(sentence, self._grid.rowCount(), 0, 1, 2)
+            self._cells.append(sentence)
 
     @property
     def height_of_all(self) -> int:
         """Logical pixels at which everything is seen at the width that it has."""
         self._grid.invalidate()
-        return self._grid.totalHeightForWidth(self.viewport().width()) + 2
+        self.column.invalidate()
+        return self.column.totalHeightForWidth(self.viewport().width()) + 2
 
 
 class BadEnding(QWidget):
@@ -269,8 +299,8 @@ class BadEnding(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._cause = worded_label("figure-small")
-        self._more = worded_label("muted")
+        self._cause = wrapping_label("figure-small")
+        self._more = wrapping_label("muted")
         self.remedies = RemediesView()
         self._buttons = {name: self._button(name) for name in ("explain", "use_python", "simulate", "open_report")}
         actions = QHBoxLayout()
@@ -281,14 +311,14 @@ class BadEnding(QWidget):
         words.setSpacing(3)
         words.addWidget(self._cause)
         words.addWidget(self._more)
-        beside = QHBoxLayout()
-        beside.setSpacing(12)
-        beside.addLayout(words, 1)
-        beside.addLayout(actions)
+        self._told = QHBoxLayout()
+        self._told.setSpacing(12)
+        self._told.addLayout(words, 1)
+        self._told.addLayout(actions)
         column = QVBoxLayout(self)
         column.setContentsMargins(14, 2, 8, 2)
         column.setSpacing(4)
-        column.addLayout(beside)
+        column.addLayout(self._told)
         column.addWidget(self.remedies)
 
     def _button(self, name: str) -> QPushButton:
@@ -296,10 +326,20 @@ class BadEnding(QWidget):
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         return button
 
+    def set_narrow(self, narrow: bool) -> None:
+        """Stand in a column: buttons below the words, and one remedy below the other."""
+        ways = QBoxLayout.Direction
+        self._told.setDirection(ways.TopToBottom if narrow else ways.LeftToRight)
+        self._told.setSpacing(6 if narrow else 12)
+        self.remedies.set_stacked(narrow)
+        self._cause.setProperty("role", "" if narrow else "figure-small")  # under a title that is as heavy
+        self._cause.style().unpolish(self._cause)
+        self._cause.style().polish(self._cause)
+
     @property
     def words(self) -> str:
         """The cause, and what belongs to it."""
-        return f"{self._cause.text()} {self._more.text()}".strip()
+        return f"{self._cause.words} {self._more.words}".strip()
 
     def show_run(self, run: RunView, *, commanding: bool) -> None:
         """Say why ``run`` ended badly; nothing of one that did not."""
@@ -310,7 +350,7 @@ class BadEnding(QWidget):
         found = error.explanation
         self._cause.setText(error.message if found is None else found.headline)
         self._more.setText(error.remedy if found is None else found.request_words)
-        self._more.setVisible(bool(self._more.text()))
+        self._more.setVisible(bool(self._more.words))
         offered = {
             "explain": found is not None,
             "use_python": commanding and isinstance(run.result.get("python_with_torch"), str),

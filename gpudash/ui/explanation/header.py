@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QMenu,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.ui.widgets.labels import worded_label
+from gpudash.ui.widgets.labels import broken_words, worded_label, wrapping_label
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
 MOST = 4
 """Remedies that are seen at once, where there is room."""
 
-GAP = 18
-"""Logical pixels between them."""
+GAP, STACKED_GAP = 18, 4
+"""Logical pixels between them, side by side and one below the other."""
 
 LEAST_WORDS = 80
-"""Logical pixels below which an ellipsis would leave nothing to read."""
+"""Logical pixels below which a line of a button would be a word or none."""
 
 LOOKING = "Looking for what would have fitted…"
 
@@ -63,7 +73,7 @@ class CauseHeader(QFrame):
 
 
 class RemediesView(QWidget):
-    """A line of remedies and the note that belongs to them.
+    """Remedies, in one line or one below the other, and the note that belongs to them.
 
     Signals:
         applied: the `Remedy` to run again with.
@@ -75,10 +85,10 @@ class RemediesView(QWidget):
         super().__init__(parent)
         self._remedies: Sequence[Remedy] = ()
         self._widgets: list[QLabel | QPushButton] = []
-        self._commanding = False
+        self._commanding = self._stacked = False
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
-        self.note = worded_label("muted")
+        self.note = wrapping_label("muted")
         self._line = QWidget()
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._row = QHBoxLayout(self._line)
@@ -120,6 +130,16 @@ class RemediesView(QWidget):
         self.setVisible(bool(remedies or note or looking))
         self._fit()
 
+    def set_stacked(self, stacked: bool) -> None:
+        """Put one below the other, where it is narrow, instead of all in one line."""
+        if stacked != self._stacked:
+            self._stacked = stacked
+            ways = QBoxLayout.Direction
+            self._row.setDirection(ways.TopToBottom if stacked else ways.LeftToRight)
+            self._row.setSpacing(STACKED_GAP if stacked else GAP)
+            self._lead.setWordWrap(stacked)
+            self._fit()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fit()
@@ -128,42 +148,54 @@ class RemediesView(QWidget):
         return QSize(0, super().minimumSizeHint().height())
 
     def _fit(self) -> None:
-        """Show as many as there is room for, at least one; one that is too long wraps, on a button it ends in an
-        ellipsis.
-        """
+        """Show as many as there is room for, at least one; one that is too long for the line takes several."""
         whole = len(self._remedies)
-        self._let_wrap(None)
+        self._let_wrap(())
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
             _say(widget, remedy_words(remedy))
-        wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
-        self.more.setText(f"{whole} more")
-        room = self.width() - self._lead.sizeHint().width()
-        fitting = len(wide)
-        while fitting > 1 and sum(wide[:fitting]) + self._room_for_more(fitting) > room:
-            fitting -= 1
+        fitting = self._fit_below() if self._stacked else self._fit_beside()
         for place, widget in enumerate(self._widgets):
             widget.setVisible(place < fitting)
-        if fitting == 1 and (excess := wide[0] + self._room_for_more(1) - room) > 0:
-            alone, words = self._widgets[0], remedy_words(self._remedies[0])
-            if isinstance(alone, QLabel):
-                self._let_wrap(alone)
-                excess = 0
-            space = alone.fontMetrics().horizontalAdvance(words) - excess - GAP
-            if excess and space >= LEAST_WORDS:
-                _say(alone, alone.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, space))
         self.more.setVisible(fitting < whole)
         self.more.setText(f"{whole - fitting} more")
         self._fill_menu(self._remedies[fitting:])
         for part in (self._line, self):
             part.updateGeometry()  # else whoever lays them out goes by the height before words wrapped
 
-    def _let_wrap(self, alone: QLabel | None) -> None:
-        """Give the line to one remedy, whose words may wrap; ``None`` lets none wrap."""
+    def _fit_beside(self) -> int:
+        """How many there is room for in one line; words of the first that are too long for it wrap."""
+        wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
+        self.more.setText(f"{len(self._remedies)} more")
+        room = self.width() - self._lead.sizeHint().width()
+        fitting = len(wide)
+        while fitting > 1 and sum(wide[:fitting]) + self._room_for_more(fitting) > room:
+            fitting -= 1
+        if fitting == 1 and (excess := wide[0] + self._room_for_more(1) - room) > 0:
+            self._let_wrap(self._widgets[:1])
+            self._break(0, excess + GAP)
+        return fitting
+
+    def _fit_below(self) -> int:
+        """As many as are seen at most, each in as many lines as its words need."""
+        self._let_wrap(self._widgets)
+        for place, widget in enumerate(self._widgets):
+            self._break(place, widget.sizeHint().width() - self.width())
+        return len(self._widgets)
+
+    def _break(self, place: int, excess: int) -> None:
+        """Break the words of a button that is wider than there is room for, by so many pixels."""
+        button, words = self._widgets[place], remedy_words(self._remedies[place])
+        room = button.fontMetrics().horizontalAdvance(words) - excess
+        if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_WORDS:
+            _say(button, broken_words(words, button.fontMetrics(), room))
+
+    def _let_wrap(self, wrapping: Sequence[QWidget]) -> None:
+        """Let the words of these wrap, which side by side is one that has the line to itself."""
         for widget in self._widgets:
             if isinstance(widget, QLabel):
-                widget.setWordWrap(widget is alone)
-                self._row.setStretchFactor(widget, int(widget is alone))
-        self._row.setStretch(self._row.count() - 1, int(alone is None))  # of the room behind the last
+                widget.setWordWrap(widget in wrapping)
+                self._row.setStretchFactor(widget, int(widget in wrapping and not self._stacked))
+        self._row.setStretch(self._row.count() - 1, int(self._stacked or not wrapping))  # of the room behind the last
 
     def _room_for_more(self, shown: int) -> int:
         return self.more.sizeHint().width() + GAP if shown < len(self._remedies) else 0
@@ -180,7 +212,7 @@ class RemediesView(QWidget):
     def _shown(self, remedy: Remedy, commanding: bool) -> QLabel | QPushButton:
         words, tip = remedy_words(remedy), remedy_tip(remedy)
         if not (commanding and applicable(remedy)):
-            label = worded_label("figure-small", wraps=False)
+            label = wrapping_label("figure-small")
             label.setText(words)
             label.setToolTip(plain_tip(tip))
             return label

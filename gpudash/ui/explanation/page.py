@@ -195,6 +195,11 @@ class ExplanationPage(QWidget):
         length = max(SHORTEST_S, found.time_s - began_s)
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
+    def put_curve_forward(self, forward: bool) -> None:
+        """Give the curve the room of what only who looks closer reads: the stack and what all rests on."""
+        for part in (self.stack, self._evidence):
+            part.setVisible(not forward)
+
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""
         self.plots.refresh()

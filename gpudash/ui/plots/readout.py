@@ -108,12 +108,23 @@ class Readout(QWidget):
         words = "; ".join(f"{name} {text}" for name, text in self.rows())
         self.setAccessibleDescription(f"{self._title}: {words}")
 
+    @property
+    def free_height(self) -> int:
+        """Logical pixels below what is written."""
+        return max(0, int(self.height() - 2 - self._lines * self._line_height(QFontMetricsF(label_font(self)))))
+
+    @property
+    def _lines(self) -> float:
+        return 1.3 + sum(len(rows) + 1.3 for _, rows in self._groups)
+
+    def _line_height(self, metrics: QFontMetricsF) -> float:
+        return min(metrics.height() + 3, max(metrics.height() - 2, (self.height() - 4) / max(self._lines, 1)))
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         font = label_font(self)
         metrics = QFontMetricsF(font)
-        lines = 1.3 + sum(len(rows) + 1.3 for _, rows in self._groups)
-        line = min(metrics.height() + 3, max(metrics.height() - 2, (self.height() - 4) / max(lines, 1)))
+        line = self._line_height(metrics)
         muted, text = QColor(self._palette.muted), QColor(self._palette.text)
         painter.setFont(font)
         painter.setPen(text)

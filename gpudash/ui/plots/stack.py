@@ -115,10 +115,10 @@ class PlotStack(QFrame):
         self._shape: SessionShape | None = None
         self.setProperty("role", "panel")
         self._readout_wanted = True
-        self._card_above = False
+        self._card_above = self._forward = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
-        self._cover_place: Callable[[QRect, QRect], QRect] = lambda stage, _beside: stage
+        self._cover_place: Callable[[QRect, QRect, int], QRect] = lambda stage, _beside, _free: stage
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -179,8 +179,14 @@ class PlotStack(QFrame):
         self._touch()
 
     def put_forward(self, forward: bool) -> None:
-        """Give plots the heights of their specs, whatever was dragged, which waits until that is over."""
-        self._column.put_forward(forward)
+        """Give plots the heights of their specs, whatever was dragged, and the room of the overview and of the range
+        until one is selected; what was dragged waits until that is over.
+        """
+        if forward != self._forward:
+            self._forward = forward
+            self._column.put_forward(forward)
+            self.overview.setVisible(not forward)
+            self._show_strip()
 
     @property
     def plots(self) -> list[TimePlot]:
@@ -310,13 +316,13 @@ class PlotStack(QFrame):
         self.view.clear_selection()
         self.strip.set_open(False)
 
-    def lay_over(self, page: QWidget, place_in: Callable[[QRect, QRect], QRect]) -> None:
+    def lay_over(self, page: QWidget, place_in: Callable[[QRect, QRect, int], QRect]) -> None:
         """Let ``page`` lie over plots or readout; the time axis stays in view under it.
 
         Args:
             page: hidden at first, and whenever `dismiss` is called.
-            place_in: where it lies, of the room of plots and readout, and of the readout alone with what is left of
-                its height below; that is empty while the readout is not shown.
+            place_in: where it lies, of the room of plots and readout, and of the readout alone, which is empty while
+                the readout is not shown; and the logical pixels of its height that nothing is written in.
         """
         self._cover, self._cover_place = page, place_in
         page.setParent(self)
@@ -339,7 +345,7 @@ class PlotStack(QFrame):
             stage.setRight(self.width() - CARD_GAP_PX)
             beside = QRect() if self.readout.isHidden() else self.readout.geometry()
             beside.setRight(stage.right() if not beside.isEmpty() else beside.right())
-            self._cover.setGeometry(self._cover_place(stage, beside))
+            self._cover.setGeometry(self._cover_place(stage, beside, self.readout.free_height))
 
     def dismiss(self) -> None:
         """Esc: uncover the plots, else select nothing and close the figures of the range."""
@@ -567,7 +573,12 @@ class PlotStack(QFrame):
         self._touch()
         self.hidden_changed.emit()
 
+    def _show_strip(self) -> None:
+        self.strip.setVisible(not self._forward or self.view.selection is not None)
+
     def _selection_changed(self) -> None:
+        if self._forward:
+            self._show_strip()
         self._reader.remeasure()
         self.strip.set_open(self.view.selection is not None)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontMetrics
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QLabel, QLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -18,9 +19,20 @@ def title_label(words: str) -> QLabel:
     return label
 
 
-def worded_label(role: str, *, wraps: bool = True) -> QLabel:
+def worded_label(role: str, *, wraps: bool = True) -> PlainLabel:
     """A label whose words can be selected, in the look of ``role``."""
-    label = PlainLabel()
+    return _worded(PlainLabel(), role, wraps=wraps)
+
+
+def wrapping_label(role: str) -> WrappingLabel:
+    """A label whose words can be selected and are read whole in a narrow place too, in the look of ``role``."""
+    return _worded(WrappingLabel(), role, wraps=True)
+
+
+Label = TypeVar("Label", bound=QLabel)
+
+
+def _worded(label: Label, role: str, *, wraps: bool) -> Label:
     label.setProperty("role", role)
     label.setWordWrap(wraps)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -55,6 +67,75 @@ def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
         if metrics.horizontalAdvance(words) <= room:
             return words
     return first_words(text, 1)
+
+
+def broken_words(text: str, metrics: QFontMetrics, room: float) -> str:
+    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_short_words` does."""
+    lines: list[str] = []
+    for word in with_short_words(text, metrics, room).replace("\n", " \n").split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if word.startswith("\n"):
+            lines.append(word[1:])
+        elif lines and metrics.horizontalAdvance(longer) > room:
+            lines.append(word)
+        else:
+            lines[-1:] = [longer]
+    return "\n".join(lines)
+
+
+LEAST_PIECE_PX = 60
+"""Logical pixels below which no word is broken: a label that has not been laid out has no width to go by."""
+
+BREAKS = "(,.=/_)"
+"""Behind these a word that is too long goes on in the next line, where one of them is."""
+
+
+def with_short_words(text: str, metrics: QFontMetrics, room: float) -> str:
+    """``text`` with a new line within each word that is wider than ``room`` pixels, such as a line of a program."""
+    return " ".join("\n".join(_pieces(word, metrics, room)) for word in text.split(" "))
+
+
+def _pieces(word: str, metrics: QFontMetrics, room: float) -> Iterator[str]:
+    while len(word) > 1 and metrics.horizontalAdvance(word) > room:
+        fitting = next((n for n in range(len(word) - 1, 1, -1) if metrics.horizontalAdvance(word[:n]) <= room), 1)
+        end = next((n for n in range(fitting, fitting // 2, -1) if word[n - 1] in BREAKS), fitting)
+        yield word[:end]
+        word = word[end:]
+    yield word
+
+
+class WrappingLabel(PlainLabel):
+    """A label whose words wrap, also within one that is wider than the label is.
+
+    Attributes:
+        words: that were given it, without the lines that they are broken into.
+    """
+
+    words = ""
+
+    def setText(self, text: str) -> None:
+        self.words = text
+        self._break()
+
+    def setWordWrap(self, on: bool) -> None:
+        super().setWordWrap(on)
+        self._break()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._break()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() is QEvent.Type.FontChange:
+            self._break()
+
+    def _break(self) -> None:
+        broken = self.words
+        if self.wordWrap():
+            broken = with_short_words(self.words, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
+        if broken != self.text():
+            super().setText(broken)
 
 
 def first_words(text: str, count: int) -> str:
