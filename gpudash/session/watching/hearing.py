@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+import gpudash
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.devices.names import SimulatedCard
+from gpudash.session.watching.ending import EndedRun
 from gpudash.session.watching.memory import WatchedMemory
-from gpudash.session.watching.out_of_memory import OutOfMemoryReports
+from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
 from gpudash.session.watching.program import is_running, process_name
 from gpudash.session.watching.program_news import ProgramNews
 from gpudash.session.watching.ranks import WatchedRanks
@@ -29,6 +32,11 @@ HISTORY_ENTRIES = 100_000
 TICK_S = 0.05
 """How often what is due by time is looked at."""
 
+LAST_MESSAGES_S = 1.0
+"""How long processes that are still connected are heard after the program's end."""
+
+NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
+
 FORGET_S = 0.5
 """After the end of a process before its memory is told to be free: often it is the end of the program."""
 
@@ -41,6 +49,7 @@ class Hearing:
         name: of the program.
         wiring: the session.
         facts: what is known of the program, for a report.
+        environment: the program's variables.
 
     Raises:
         ValueError: one sentence, when no socket can be made.
@@ -50,23 +59,29 @@ class Hearing:
         server: listens there.
         reports: of its out-of-memory errors.
         news, ranks, memory: what is told of each, from `begin` on.
-        snapshot_wanted: set by any thread that wants one.
-        allocating: the process that told of memory on a GPU first, ``None`` without one.
     """
 
     news: ProgramNews
     ranks: WatchedRanks
     memory: WatchedMemory
 
-    def __init__(self, run_id: int, name: str, wiring: Wiring, facts: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        run_id: int,
+        name: str,
+        wiring: Wiring,
+        facts: Callable[[], Mapping[str, Any]],
+        environment: Callable[[], Mapping[str, str]],
+    ) -> None:
         self._run_id = run_id
         self._name = name
         self._wiring = wiring
+        self._facts, self._environment = facts, environment
         self._folder, self.server = listening()
         self.path = self._folder.path / "agent"
-        self.reports = OutOfMemoryReports(run_id, name, wiring, facts)
-        self.snapshot_wanted = threading.Event()
-        self.allocating: Peer | None = None
+        self.reports = OutOfMemoryReports(run_id, name, wiring, self._known)
+        self._snapshot_wanted = threading.Event()
+        self._allocating: Peer | None = None
         self._pid = 0
         self._names: dict[int, str] = {}
         self._gone: dict[int, float] = {}
@@ -113,13 +128,62 @@ class Hearing:
             if peer not in self.server.peers:
                 self.news.left(peer)
                 self._gone[peer.pid] = time.monotonic()
-                if self.allocating is peer:
-                    self.allocating = None
+                if self._allocating is peer:
+                    self._allocating = None
         self._forget_gone(has_ended)
         while self.server.troubles:
             self.news.note(Topic.PROCESSES, self.server.troubles.popleft())
-        if self.snapshot_wanted.is_set():
+        if self._snapshot_wanted.is_set():
             self._ask_for_snapshot()
+
+    def want_snapshot(self) -> None:
+        """Have the program asked for a memory snapshot; any thread may call.
+
+        Raises:
+            RuntimeError: one sentence, when it has no memory on a GPU so far.
+        """
+        if self._allocating is None:
+            raise RuntimeError(NO_GPU_MEMORY)
+        self._snapshot_wanted.set()
+
+    def config(self, *, history: bool) -> dict[str, Any]:
+        """What an agent is told; ``history``: whether it records allocations with their stacks."""
+        return {
+            "history": history,
+            "history_entries": HISTORY_ENTRIES,
+            "report": self.reports.staging,
+            "gpudash": str(Path(gpudash.__file__).parent),
+        }
+
+    def peaks(self, device: str) -> dict[str, int | None]:
+        """The highest figures of the program's memory on a device, as its result has them."""
+        return {f"peak_{key}": value for key, value in self.memory.peaks.get(device, {}).items()}
+
+    def ended(self, code: int, began_s: float, device: str, *, stopped: bool) -> EndedRun:
+        """What the agents have told of a run that is over; its result without what only the caller knows."""
+        now_s, news = self._wiring.clock(), self.news
+        report = self.reports.folder
+        return EndedRun(
+            name=self._name,
+            code=code,
+            time_s=now_s,
+            run_id=self._run_id,
+            seconds=now_s - began_s,
+            steps=news.steps,
+            device=device,
+            stopped=stopped,
+            raised=news.raised,
+            out_of_memory=self.reports.newest,
+            stepped_s=news.stepped_s,
+            result={
+                "report": None if report is None else str(report),
+                "agent_cpu_seconds": news.agent_cpu_s,
+                "memory": self.peaks(device),
+                **self.ranks.result(),
+            },
+            ranks=self.ranks.known(),
+            why_full=self.ranks.why_full,
+        )
 
     def close(self) -> None:
         """Hear nobody any more."""
@@ -127,12 +191,23 @@ class Hearing:
         self._folder.remove()
         self.reports.close()
 
+    def _known(self) -> dict[str, Any]:
+        torch = self.news.torch or {}
+        return {
+            **self._facts(),
+            "gpudash_version": gpudash.__version__,
+            "torch_version": torch.get("version"),
+            "cuda_version": torch.get("cuda"),
+            "memory_history_recorded": torch.get("history"),
+            "allocator": allocator_environment(self._environment()),
+        }
+
     def _take(self, peer: Peer, message: Message) -> None:
         match message["type"]:
             case "hello" if message.get("refused"):
                 pass
             case "allocator":
-                self.allocating = self.allocating or peer
+                self._allocating = self._allocating or peer
                 self.memory.take_allocator(peer.pid, self._name_of(peer), message)
             case "stacks":
                 self.memory.take_stacks(peer.pid, message)
@@ -160,8 +235,8 @@ class Hearing:
                     self.memory.forget(pid)
 
     def _ask_for_snapshot(self) -> None:
-        self.snapshot_wanted.clear()
-        peer = self.allocating
+        self._snapshot_wanted.clear()
+        peer = self._allocating
         if peer is None:
             return
         try:

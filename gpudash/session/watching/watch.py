@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 import gpudash
 from gpudash.devices.names import kind_of, written
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing
-from gpudash.session.watching.out_of_memory import allocator_environment
+from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
 from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
@@ -35,9 +34,6 @@ OUTPUT_PERIOD_S = 0.25
 LOOK_PERIOD_S = 0.5
 """Between two looks for what the program has started."""
 
-LAST_MESSAGES_S = 1.0
-"""How long processes that are still connected are heard after the program's end."""
-
 GRACE_S = 1.0
 """What the program has started has for its own end after the program's."""
 
@@ -49,8 +45,6 @@ LAST_OUTPUT_S = 60.0
 
 SILENCE_S = 10.0
 """After this long without a word from a program its user is told so."""
-
-NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
 
 UNHEARD = (
     "Nothing was heard of the program: its Python ignores PYTHONPATH (-I, -E or -S) or is older than 3.9, or it is "
@@ -86,7 +80,7 @@ class Watching:
         self._device = "sim:0" if request.simulate else wiring.machine.default_device()
         if request.simulate:
             wiring.machine.simulated.provide(request.simulate)
-        self._hearing = Hearing(run_id, self._name, wiring, self._facts)
+        self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         try:
             self._environment = self._watched_environment()
@@ -121,9 +115,7 @@ class Watching:
         Raises:
             RuntimeError: one sentence, when it has no memory on a GPU so far.
         """
-        if self._hearing.allocating is None:
-            raise RuntimeError(NO_GPU_MEMORY)
-        self._hearing.snapshot_wanted.set()
+        self._hearing.want_snapshot()
 
     def close(self, timeout_s: float) -> bool:
         """End it and everything it has started, within ``timeout_s``; false when that took longer."""
@@ -202,7 +194,7 @@ class Watching:
         return bool(free)
 
     def _ending(self, code: int, *, stopped: bool) -> RunEnded:
-        now_s, news = self._wiring.clock(), self._news
+        news = self._news
         self._tell_silence(ended=True)
         if news.lost:
             self._news.note(
@@ -210,31 +202,13 @@ class Watching:
             )
         device, peaks = self._where()
         errors = [line.text for line in self._wiring.output.newest(400) if line.stream == "stderr"]
-        result: dict[str, Any] = {
-            "exit_code": code,
-            "report": None if self._reports.folder is None else str(self._reports.folder),
-            "agent_cpu_seconds": news.agent_cpu_s,
-            "memory": peaks,
-            **self._ranks.result(),
-        }
-        ran = EndedRun(
-            name=self._name,
-            code=code,
-            time_s=now_s,
-            run_id=self._run_id,
-            seconds=now_s - self._began_s,
-            steps=news.steps,
-            device=device,
-            stopped=stopped,
-            raised=news.raised,
-            out_of_memory=self._reports.newest,
-            stepped_s=news.stepped_s,
+        ran = self._hearing.ended(code, self._began_s, device, stopped=stopped)
+        ran = replace(
+            ran,
             errors=errors,
             oom_kills=oom_kills() - self._oom_kills,
             refusal=news.simulation_problem if self._stopping.refused else "",
-            result=result,
-            ranks=self._ranks.known(),
-            why_full=self._ranks.why_full,
+            result={"exit_code": code, **ran.result, "memory": peaks},
             without_cuda=self._without_cuda(),
             as_cuda=self._request.as_cuda,
             python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
@@ -246,7 +220,7 @@ class Watching:
         device = self._memory.device or self._device
         unused = self._simulated_unused()
         if not unused and (self._memory.device or kind_of(device) != "cuda" or self._uses_gpu):
-            return device, {f"peak_{key}": value for key, value in self._memory.peaks.get(device, {}).items()}
+            return device, self._hearing.peaks(device)
         now_s = self._wiring.clock()
         text, details = unused or "The program used no GPU.", {"device": "cpu", "simulated": False}
         self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
@@ -319,32 +293,16 @@ class Watching:
             simulated=kind_of(self._device) == "sim",
         )
 
-    def _facts(self) -> dict[str, Any]:
-        """What is known of the program, for a report."""
-        torch = self._news.torch or {}
-        return {
-            **self._request.spec(),
-            "gpudash_version": gpudash.__version__,
-            "torch_version": torch.get("version"),
-            "cuda_version": torch.get("cuda"),
-            "memory_history_recorded": torch.get("history"),
-            "allocator": allocator_environment(self._environment),
-        }
-
     def _watched_environment(self) -> dict[str, str]:
-        package = Path(gpudash.__file__).parent
         environment = {**os.environ, **self._request.environment}
         agent = {
-            "history": self._request.memory_history,
-            "history_entries": HISTORY_ENTRIES,
+            **self._hearing.config(history=self._request.memory_history),
             "simulate": [written(card) for card in self._request.simulate],
             "simulate_others": self._request.simulate_others,
             "as_cuda": self._request.as_cuda,
-            "report": self._reports.staging,
             "period_s": 0.1,
-            "gpudash": str(package),
         }
-        path = [str(package / "agent" / "inject"), environment.get("PYTHONPATH", "")]
+        path = [str(Path(gpudash.__file__).parent / "agent" / "inject"), environment.get("PYTHONPATH", "")]
         return {
             **environment,
             "GPUDASH_SOCKET": str(self._hearing.path),

@@ -7,19 +7,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-import gpudash
 from gpudash.session.watching.attaching.ways_in import HOW, Entered, WayClosedError, enter, require_debugger
 from gpudash.session.watching.ending import EndedRun, ending_of
-from gpudash.session.watching.hearing import HISTORY_ENTRIES, TICK_S, Hearing, listening
-from gpudash.session.watching.out_of_memory import allocator_environment
+from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
-from gpudash.session.watching.watch import NO_GPU_MEMORY
 from gpudash.session.watching.wiring import Wiring
 from gpudash.telemetry.records import Note, RunStarted, Topic
 
@@ -32,9 +29,6 @@ POLL_S = 0.2
 
 DETACH_S = 3.0
 """Longest wait for the program to have undone what was done in it."""
-
-LAST_MESSAGES_S = 1.0
-"""How long processes that are still connected are heard after the program's end."""
 
 UNSEEN = (
     "From outside, the process's memory on this computer, its processor time and, by the driver, its memory on each "
@@ -118,7 +112,7 @@ class Attached:
             self._command = [str(word) for word in self._process.cmdline()]
         except psutil.Error:
             self._command = []
-        self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts)
+        self._hearing = Hearing(run_id, process_name(self._process), wiring, self._facts, self._environment)
         wiring.follow(lambda: self._resident)
         self._began_s = wiring.clock()
         wiring.emit(
@@ -148,9 +142,7 @@ class Attached:
             raise RuntimeError(
                 "A process that is watched from outside cannot be asked for a snapshot; start it with gpudash watch."
             )
-        if self._hearing.allocating is None:
-            raise RuntimeError(NO_GPU_MEMORY)
-        self._hearing.snapshot_wanted.set()
+        self._hearing.want_snapshot()
 
     def close(self, timeout_s: float) -> bool:
         """Look away; false when that took longer than ``timeout_s``."""
@@ -181,12 +173,7 @@ class Attached:
         self._wiring.follow(None)
 
     def _enter(self) -> Entered:
-        config = {
-            "history": self._request.memory_history,
-            "history_entries": HISTORY_ENTRIES,
-            "report": self._hearing.reports.staging,
-            "gpudash": str(Path(gpudash.__file__).parent),
-        }
+        config = self._hearing.config(history=self._request.memory_history)
         path, by_gdb = self._hearing.path, self._request.by_gdb
         return enter(self._process, path, json.dumps(config), self._has_come, by_gdb=by_gdb)
 
@@ -216,56 +203,25 @@ class Attached:
         self._hearing.reports.finish()
 
     def _ended_run(self, *, stopped: bool) -> EndedRun:
-        now_s, hearing = self._wiring.clock(), self._hearing
-        raised = [one for one in hearing.news.raised if not one.who]
+        hearing = self._hearing
+        code = 1 if any(not one.who for one in hearing.news.raised) else 0
         device = hearing.memory.device or self._wiring.machine.default_device()
-        peaks = {f"peak_{key}": value for key, value in hearing.memory.peaks.get(device, {}).items()}
+        ran = hearing.ended(code, self._began_s, device, stopped=stopped)
         result: dict[str, Any] = {
             "exit_code": None,
             "peak_resident_bytes": self._peak or None,
             "attached": {"way": self._entered.way or "outside", "closed": self._entered.closed},
         }
-        if self._entered.way:
-            report = hearing.reports.folder
-            result |= {
-                "report": None if report is None else str(report),
-                "agent_cpu_seconds": hearing.news.agent_cpu_s,
-                "memory": peaks,
-                **hearing.ranks.result(),
-            }
-        return EndedRun(
-            name=process_name(self._process),
-            code=1 if raised else 0,
-            time_s=now_s,
-            run_id=self._run_id,
-            seconds=now_s - self._began_s,
-            steps=hearing.news.steps,
-            device=device,
-            stopped=stopped,
-            raised=hearing.news.raised,
-            out_of_memory=hearing.reports.newest,
-            stepped_s=hearing.news.stepped_s,
-            result=result,
-            ranks=hearing.ranks.known(),
-            why_full=hearing.ranks.why_full,
-        )
+        return replace(ran, result={**result, **ran.result} if self._entered.way else result)
 
     def _facts(self) -> dict[str, Any]:
-        """What is known of the program, for a report."""
-        torch = self._hearing.news.torch or {}
+        return {"pid": self._process.pid, "command": self._command}
+
+    def _environment(self) -> dict[str, str]:
         try:
-            environment = self._process.environ()
+            return dict(self._process.environ())
         except psutil.Error:
-            environment = {}
-        return {
-            "pid": self._process.pid,
-            "command": self._command,
-            "gpudash_version": gpudash.__version__,
-            "torch_version": torch.get("version"),
-            "cuda_version": torch.get("cuda"),
-            "memory_history_recorded": torch.get("history"),
-            "allocator": allocator_environment(environment),
-        }
+            return {}
 
     def _runs(self) -> bool:
         try:
