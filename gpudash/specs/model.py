@@ -121,7 +121,7 @@ class ModelSpec(Spec):
         "auto",
         "How transformers computes attention: by torch's fused kernels, with all scores at once, or by flash-attn",
         more="memory",
-        words={"auto": "as the model has it", "flash_attention_2": "flash-attn 2"},
+        words={"auto": "the model's own", "flash_attention_2": "flash-attn 2"},
     )
     devices: Devices = field(
         "",

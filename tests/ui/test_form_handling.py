@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QPushButton,
     QScrollArea,
+    QStyleOptionComboBox,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -24,8 +25,9 @@ from gpudash.specs import workloads
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
+from gpudash.ui.widgets.fields import ChoiceField
 from tests.ui.conftest import OpenWindow, settle
-from tests.ui.fake_session import FakeSession
+from tests.ui.fake_session import FakeSession, gpu
 
 FIELDS = (QComboBox, QLineEdit, QCheckBox, QPlainTextEdit)
 
@@ -223,3 +225,25 @@ def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes
     area.verticalScrollBar().setValue(10_000)
     QApplication.processEvents()
     assert area.height() - seed.mapTo(area, QPoint(0, 0)).y() == beneath, "no blank room is left behind"
+
+
+@pytest.mark.parametrize("workload", ["training", "model", "comparison"])
+def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
+    open_window: OpenWindow, workload: str
+) -> None:
+    window = open_window(FakeSession([gpu(0)]), size=(1280, 800))
+    panel = window.workspace.dashboard.panel
+    choose(panel, workload)
+    open_more(panel)
+    settle(window)
+    area = panel.findChild(QScrollArea)
+    assert area is not None and area.verticalScrollBar().isVisible()
+    choices = [box for form in panel.findChildren(SpecForm) for box in form.findChildren(ChoiceField)]
+    seen = [box for box in choices if box.isVisible()]
+    assert seen
+    for box in seen:
+        for row in range(box.count()):
+            box.setCurrentIndex(row)
+            option = QStyleOptionComboBox()
+            box.initStyleOption(option)
+            assert not option.currentText.endswith("…"), (box.accessibleName(), box.itemText(row))

@@ -250,6 +250,7 @@ def _device_row(first: QComboBox, second: QComboBox) -> tuple[QLabel, QWidget]:
     box.setContentsMargins(0, 0, 0, 0)
     box.setSpacing(6)
     for choice in (first, second):
+        choice.setProperty("role", "narrow")
         choice.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         box.addWidget(choice, 1)
     return label, row

@@ -28,8 +28,10 @@ from gpudash.units import GIB, KIB, MIB, format_bytes
 Control = QLineEdit | QComboBox | QCheckBox
 
 
-AROUND_WORDS_PX = 36
-"""Logical pixels of a choice beside its words: border, padding and arrow of the style sheet, and Qt's own margin."""
+AROUND_WORDS_PX, AROUND_NARROW_PX = 30, 24
+"""Logical pixels of a choice beside its words: border, padding and arrow of the style sheet, and Qt's own margin; and
+of one of the role "narrow", as two beside each other have it.
+"""
 
 _EXPLAINED = re.compile(r": | \(")
 """Begins what explains the words before it."""
@@ -53,7 +55,8 @@ class ChoiceField(QComboBox):
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
-        room, metrics, words = self.width() - AROUND_WORDS_PX, self.fontMetrics(), option.currentText
+        around = AROUND_NARROW_PX if self.property("role") == "narrow" else AROUND_WORDS_PX
+        room, metrics, words = self.width() - around, self.fontMetrics(), option.currentText
         if metrics.horizontalAdvance(words) > room:
             short = _EXPLAINED.split(words, maxsplit=1)[0]
             option.currentText = metrics.elidedText(short, Qt.TextElideMode.ElideRight, room)

@@ -99,8 +99,13 @@ QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QAbstractSpinBox:focus, 
     border: 2px solid $accent; padding: 2px 5px; }
 QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="true"] { border-color: $critical; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
-QComboBox { combobox-popup: 0; }
-QComboBox::drop-down, QDateTimeEdit::drop-down { border: 0px; width: 20px; }
+QComboBox { combobox-popup: 0; padding-right: 3px; }
+QComboBox:focus { padding-right: 2px; }
+QComboBox[role="narrow"] { padding: 3px 1px 3px 5px; }
+QComboBox[role="narrow"]:focus { padding: 2px 0px 2px 4px; }
+QDateTimeEdit::drop-down { border: 0px; width: 20px; }
+QComboBox::drop-down { border: 0px; width: 16px; }
+QComboBox[role="narrow"]::drop-down { width: 14px; }
 QComboBox::down-arrow, QDateTimeEdit::down-arrow { image: url("$arrow"); width: 12px; height: 12px; }
 QComboBox QLineEdit, QAbstractSpinBox QLineEdit { border: 0px; padding: 0px; background: transparent; }
 QComboBox QLineEdit:focus, QAbstractSpinBox QLineEdit:focus { border: 0px; padding: 0px; }
