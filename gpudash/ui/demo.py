@@ -144,8 +144,9 @@ class DemoBar(QFrame):
 
     def _make_room(self) -> None:
         """As high as the large sentence's lines and the guesses are."""
+        self._size_controls()
         self._lower.setFixedHeight(max(self.skip.sizeHint().height(), self.next.sizeHint().height()))
-        self._caption_height = LINES * QFontMetrics(self._sized(self._large)).lineSpacing() + 4
+        self._caption_height = LINES * QFontMetrics(self._sized(LARGE * self._times)).lineSpacing() + 4
         self.caption.setFixedHeight(self._caption_height)
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -204,11 +205,18 @@ class DemoBar(QFrame):
         return " ".join(part for part in (*parts, look if tour.caption != look else "") if part)
 
     @property
-    def _large(self) -> float:
-        """The size of a sentence that fits: in a large window it is read from as far as the plots are."""
+    def _times(self) -> float:
+        """How much larger the sentence is than in a plain window: it is read from as far as the plots are."""
         size = self.window().size()
         times = min(size.width() / PLAIN_WINDOW.width(), size.height() / PLAIN_WINDOW.height())
-        return LARGE * min(max(times, 1.0), LARGEST)
+        return min(max(times, 1.0), LARGEST)
+
+    def _size_controls(self) -> None:
+        """Let what is under and over the sentence grow half as much as the sentence does."""
+        points = self.font().pointSizeF() * (1 + self._times) / 2
+        sheet = f"QPushButton, QLabel {{ font-size: {points:.1f}pt; }}" if self._times > 1 else ""
+        if sheet != self.styleSheet():
+            self.setStyleSheet(sheet)
 
     def _sized(self, factor: float) -> QFont:
         font = QFont(self.font())
@@ -219,7 +227,7 @@ class DemoBar(QFrame):
     def _fit(self) -> None:
         """The sentence as large as there is room for."""
         words, width = self._tour.caption, max(200, self.width() - 28)
-        factor = self._large
+        factor = LARGE * self._times
         room = self._caption_height
         while (taken := self._height_of(words, factor, width)) > room and factor > SMALLEST:
             factor = max(SMALLEST, factor - 0.1)

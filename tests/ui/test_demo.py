@@ -153,13 +153,18 @@ def test_in_a_large_window_the_sentence_is_larger(open_window: OpenWindow, sessi
     demo = Demo(window.workspace, pace=AT_ONCE)
     demo.start(0)
     demo._timer.stop()
-    sizes = []
+    sizes: list[float] = []
+    guesses: list[float] = []
     for size in ((1280, 800), (1920, 1080), (2560, 1440)):
         window.resize(*size)
         settle(window)
         sizes.append(demo.bar.caption.fontInfo().pointSizeF())
+        assert demo.bar.next.fontInfo().pointSizeF() < sizes[-1] * 0.7
         assert demo.bar.height() < window.height() / 5
+        guesses.append(demo.bar.choices[0].fontInfo().pointSizeF())
+        assert all(button.sizeHint().width() <= button.width() for button in demo.bar.choices)
     assert sizes[1] > 1.3 * sizes[0] and sizes[2] > 1.7 * sizes[0]
+    assert guesses[2] > 1.3 * guesses[0]
     demo.leave()
 
 
@@ -176,10 +181,12 @@ def test_where_an_out_of_memory_is_explained_the_curve_has_most_of_the_height(
     page = showing.look_at("explanation")
     settle(window)
     assert isinstance(page, ExplanationPage) and page.isVisible() and not page.stack.isVisible()
-    assert page.plots.height() > page.height() / 2 - 10
+    assert page.plots.height() > page.height() / 2 - 10 and page.plots.width() > page.owners.width()
     showing.restore()
     dashboard.explanation.show_newest()
+    settle(window)
     assert page.stack.isVisible(), "whoever opens it without the demo sees all of it"
+    assert page.plots.width() < page.owners.width()
 
 
 def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWindow) -> None:

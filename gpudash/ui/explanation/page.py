@@ -196,9 +196,13 @@ class ExplanationPage(QWidget):
         self.view.show(began_s - BEFORE_RATIO * length, found.time_s + AFTER_RATIO * length)
 
     def put_curve_forward(self, forward: bool) -> None:
-        """Give the curve the room of what only who looks closer reads: the stack and what all rests on."""
-        for part in (self.stack, self._evidence):
-            part.setVisible(not forward)
+        """Give the curve most of the width, and the height of what only who looks closer reads: the stack and the
+        evidence.
+        """
+        if forward != self.stack.isHidden():
+            for part in (self.stack, self._evidence):
+                part.setVisible(not forward)
+            self.middle.setSizes(SHARES[::-1] if forward else SHARES)
 
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""
