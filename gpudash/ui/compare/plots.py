@@ -156,8 +156,8 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))
-        ticks = value_ticks(self.unit, low, high, count, unit_name=self.unit_name)
-        self._words = dict(ticks.marks)
+        found = (value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count))
+        self._words = dict(next((marks for marks in found if len(marks) > 1), ()))  # one tick alone tells no scale
         marks = list(self._words)
         return [(marks[1] - marks[0] if len(marks) > 1 else 1.0, marks)]
 

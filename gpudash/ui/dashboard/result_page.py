@@ -29,7 +29,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.dashboard.banner import ACTION_WORDS, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
-from gpudash.ui.plots.axes import Ticks, format_value, value_ticks
+from gpudash.ui.plots.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label, wrapping_label
@@ -426,7 +426,7 @@ class RateChart(Painted):
         room = QRectF(self.rect()).adjusted(0, top, -16, -1.5 * metrics.height() - 4)
         values = [value for line in chart.lines for _, value in line.points]
         highest = HEADROOM * max([*values, *([chart.limit[1]] if chart.limit else [])])
-        count = max(2, int(room.height() / 34))
+        count = min(MOST_TICKS, max(2, int(room.height() / 34)))
         ticks = value_ticks(chart.unit, 0.0, highest, count, unit_name=chart.unit_name)
         widest = max((metrics.horizontalAdvance(text) for _, text in ticks.marks), default=0.0)
         left = 14 + metrics.horizontalAdvance(ticks.name) + 12 + widest

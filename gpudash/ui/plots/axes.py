@@ -29,6 +29,9 @@ from gpudash.units import (
 
 NO_VALUE = "-"
 
+MOST_TICKS = 10
+"""Ticks of an axis of values however high it is: more are not read."""
+
 
 def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
     """``value`` with its unit, as everywhere else (`gpudash.units`); "-" where there is none."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
+from gpudash.ui.plots.axes import MOST_TICKS, Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
@@ -27,9 +27,6 @@ RIGHT_HIGH = 1.04
 
 _LINE_PX = 28.0
 """Height for one tick of a y axis."""
-
-MOST_TICKS = 10
-"""Ticks of a y axis however high the plot: more are not read."""
 
 
 class TimePlot(QWidget):
@@ -60,6 +57,7 @@ class TimePlot(QWidget):
         self.time_ticks = Ticks((), "")
         self._shows_mark_labels = False
         self._tightened = 0
+        self._empty = False
         self.legend = Legend(spec.title, spec.curves, palette, self)
         self.legend.hidden_changed.connect(self._hidden_changed)
         self.gestures = Gestures(view, self, self)
@@ -215,7 +213,7 @@ class TimePlot(QWidget):
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = [data.known.get(curve.name) for curve in bands] if data.known else None
         self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
-        self._scale.update(*self._extremes(), now_s)
+        self._scale.update(*self._reach(), now_s)
 
     def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
         """Draw everything for the view as it is now.
@@ -369,8 +367,26 @@ class TimePlot(QWidget):
         )
         return result
 
-    def _extremes(self) -> tuple[float, float]:
-        """Lowest and highest drawn value on the left axis, levels that scale included; NaN without data."""
+    def _reach(self) -> tuple[float, float]:
+        """Lowest and highest drawn value on the left axis, levels that scale included; NaN without data.
+
+        Of a memory of which nothing is used every level is, else its axis would be of a few MiB; what is used first has
+        an axis of its own at once.
+        """
+        lows, highs = self._extremes()
+        empty = self.spec.unit == "bytes" and not any(highs)
+        if self._empty and not empty:
+            self._scale.refit()
+        self._empty = empty
+        if lows or self.spec.unit == "bytes":
+            for line, value in zip(self.spec.lines, self._data.levels, strict=False):
+                if value is not None and (line.scales or empty) and not (self._scale.log and value <= 0):
+                    lows.append(self._level(value))
+                    highs.append(self._level(value))
+        return (min(lows), max(highs)) if lows else (math.nan, math.nan)
+
+    def _extremes(self) -> tuple[list[float], list[float]]:
+        """Lowest and highest drawn value of each curve on the left axis, and of each band."""
         lows: list[float] = []
         highs: list[float] = []
         columns = [edge for edge in self._stack[1] if edge is not None]
@@ -383,12 +399,7 @@ class TimePlot(QWidget):
             if len(finite):
                 lows.append(float(finite.min()))
                 highs.append(float(finite.max()))
-        if lows or self.spec.unit == "bytes":
-            for line, value in zip(self.spec.lines, self._data.levels, strict=False):
-                if value is not None and line.scales and not (self._scale.log and value <= 0):
-                    lows.append(self._level(value))
-                    highs.append(self._level(value))
-        return (min(lows), max(highs)) if lows else (math.nan, math.nan)
+        return lows, highs
 
     @property
     def _tick_count(self) -> int:

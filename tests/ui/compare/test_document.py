@@ -374,3 +374,10 @@ def test_a_long_run_is_drawn_on_the_columns_there_are(open_runs: Open) -> None:
 
 def test_on_a_dense_screen_lines_are_as_wide_as_on_any_other() -> None:
     assert [run_pen(0, DARK, ratio).width() for ratio in (1.0, 1.25, 2.0)] == [1, 1, 2]
+
+
+def test_an_axis_of_a_low_plot_has_two_ticks_or_more(open_runs: Open) -> None:
+    axis = open_runs(A, B).overlay.difference.getAxis("left")
+    for high in (0.00096, 0.0012, 3.1, 70.0):
+        [(_, marks)] = axis.tickValues(-0.8 * high, high, 60.0)
+        assert len(marks) >= 2 and len(set(axis.tickStrings(marks, 1.0, 1.0))) == len(marks), high

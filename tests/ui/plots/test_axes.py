@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,7 +17,7 @@ from gpudash.ui.plots.axes import CALM_S, Autoscale, format_value, time_ticks, v
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB
-from tests.ui.plots.conftest import GPU, Feed, refresh
+from tests.ui.plots.conftest import GPU, MEMORY, Feed, refresh
 
 units = st.sampled_from(["bytes", "rate", "ratio", "number", "nats"])
 
@@ -252,6 +253,23 @@ def test_memory_begins_at_zero_and_shows_the_capacity(drawn: PlotStack) -> None:
     assert low == 0.0 and high > 8 * GIB
     assert [level.value for level in plot.canvas.overlay._content.levels] == [8 * GIB]
     assert plot.legend.levels == ["capacity 8.00 GiB"]
+
+
+def test_the_axis_of_a_memory_that_is_empty_reaches_to_the_capacity_and_then_at_once_to_what_is_used(
+    stack: PlotStack, store: Store
+) -> None:
+    line = replace(MEMORY.lines[0], scales=False)
+    stack.set_plots([replace(MEMORY, curves=MEMORY.curves[:1], lines=(line,))])
+
+    def used(time_s: float, size: int) -> float:
+        values = {"used_bytes": size, "process_bytes": 0, "total_bytes": 8 * GIB}
+        store.apply(Sample(time_s, "gpu", GPU, values))
+        refresh(stack)
+        return stack.plots[0].y_range[1]
+
+    assert used(0.1, 0) > 8 * GIB
+    assert GIB < used(0.2, GIB) < 2 * GIB
+    assert stack.plots[0].legend.levels == ["↑ capacity 8.00 GiB"]
 
 
 def test_the_capacity_stays_while_its_source_is_lost(stack: PlotStack, feed: Feed, store: Store) -> None:

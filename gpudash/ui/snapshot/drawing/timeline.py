@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Ticks, value_ticks
+from gpudash.ui.plots.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
 from gpudash.units import format_bytes, format_count, format_duration
 
@@ -459,7 +459,7 @@ class Picture:
 
     def _draw_grid(self, painter: QPainter) -> None:
         plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
-        sizes = value_ticks("bytes", 0.0, self._frame.top, max(2, int(plot.height() / 42)))
+        sizes = value_ticks("bytes", 0.0, self._frame.top, min(MOST_TICKS, max(2, int(plot.height() / 42))))
         for size, words in sizes.marks:
             y = round(self._frame.y(size)) + 0.5
             painter.setPen(QColor(self._palette.grid))
