@@ -370,11 +370,11 @@ class TimePlot(QWidget):
     def _reach(self) -> tuple[float, float]:
         """Lowest and highest drawn value on the left axis, levels that scale included; NaN without data.
 
-        Of a memory of which nothing is used every level is, else its axis would be of a few MiB; what is used first has
-        an axis of its own at once.
+        Of a memory of which nothing is used and that has no such level every level is, else its axis would be of a few
+        MiB; what is used first has an axis of its own at once.
         """
         lows, highs = self._extremes()
-        empty = self.spec.unit == "bytes" and not any(highs)
+        empty = self.spec.unit == "bytes" and not any(highs) and not any(line.scales for line in self.spec.lines)
         if self._empty and not empty:
             self._scale.refit()
         self._empty = empty
