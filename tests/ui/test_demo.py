@@ -141,6 +141,11 @@ def test_the_key_plot_has_most_of_the_height_and_the_time_axis_is_in_the_window(
     axis = dashboard.plots.axis
     assert axis.visibleRegion().boundingRect() == axis.rect()
     assert axis.mapTo(window, axis.rect().bottomLeft()).y() < window.height() - demo.bar.height()
+    assert dashboard.plots.height() - axis.geometry().bottom() < 12, "nothing below them is kept free"
+    dashboard.view.select(1.0, 2.0)
+    settle(window)
+    assert dashboard.plots.strip.isVisible(), "what is measured is told"
+    dashboard.view.clear_selection()
     demo.leave()
     for _ in range(4):
         settle(window)
@@ -168,7 +173,7 @@ def test_in_a_large_window_the_sentence_is_larger(open_window: OpenWindow, sessi
     demo.leave()
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (1280, 800)])
+@pytest.mark.parametrize("size", [(1280, 720), (1280, 800), (2560, 1440)])
 def test_where_an_out_of_memory_is_explained_the_curve_has_most_of_the_height(
     open_window: OpenWindow, size: tuple[int, int]
 ) -> None:
@@ -181,7 +186,9 @@ def test_where_an_out_of_memory_is_explained_the_curve_has_most_of_the_height(
     page = showing.look_at("explanation")
     settle(window)
     assert isinstance(page, ExplanationPage) and page.isVisible() and not page.stack.isVisible()
-    assert page.plots.height() > page.height() / 2 - 10 and page.plots.width() > page.owners.width()
+    assert page.plots.height() > page.height() / 2 - 10
+    assert not page.owners.table.view.horizontalScrollBar().isVisible(), "the table is read without it"
+    assert (page.plots.width() > page.owners.width()) == (size[0] > 2000)
     showing.restore()
     dashboard.explanation.show_newest()
     settle(window)

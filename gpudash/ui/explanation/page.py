@@ -28,6 +28,7 @@ from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.labels import title_label, worded_button
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
+from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_bytes, format_clock, format_count
 
 BEFORE_RATIO, AFTER_RATIO = 0.03, 0.05
@@ -37,6 +38,9 @@ SHORTEST_S = 1.0
 
 SHARES = (3000, 2000)
 """Widths of the table and of the curve, in proportion."""
+
+FORWARD_TABLE, TABLE_WIDTH = 0.4, 690
+"""Share of the table where the curve is put forward, and logical pixels below which its places are cut."""
 
 CURVE_WIDTH = 320
 """Logical pixels below which the curve says nothing."""
@@ -202,7 +206,9 @@ class ExplanationPage(QWidget):
         if forward != self.stack.isHidden():
             for part in (self.stack, self._evidence):
                 part.setVisible(not forward)
-            self.middle.setSizes(SHARES[::-1] if forward else SHARES)
+            whole = sum(self.middle.sizes())
+            table = min(max(round(whole * FORWARD_TABLE), scaled(TABLE_WIDTH)), round(whole * SHARES[0] / sum(SHARES)))
+            self.middle.setSizes([table, whole - table] if forward else SHARES)
 
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""

@@ -185,7 +185,7 @@ class PlotStack(QFrame):
         if forward != self._forward:
             self._forward = forward
             self._column.put_forward(forward)
-            self.overview.setVisible(not forward)
+            self.overview.set_wanted(not forward)
             self._show_strip()
 
     @property

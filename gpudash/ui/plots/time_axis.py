@@ -117,9 +117,9 @@ class SessionOverview(QWidget):
         self._grip: _Grip | None = None
         self.setAccessibleName("Overview of the session")
         self.setToolTip("The whole session. Drag the handle to move through it; double click shows everything.")
-        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        policy.setRetainSizeWhenHidden(True)
-        self.setSizePolicy(policy)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._wanted = True
+        self.set_wanted(True)
         self.setFixedHeight(scaled(OVERVIEW_PX))
         self.setMouseTracking(True)
         self.hide()
@@ -159,6 +159,15 @@ class SessionOverview(QWidget):
             left, right = middle - HANDLE_PX / 2, middle + HANDLE_PX / 2
         return QRectF(left, area.top(), right - left, area.height())
 
+    def set_wanted(self, wanted: bool) -> None:
+        """Have room, or leave it to the plots."""
+        self._wanted = wanted
+        policy = self.sizePolicy()
+        policy.setRetainSizeWhenHidden(wanted)
+        self.setSizePolicy(policy)
+        if not wanted:
+            self.hide()
+
     def show_session(self, shape: SessionShape | None) -> None:
         """Draw this session, or nothing where all of it is in view or there is none."""
         if shape is not self._shape:
@@ -167,7 +176,7 @@ class SessionOverview(QWidget):
         start, end = self._view.range()
         longer = shape is not None and shape.end_s - shape.start_s > LONGER * (end - start)
         elsewhere = shape is not None and start > shape.start_s + 0.5 * (end - start)
-        self.setVisible(longer or elsewhere)
+        self.setVisible(self._wanted and (longer or elsewhere))
         self._follow()
 
     def _x_of(self, time_s: float) -> float:
