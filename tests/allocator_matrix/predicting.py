@@ -17,8 +17,12 @@ from tests.allocator_matrix.configurations import ALLOCATORS, CAPABILITIES, Conf
 from tests.allocator_matrix.program import STEPS, build
 
 
-def trace_of(one: Configuration, dry: DryRun) -> Trace:
-    """What a configuration asks of the allocator."""
+def trace_of(one: Configuration, dry: DryRun, *, cudnn_converts: bool = False) -> Trace:
+    """What a configuration asks of the allocator.
+
+    Args:
+        cudnn_converts: whether cuDNN takes a workspace, which the stand-in's does not.
+    """
 
     def run(tracker: Any) -> None:
         torch.manual_seed(0)
@@ -28,12 +32,12 @@ def trace_of(one: Configuration, dry: DryRun) -> Trace:
             step()
         tracker.finish()
 
-    return dry.record(run, architecture=Architecture(*CAPABILITIES[one.capability]))
+    return dry.record(run, architecture=Architecture(*CAPABILITIES[one.capability], cudnn_converts=cudnn_converts))
 
 
-def predict(one: Configuration, dry: DryRun) -> dict[str, Any]:
+def predict(one: Configuration, dry: DryRun, *, cudnn_converts: bool = False) -> dict[str, Any]:
     """The peaks of a configuration, in bytes."""
-    found = peaks(trace_of(one, dry), AllocatorSettings.parse(ALLOCATORS[one.allocator]))
+    found = peaks(trace_of(one, dry, cudnn_converts=cudnn_converts), AllocatorSettings.parse(ALLOCATORS[one.allocator]))
     return {"name": one.name, "allocated": found.allocated, "reserved": found.reserved}
 
 
@@ -44,12 +48,15 @@ def in_room(one: Configuration, room: int, dry: DryRun) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> None:
-    """Tell what each is predicted to come to, a line of JSON each; of ``NAME@BYTES`` how it ends with so much room."""
+    """Tell what each is predicted to come to, a line of JSON each; of ``NAME@BYTES`` how it ends with so much room.
+
+    ``--cudnn`` before them: with cuDNN's workspaces, as a real card has them.
+    """
     torch.set_num_threads(1)
-    dry = DryRun()
-    for name in names:
+    dry, converts = DryRun(), names[:1] == ["--cudnn"]
+    for name in names[converts:]:
         chosen, _at, room = name.partition("@")
-        told = in_room(named(chosen), int(room), dry) if room else predict(named(chosen), dry)
+        told = in_room(named(chosen), int(room), dry) if room else predict(named(chosen), dry, cudnn_converts=converts)
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 

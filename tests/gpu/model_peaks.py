@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.cuda_standin.machine import is_here
 from tests.gpu.child import ROOT, Tell, asked, limited
 
 MATRIX_LIMIT_S = 240.0
@@ -67,7 +68,9 @@ def follow(_device: None, argument: Mapping[str, Any], tell: Tell) -> None:
     from gpudash.simulator.models.steps import follow_model
 
     name, way = REAL[argument["place"]]
-    architecture = Architecture(tuple(argument["capability"]), argument["multiprocessors"])
+    architecture = Architecture(
+        tuple(argument["capability"]), argument["multiprocessors"], cudnn_converts=not is_here()
+    )
     with tempfile.TemporaryDirectory() as folder:
         followed, _facts = follow_model(_asked(Path(folder), name, way), DryRun(), architecture)
     found = judge(followed.trace, Target("sim:0"), name)
@@ -144,6 +147,7 @@ def matrix(capability: str) -> dict[str, Any]:
 
     wanted = [one for one in configurations() if f"{one.capability}" == capability]
     groups = {name: [one.name for one in wanted if one.allocator == name] for name in ALLOCATORS}
+    cudnn = [] if is_here() else ["--cudnn"]
     parts = [names[start::2] for names in groups.values() for start in range(2)]
     with ThreadPoolExecutor(NOT_DISTURBED_AT_ONCE) as measuring, ThreadPoolExecutor(PREDICTING_AT_ONCE) as predicting:
         measured = {
@@ -152,7 +156,10 @@ def matrix(capability: str) -> dict[str, Any]:
             )
             for name, names in groups.items()
         }
-        dry = [predicting.submit(_printed, ["tests.allocator_matrix.predicting", *part], hides=True) for part in parts]
+        dry = [
+            predicting.submit(_printed, ["tests.allocator_matrix.predicting", *cudnn, *part], hides=True)
+            for part in parts
+        ]
         rows = {row["name"]: row for future in dry for row in future.result()}
         taken = [row for future in measured.values() for row in future.result()]
     found = {row["name"]: beside(rows[row["name"]], row) for row in taken}

@@ -42,10 +42,12 @@ class Architecture:
     Attributes:
         capability: compute capability, (major, minor).
         multiprocessors: how many streaming multiprocessors it has.
+        cudnn_converts: whether cuDNN takes room to convert what it convolves, where that is known of the card.
     """
 
     capability: tuple[int, int] = (8, 0)
     multiprocessors: int = 108
+    cudnn_converts: bool = True
 
     @property
     def threads_per_multiprocessor(self) -> int:

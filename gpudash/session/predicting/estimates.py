@@ -27,6 +27,10 @@ from gpudash.units import MIB, format_bytes
 ASSUMED_CONTEXT_BYTES = 500 * MIB
 """What a CUDA context takes, where none has been made yet: 100 to 850 MiB have been seen, by card and driver."""
 
+HOPPER_CONTEXT_BYTES = 758 * MIB
+"""The same on Hopper, with the kernels of a training and its libraries loaded: an H100 took 586 MiB for products of
+matrices, 742 MiB for training in float32 and 758 MiB in halves (torch 2.11 for CUDA 13.0; tests/gpu/recorded)."""
+
 CUDA_MARGIN_RATIO = 0.01
 """How far a peak on CUDA may lie from the dry run's: kernels ask for workspaces that only they know."""
 
@@ -227,7 +231,8 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     idle = reserved - allocated if reserved is not None and allocated is not None else 0
     own = None if device.uuid is None else machine.own_bytes(device.uuid)
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
-    overhead, words = (0, "the CUDA context is there already") if opened else _context(device)
+    architecture = _architecture(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
+    overhead, words = (0, "the CUDA context is there already") if opened else _context(device, architecture)
     return Target(
         device.name,
         device.total_bytes,
@@ -236,17 +241,18 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
         words,
         CUDA_MARGIN_RATIO,
         settings,
-        _architecture(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None)),
+        architecture,
         product=device.product,
     )
 
 
-def _context(device: Device) -> tuple[int, str]:
+def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
     """Bytes of a CUDA context that is still to be made, and how they are known."""
     measured = None if device.uuid is None else measured_context(device.uuid)
     if measured is not None:
         return measured, f"a CUDA context of {format_bytes(measured)} as measured on this card"
-    return ASSUMED_CONTEXT_BYTES, f"a CUDA context of {format_bytes(ASSUMED_CONTEXT_BYTES)} assumed"
+    assumed = HOPPER_CONTEXT_BYTES if architecture.capability == (9, 0) else ASSUMED_CONTEXT_BYTES
+    return assumed, f"a CUDA context of {format_bytes(assumed)} assumed"
 
 
 def _architecture(gpu: Gpu | None) -> Architecture:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -333,26 +333,108 @@ def _layer_norm_backward(given: Arguments, architecture: Architecture) -> Script
     return tuple(script)
 
 
-def _convolution(given: Arguments, _architecture: Architecture) -> Script:
+def _convolution(given: Arguments, architecture: Architecture) -> Script:
     """What does not lie as cuDNN wants it is copied: the input before the result, the weight after it
-    (cudnn/ConvShared.cpp); cuDNN's own workspace is not known."""
+    (cudnn/ConvShared.cpp); then comes cuDNN's workspace."""
     values, weight = given["input"], given["weight"]
     layout = layout_of_convolution(values, weight)
     inputs = _copies([values], layout) if layout != torch.contiguous_format else _dense_copies(values)
-    return (*inputs, RESULT, *_copies([weight], layout))
+    work: Script = ()
+    if layout == torch.contiguous_format:
+        made = (values.shape[0], *(_transposed_sizes if given["transposed"] else _convolved_sizes)(given))
+        work = _conversions(given, FORWARD, values, made, architecture)
+    return (*inputs, RESULT, *_copies([weight], layout), *work)
 
 
-def _convolution_backward(given: Arguments, _architecture: Architecture) -> Script:
+def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
     """The gradient of the input or that of the weight, of which `convolution.kernels` asks for one at a time.
 
     What does not lie as cuDNN wants it is copied: behind the gradient of the input, and before that of the weight
-    (cudnn/ConvShared.cpp).
+    (cudnn/ConvShared.cpp). cuDNN's workspace comes last.
     """
     grad, values, weight = given["grad_output"], given["input"], given["weight"]
     if given["output_mask"][0]:
-        return (RESULT, *_copies((weight, grad), layout_of_convolution(grad, weight)))
-    read = (values, grad) if given["transposed"] else (grad, values)
-    return (*_copies(read, layout_of_convolution(values, grad)), RESULT)
+        layout = layout_of_convolution(grad, weight)
+        part, before, behind = OF_INPUT, [], _copies((weight, grad), layout)
+    else:
+        layout = layout_of_convolution(values, grad)
+        read = (values, grad) if given["transposed"] else (grad, values)
+        part, before, behind = OF_WEIGHT, _copies(read, layout), []
+    is_plain = layout == torch.contiguous_format
+    work = _conversions(given, part, values, tuple(grad.shape), architecture) if is_plain else ()
+    return (*before, RESULT, *behind, *work)
+
+
+FORWARD, OF_INPUT, OF_WEIGHT = "forward", "gradient of the input", "gradient of the weight"
+
+CONVERSION_BYTES = 16
+"""cuDNN's own, beside what it converts."""
+
+FEWEST_PIXELS = 256
+"""A result in float32 of at least so many pixels is written as it is to lie; of fewer, it is converted."""
+
+
+def _conversions(
+    given: Arguments, part: str, values: torch.Tensor, made: Sequence[int], architecture: Architecture
+) -> Script:
+    """Workspace of a convolution whose channels come first: its kernels want them last, and cuDNN converts.
+
+    Input, weight and result are held once each with their channels last. The rule was read off fifteen convolutions
+    on an H100 with cuDNN 9.19 (tests/gpu/recorded), 25 of whose 35 workspaces it gives to within 147 bytes. What the
+    gradient of a weight takes for partial sums, up to 8 MiB, is not in it. On other cards cuDNN chooses other kernels,
+    and nothing is known of its workspace.
+
+    Args:
+        part: which of the three is computed.
+        values: the input.
+        made: sizes of the result.
+    """
+    weight, dtype = given["weight"], values.dtype
+    is_half = dtype in HALVES
+    if not architecture.cudnn_converts or architecture.capability != (9, 0) or int(given["groups"]) != 1:
+        return ()
+    if not torch.backends.cudnn.enabled or weight.dtype != dtype or not values.numel():
+        return ()
+    if not is_half and (dtype != torch.float32 or not torch.backends.cudnn.allow_tf32):
+        return ()
+    kernel, stride = list(weight.shape[2:]), list(given["stride"])
+    small, large = (made, values.shape) if given["transposed"] else (values.shape, made)
+    by_forward_kernel = part == (OF_INPUT if given["transposed"] else FORWARD)
+    whole = 8 if is_half else 4
+    channels = -(-small[1] // whole) * whole
+    if all(size == 1 for size in kernel) or (by_forward_kernel and kernel == stride):
+        return ()
+    if channels != small[1] and (is_half or not (by_forward_kernel or part == OF_WEIGHT)):
+        return ()
+    pixels = math.prod(large[2:])
+    of_result = small[0] * large[1] * pixels
+    if by_forward_kernel and not is_half and len(kernel) < 3 and pixels >= FEWEST_PIXELS:
+        of_result = 0
+    of_input = small[0] * channels * math.prod(small[2:])
+    of_weight = large[1] * channels * math.prod(kernel)
+    return ((of_input + of_result + of_weight) * dtype.itemsize + CONVERSION_BYTES,)
+
+
+def _convolved_sizes(given: Arguments) -> Iterator[int]:
+    """Channels and pixels of a convolution's result."""
+    yield given["weight"].shape[0]
+    for size, kernel, stride, padding, dilation in _along_each(given):
+        yield (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def _transposed_sizes(given: Arguments) -> Iterator[int]:
+    yield given["weight"].shape[1] * int(given["groups"])
+    for more, (size, kernel, stride, padding, dilation) in zip(
+        given["output_padding"], _along_each(given), strict=False
+    ):
+        yield (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+
+
+def _along_each(given: Arguments) -> Iterator[tuple[int, ...]]:
+    """Size, kernel, stride, padding and dilation along each axis; one number stands for all."""
+    sizes, kernels = given["input"].shape[2:], given["weight"].shape[2:]
+    many = ([*given[name], *[given[name][-1]] * len(sizes)] for name in ("stride", "padding", "dilation"))
+    return zip(sizes, kernels, *many, strict=False)
 
 
 def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:

@@ -16,7 +16,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.session.live.machine import measured_context, remember_context
 from gpudash.session.predicting import estimates as session_estimates
 from gpudash.session.predicting import estimator
-from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES, CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO
+from gpudash.session.predicting.estimates import CPU_MARGIN_RATIO, CUDA_MARGIN_RATIO, HOPPER_CONTEXT_BYTES
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import ModelSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
@@ -83,7 +83,7 @@ def test_the_cpu_has_what_the_host_has_available_and_a_wide_margin(make: Make) -
 def test_a_gpu_this_process_does_not_use_yet_is_assumed_to_need_a_context(make: Make) -> None:
     target = with_gpu(make).session.estimates.target("cuda:0")
     assert (target.capacity_bytes, target.free_bytes) == (24 * GIB, 20 * GIB)
-    assert target.overhead_bytes == ASSUMED_CONTEXT_BYTES
+    assert target.overhead_bytes == HOPPER_CONTEXT_BYTES
     assert "assumed" in target.overhead_words
     assert target.margin_ratio == CUDA_MARGIN_RATIO
 
@@ -105,7 +105,7 @@ def test_the_context_of_a_run_that_has_ended_with_its_process_has_to_be_made_aga
     live.settle()
     assert live.session.estimates.target("cuda:0").overhead_bytes == 0
     machine.host_run("GPU-0", None)
-    assert live.session.estimates.target("cuda:0").overhead_bytes == ASSUMED_CONTEXT_BYTES
+    assert live.session.estimates.target("cuda:0").overhead_bytes == HOPPER_CONTEXT_BYTES
 
 
 def test_what_a_context_took_is_known_to_later_sessions(make: Make) -> None:
@@ -227,7 +227,8 @@ def test_a_target_says_how_the_gpu_is_made_as_far_as_its_driver_tells(make: Make
     live = with_gpu(make)
     assert live.session.estimates.target("cuda:0").architecture == Architecture((9, 0), A100.multiprocessors)
     live.session.estimates.ask(TrainingSpec(), "cuda:0")
-    assert asked(live)["target"]["architecture"] == {"capability": [9, 0], "multiprocessors": A100.multiprocessors}
+    design = {"capability": [9, 0], "multiprocessors": A100.multiprocessors, "cudnn_converts": True}
+    assert asked(live)["target"]["architecture"] == design
 
 
 @pytest.mark.usefixtures("echo")

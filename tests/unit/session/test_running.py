@@ -11,7 +11,7 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.session.live.machine import measured_context
 from gpudash.session.live.running import A_RUN_IS_ON, LEAVING_S, RunGuards, Running
-from gpudash.session.predicting.estimates import ASSUMED_CONTEXT_BYTES
+from gpudash.session.predicting.estimates import HOPPER_CONTEXT_BYTES
 from gpudash.settings import Settings
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
@@ -356,7 +356,7 @@ def test_what_its_context_took_is_kept_for_later_predictions(make: Make, device:
     live.session.emit(Sample(2.0, "allocator", "cuda:0", {"allocated_bytes": 0, "reserved_bytes": 0}))
     live.session.emit(Sample(2.0, "gpu", "GPU-0", {**values, "used_bytes": GIB, "process_bytes": 0}))
     live.settle()
-    assert live.session.estimates.target("cuda:0").overhead_bytes == (kept or ASSUMED_CONTEXT_BYTES)
+    assert live.session.estimates.target("cuda:0").overhead_bytes == (kept or HOPPER_CONTEXT_BYTES)
     live.worker.begin()
     live.worker.finish()
     assert live.session.wait_run(10.0)

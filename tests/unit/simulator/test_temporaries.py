@@ -254,7 +254,7 @@ def test_a_convolutions_bias_adds_up_gradients_as_they_lie_when_their_copy_is_gi
     patches = torch.empty(16, 196, 384, device="sim").transpose(1, 2).view(16, 384, 14, 14)
     few = torch.empty(8, 3, 512, 512, device="sim")
     for grad, side, expected in (
-        (patches, 16, [4816896, 1179648, -4816896, 1536, 9633792, 12, -12, -9633792]),
+        (patches, 16, [4816896, 1179648, 19234832, -19234832, -4816896, 1536, 9633792, 12, -12, -9633792]),
         (few, 1, [36, 12, 2112, 12, -12, -2112]),
     ):
         channels, high, wide = grad.shape[1:]
@@ -493,3 +493,62 @@ def test_an_embedding_of_a_part_copies_its_tokens_and_its_gradient_first(dry: Ba
     asked.clear()
     made.backward(grad)
     assert asked == [8192, 1_048_576, 5_120_000, -1_048_576, -8192]
+
+
+RECORDED = json.loads((Path(__file__).parents[2] / "gpu" / "recorded" / "h100.json").read_text(encoding="utf-8"))
+CONVOLUTIONS: list[dict[str, Any]] = RECORDED["convolutions"]
+PARTS = ("forward", "of_input", "of_weight")
+EXACTLY_BYTES = 147
+"""How far cuDNN's own part of a workspace reaches."""
+
+
+def workspaces(backend: Backend, case: dict[str, Any], **design: bool) -> dict[str, int]:
+    """What the dry run has cuDNN ask for, beside results, in each part of a convolution."""
+    card = Architecture((9, 0), 132, **design)
+    backend.engine.replace([SimulatedGpu(0, 2**40, context=0, computes=False, architecture=card)])
+    dtype, is_transposed = getattr(torch, case["dtype"]), case.get("transposed", False)
+    values, weight = (torch.empty(case[name], dtype=dtype, device="sim") for name in ("input", "weight"))
+    axes = len(case["stride"])
+    how = (case["stride"], case["padding"], [1] * axes, is_transposed, [0] * axes, 1)
+    asked = requests_of(backend)
+    result = torch.ops.aten.convolution(values, weight, None, *how)
+    found = {"forward": sum(asked) - size_of(result)}
+    for place, part in enumerate(PARTS[1:]):
+        asked.clear()
+        mask = [place == number for number in range(3)]
+        made = torch.ops.aten.convolution_backward(torch.empty_like(result), values, weight, None, *how, mask)[place]
+        found[part] = sum(asked) - size_of(made) - size_of(result)
+    return found
+
+
+def requests_of(backend: Backend) -> list[int]:
+    asked: list[int] = []
+
+    def happened(action: str, _address: int, size: int, _stream: int) -> None:
+        if action == "alloc":
+            asked.append(size)
+
+    backend.engine.cards[0].observe(happened)
+    return asked
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.itemsize
+
+
+def test_cudnn_takes_what_it_took_on_a_card(dry: Backend) -> None:
+    near, far = 0, {}
+    for case in CONVOLUTIONS:
+        for part, bytes_ in workspaces(dry, case).items():
+            if part not in case:
+                continue
+            if abs(case[part] - bytes_) <= EXACTLY_BYTES:
+                near += 1
+            else:
+                far[case["name"], part] = case[part] - bytes_
+    assert near == 25
+    assert all(0 < missing <= 8 * 2**20 for missing in far.values()), far
+
+
+def test_cudnn_takes_nothing_where_nothing_is_known_of_it(dry: Backend) -> None:
+    assert not any(workspaces(dry, CONVOLUTIONS[0], cudnn_converts=False).values())

@@ -218,9 +218,11 @@ def predicted(folder: Path, card: str = "") -> dict[str, int]:
     from gpudash.simulator.device.simulated_gpu import A100
     from gpudash.simulator.dry_run.dry_run import DryRun
     from gpudash.simulator.models.steps import follow_model
+    from tests.cuda_standin.machine import is_here
 
     major, minor, multiprocessors = map(int, card.split(",")) if card else (*A100.capability, A100.multiprocessors)
-    architecture, dry, found = Architecture((major, minor), multiprocessors), DryRun(), {}
+    architecture = Architecture((major, minor), multiprocessors, cudnn_converts=not is_here())
+    dry, found = DryRun(), {}
     for name, way in cases():
         asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
         followed, _facts = follow_model(asked, dry, architecture)
