@@ -32,7 +32,15 @@ USUAL_WORKSPACE_BYTES = 8_519_680
 HOPPER_WORKSPACE_BYTES = 4096 * 8 * 1024
 """torch's default on Hopper, and since torch 2.12 on every capability from 9.0 on; 2.11 and 2.13 were measured."""
 
+LT_WORKSPACE_VARIABLE = "CUBLASLT_WORKSPACE_SIZE"
+"""Where torch reads the size of cuBLASLt's workspace, in KiB."""
+
+USUAL_LT_WORKSPACE_KIB = 1024
+"""torch's default (parseCUDABlasLtWorkspaceSize, ATen/cuda/CublasHandlePool.cpp)."""
+
 _WORKSPACE_PART = re.compile(":([0-9]+):([0-9]+)")
+
+_WHOLE_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -78,3 +86,21 @@ def workspace_bytes(
     if capability is None or capability < (9, 0):
         return USUAL_WORKSPACE_BYTES
     return HOPPER_WORKSPACE_BYTES if capability == (9, 0) or torch_version >= (2, 12) else USUAL_WORKSPACE_BYTES
+
+
+def lt_workspace_bytes(configured: str | None, workspace: int, torch_version: tuple[int, int] = (2, 13)) -> int:
+    """Size of the workspace of its own that torch before 2.12 holds for cuBLASLt, from a thread's first product with a
+    bias on; 0 for later versions, where cuBLASLt has cuBLAS's. 2.11 and 2.13 were measured.
+
+    Args:
+        configured: value of `LT_WORKSPACE_VARIABLE`, read as C reads a number; ``None`` where it is not set.
+        workspace: bytes of cuBLAS's workspace, which it does not exceed.
+        torch_version: major and minor number.
+    """
+    if torch_version >= (2, 12):
+        return 0
+    number = _WHOLE_NUMBER.match(configured or "")
+    kib = USUAL_LT_WORKSPACE_KIB if number is None else int(number[1])
+    if not -(2**31) <= kib < 2**31:
+        kib = USUAL_LT_WORKSPACE_KIB
+    return min(kib * 1024 % 2**64, workspace)  # torch counts in an unsigned number: a negative one is a huge one

@@ -14,7 +14,12 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
+from gpudash.memory.predicting.architecture import (
+    LT_WORKSPACE_VARIABLE,
+    WORKSPACE_VARIABLE,
+    lt_workspace_bytes,
+    workspace_bytes,
+)
 from gpudash.simulator.device import autograd, mismatch
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -23,7 +28,7 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.operations import temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes
-from gpudash.simulator.operations.products import call_flops
+from gpudash.simulator.operations.products import adds_bias_by_lt, call_flops
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -34,6 +39,9 @@ _grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
 
 MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
+
+PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
+"""Those of them that CUDA may give to cuBLASLt, see `adds_bias_by_lt`."""
 
 NUMBERS = (bool, int, float, complex)
 
@@ -183,6 +191,7 @@ class Engine:
         self.echoes = False
         self._plans: dict[Any, Plan] = {}
         self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
+        self._lt_workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._outcomes = Outcomes()
         self.integers: KnownIntegers | None = None
         self._flops: int | None = None
@@ -264,7 +273,10 @@ class Engine:
         else:
             result = self._followed(plan, operation, args, kwargs)
         if plan.is_matrix_product:
-            self.workspace(self.card(result.device.index or 0))  # taken after the result has been given its bytes
+            card = self.card(result.device.index or 0)
+            self._take_workspace(card)  # after the result has been given its bytes
+            if plan.name in PRODUCTS_WITH_BIAS:
+                self._take_lt_workspace(card, plan, args, kwargs, result)
         self.count(operation, args, kwargs, result)
         return result
 
@@ -498,7 +510,7 @@ class Engine:
             raise DataDependentError(f"{missing_numbers.READS}.")
         return answer
 
-    def workspace(self, card: SimulatedGpu) -> None:
+    def _take_workspace(self, card: SimulatedGpu) -> None:
         """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
 
         CUDA's backward passes have a thread and therefore a workspace of their own.
@@ -509,9 +521,25 @@ class Engine:
             storage = self._workspaces[place] = self.storages.new(card, size)
             self._label_workspace(card, storage)
 
+    def _take_lt_workspace(
+        self, card: SimulatedGpu, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
+    ) -> None:
+        """Take cuBLASLt's, as the first product that it does, where it has one of its own."""
+        place = card.index, autograd.goes_backward()
+        size = lt_workspace_bytes(
+            os.environ.get(LT_WORKSPACE_VARIABLE), self._workspaces[place].nbytes(), TORCH_VERSION
+        )
+        if not size or place in self._lt_workspaces:
+            return
+        given = {**dict(zip(plan.names, args)), **kwargs}
+        if adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation"):
+            storage = self._lt_workspaces[place] = self.storages.new(card, size)
+            self._label_workspace(card, storage)
+
     def drop_workspaces(self) -> None:
         """Give the workspaces back."""
         self._workspaces.clear()
+        self._lt_workspaces.clear()
 
     def _follow(self, call: Call) -> None:
         """Give written tensors the sizes, strides and bytes their likes have got."""

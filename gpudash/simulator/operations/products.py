@@ -1,4 +1,4 @@
-"""How much operations multiply, as torch's own counter has it."""
+"""Matrix products: how much they multiply, as torch's own counter has it, and which of them cuBLASLt does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
+_BY_LT = frozenset((torch.float64, torch.float32, torch.float16, torch.bfloat16))
 
 
 def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:
@@ -29,6 +31,27 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
         except AssertionError:  # torch 2.11 counts no attention whose heads share keys
             return int(formula(*_with_own_keys(args), **kwargs, out_val=made))
     return _in_groups(args[0], args[1]) if packet is getattr(torch.ops.aten, "_grouped_mm", None) else 0
+
+
+def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: bool) -> bool:
+    """Whether torch gives an ``addmm`` to cuBLASLt, which adds a bias to every row on its way
+    (isInputCompliesAddmmCudaLt, ATen/native/cuda/Blas.cpp; torch 2.11 was asked).
+
+    Args:
+        given: its arguments by name.
+        made: its result.
+        activates: whether it is ``_addmm_activation``, for which the bias may be a matrix.
+    """
+    bias: torch.Tensor = given["self"]
+    factors: torch.Tensor = given["mat2"]
+    if given.get("beta", 1) != 1 or not made.numel() or not made.is_contiguous():
+        return False
+    if factors.dtype not in _BY_LT or min(factors.shape) < 2:
+        return False
+    if bias.dim() == 2 and activates:
+        return True
+    is_row = bias.dim() > 0 and bias.shape[-1] == bias.numel() == factors.shape[1]
+    return is_row and bias.is_contiguous()
 
 
 def _with_own_keys(args: Sequence[Any]) -> list[Any]:

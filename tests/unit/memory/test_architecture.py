@@ -8,6 +8,7 @@ from gpudash.memory.predicting.architecture import (
     HOPPER_WORKSPACE_BYTES,
     USUAL_WORKSPACE_BYTES,
     Architecture,
+    lt_workspace_bytes,
     multiprocessors_of,
     workspace_bytes,
 )
@@ -74,3 +75,22 @@ def test_an_older_torch_gives_the_larger_one_to_hopper_alone() -> None:
 def test_the_variable_says_how_large_it_is_on_any_card(configured: str, size: int | None) -> None:
     assert workspace_bytes(configured, (9, 0)) == (HOPPER_WORKSPACE_BYTES if size is None else size)
     assert workspace_bytes(configured, (8, 0)) == (USUAL_WORKSPACE_BYTES if size is None else size)
+
+
+@pytest.mark.parametrize(
+    ("configured", "size"),
+    [
+        (None, MIB),
+        ("2048", 2 * MIB),
+        ("0", 0),
+        (" 4", 4 * KIB),
+        ("12abc", 12 * KIB),
+        ("abc", MIB),
+        ("99999999999", MIB),
+        ("-1", USUAL_WORKSPACE_BYTES),
+        ("1000000", USUAL_WORKSPACE_BYTES),
+    ],
+)
+def test_an_older_torch_has_one_of_its_own_for_products_with_a_bias(configured: str | None, size: int) -> None:
+    assert lt_workspace_bytes(configured, USUAL_WORKSPACE_BYTES, (2, 11)) == size
+    assert lt_workspace_bytes(configured, USUAL_WORKSPACE_BYTES, (2, 12)) == 0
