@@ -54,7 +54,7 @@ def cap_words(allowed: int, free: int, capacity: int) -> str:
         capacity: of the device, bytes.
     """
     there = format_pair(free, capacity)
-    return f"The memory cap of {available(allowed)} refused this, not the device: {there} of it were free."
+    return f"The memory cap of {format_bytes(allowed)} refused this, not the device: {there} of it were free."
 
 
 def _cause(

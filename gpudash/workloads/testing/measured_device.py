@@ -18,6 +18,7 @@ from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
 from gpudash.simulator.device.backend import Backend, register, registered
 from gpudash.simulator.device.memory_history import MemoryHistory
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu, card_of
+from gpudash.specs.memory_cap import MemoryCap
 from gpudash.workloads.live_blocks import CudaBlocks, SimulatedBlocks, can_record
 from gpudash.workloads.post_mortem import Collector
 from gpudash.workloads.testing.marker import MemoryBudget
@@ -213,7 +214,8 @@ class CudaDevice:
         self._fraction = 1.0 if known is None else known(self.device)
         total = torch.cuda.get_device_properties(self.device).total_memory
         if budget is not None and budget - self.context_bytes < total * self._fraction:
-            torch.cuda.set_per_process_memory_fraction((budget - self.context_bytes) / total, self.device)
+            fraction = MemoryCap(size=budget - self.context_bytes).fraction(total)
+            torch.cuda.set_per_process_memory_fraction(fraction, self.device)
 
 
 def device_of(name: str) -> MeasuredDevice:
