@@ -199,6 +199,9 @@ PEN_STYLES = {
     "dashdot": Qt.PenStyle.DashDotLine,
 }
 
+MARK_UP_PX = 8
+"""How far the line of a mark reaches up beside its label."""
+
 FAINT_ALPHA, BETWEEN_ALPHA = 0.5, 0.22
 """How opaque a faint line is, and the area between two curves."""
 
@@ -324,14 +327,19 @@ class PlotOverlay(Layer):
                 painter.setPen(QPen(QColor(level.colour), 1, PEN_STYLES[level.style]))
                 painter.drawLine(QLineF(area.left(), y, area.right(), y))
 
+    def line_of(self, placed: PlacedMark, geometry: Geometry) -> QLineF:
+        """Where the line of a mark is drawn: up to the labels, unless it would go through another's."""
+        x, area = round(placed.x), geometry.area
+        crosses = any(label.rect.left() <= x <= label.rect.right() for label in self.labels)
+        up = MARK_UP_PX if self._content.mark_labels and not crosses else 0
+        return QLineF(x, area.top() - up, x, area.bottom())
+
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
-        area = geometry.area
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
             look = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
             colour = QColor(getattr(self._palette, look))
             painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
-            x = round(placed.x)
-            painter.drawLine(QLineF(x, area.top() - (8 if self._content.mark_labels else 0), x, area.bottom()))
+            painter.drawLine(self.line_of(placed, geometry))
         painter.setPen(QColor(self._palette.text))
         for label in self._mark_labels():
             painter.drawText(label.rect, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, label.text)

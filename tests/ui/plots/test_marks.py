@@ -158,6 +158,20 @@ def test_marks_of_a_run_are_drawn_on_every_plot_and_labelled_on_the_first(drawn:
     assert [m.category for m in drawn.marks] == ["run"]
 
 
+def test_no_mark_s_line_goes_through_a_label(drawn: PlotStack, store: Store) -> None:
+    store.apply(RunStarted(time_s=15.0, run_id=1, workload="training", device="cuda:0", spec={}))
+    for time_s in (13.9, 14.2, 15.3, 15.6):
+        store.apply(_epoch(time_s))
+    refresh(drawn)
+    plot = drawn.plots[0]
+    overlay, geometry = plot.canvas.overlay, plot.geometry_now
+    assert geometry is not None and "training on cuda:0" in [label.text for label in overlay.labels]
+    lines = [overlay.line_of(placed, geometry) for placed in overlay._content.marks]
+    assert len(lines) == 5 and len({line.y1() for line in lines}) == 2, "some reach up to their labels"
+    for line in lines:
+        assert not [label.text for label in overlay.labels if label.rect.contains(line.p1())]
+
+
 def test_brackets_jump_between_marks(drawn: PlotStack, store: Store, view: TimeView, qtbot: QtBot) -> None:
     for time_s in (2.0, 12.0, 18.0):
         store.apply(Marker(time_s=time_s, label="m"))
