@@ -171,8 +171,15 @@ def plots_for(
     if places:
         plots = with_ranks(plots, store, places, rank)
     if span is None or (places and seen is store.run):
-        return tuple(plots)
+        return tuple(with_room_for_memory(plots) if warned else plots)
     return tuple(by_relevance(plots, store, span, warned=warned))
+
+
+def with_room_for_memory(plots: Sequence[PlotSpec]) -> list[PlotSpec]:
+    """The plots of a run with ranks under a warning: the device's memory has its share, or else that by rank."""
+    shown = [plot.id for plot in plots if not plot.extra]
+    large = next((name for name in ("memory", "rank_memory") if name in shown), "")
+    return [replace(plot, least_share=MEMORY_SHARE) if plot.id == large else plot for plot in plots]
 
 
 MOST_ABOUT = {"training": "loss", "transfer": "transfer", "matmul": "throughput"}

@@ -61,6 +61,18 @@ def test_ranks_on_gpus_leave_the_selected_device_s_memory_shown(fed: Fed) -> Non
     assert not shown["memory"].extra
 
 
+@pytest.mark.parametrize(("gpus", "large"), [(False, "rank_memory"), (True, "memory")])
+def test_under_a_warning_a_memory_has_two_fifths_of_the_height_beside_ranks_too(
+    fed: Fed, gpus: bool, large: str
+) -> None:
+    feed, shown = fed(2, gpus=gpus)
+    assert {spec.least_share for spec in shown.values()} == {0.0}
+    store = feed.session.store
+    with store.lock:
+        warned = plots_for(store, selected="host", words="", allocator=None, warn_ratio=0.85, warned=True)
+    assert {spec.id: spec.least_share for spec in warned if spec.least_share} == {large: 0.4}
+
+
 def test_a_run_without_ranks_has_the_plots_it_had() -> None:
     session = FakeSession()
     session.feed(1)
