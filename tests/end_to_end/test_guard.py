@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +9,12 @@ from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import OutOfMemory, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import environment
+from tests.programs import told_by
 
 
 def test_memory_is_back_after_the_guard_and_the_next_run_finishes(home: Path, tmp_path: Path) -> None:
     recording = tmp_path / "guarded.gpudash"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.guarded", str(recording)],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    first, stopped, last = json.loads(done.stdout)
+    first, stopped, last = told_by("end_to_end.guarded", str(recording), environment=environment(home))
     assert (first["status"], stopped["status"], last["status"]) == ("finished", "out_of_memory", "finished")
     assert stopped["error"]["kind"] == "guard"
     assert first["warnings"] == last["warnings"] == []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from gpudash.session import Replay
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, environment
 from tests.end_to_end.simulated_runs import PITFALLS, SPECS
+from tests.programs import told_by
 
 TWO = ("--simulate", "2GiB", "--simulate", "1GiB")
 MISMATCH = "Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!"
@@ -23,16 +21,8 @@ MISMATCH = "Expected all tensors to be on the same device, but found at least tw
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What came of many runs in one session."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.simulated_runs"],
-        env=environment(tmp_path_factory.mktemp("home")),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    home = tmp_path_factory.mktemp("home")
+    found: dict[str, Any] = told_by("end_to_end.simulated_runs", environment=environment(home))
     return found
 
 

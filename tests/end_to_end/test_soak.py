@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from tests.end_to_end.conftest import environment
 from tests.end_to_end.soak import TICKS_A_REFRESH
 from tests.nvml_stub.build import Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
+from tests.programs import told_by
 
 TICKS = int(os.environ.get("GPUDASH_SOAK_TICKS", "14400"))
 LEAST_LEAK = 64
@@ -33,16 +31,13 @@ def test_thousands_of_ticks_and_refreshes_hold_on_to_nothing(home: Path, tmp_pat
     Scenario([StubGpu(0)]).write(tmp_path / "scenario")
     variables = {**stub_environment(library, tmp_path / "scenario"), "QT_QPA_PLATFORM": "offscreen"}
     recording = tmp_path / "long.gpudash"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.soak", str(recording), str(TICKS)],
-        env={**environment(home), **variables},
-        capture_output=True,
-        text=True,
-        timeout=600,  # it counts what is held, not how long that takes
-        check=False,
+    cost = told_by(
+        "end_to_end.soak",
+        str(recording),
+        str(TICKS),
+        environment={**environment(home), **variables},
+        patience_s=600,  # it counts what is held, not how long that takes
     )
-    assert done.returncode == 0, done.stderr
-    cost = json.loads(done.stdout)
     first, *later = cost["marks"]
     assert len(later) >= 3
     assert cost["refreshes"] >= int(TICKS / TICKS_A_REFRESH) - 1

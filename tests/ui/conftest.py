@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session import Replay
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import Palette
+from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme, without_collection
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.fake_session import FakeSession
@@ -37,8 +38,7 @@ def no_timer_outlives_its_test(qtbot: QtBot, qapp: QApplication) -> Iterator[Non
 @pytest.fixture
 def session() -> FakeSession:
     """Ten seconds and a finished training; modules that need another have their own."""
-    session = FakeSession()
-    session.feed(10)
+    session = FakeSession().feed(10)
     session.start()
     session.train(10)
     session.end()
@@ -87,3 +87,10 @@ def settle(window: MainWindow, frames: int = 6) -> None:
 def window(open_window: OpenWindow, session: FakeSession) -> MainWindow:
     """Over the session."""
     return open_window(session)
+
+
+@pytest.fixture
+def usual_size(qapp: QApplication) -> Iterator[None]:
+    """Words are as large as before when the test is over."""
+    yield
+    set_text_scale(1.0)

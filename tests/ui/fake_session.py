@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
 from gpudash.memory.watching.growth import Forecast
@@ -210,8 +210,8 @@ class FakeSession:
         for record in records:
             self.store.apply(record)
 
-    def feed(self, seconds: float, *, lost: str | None = None, full: float | None = None) -> None:
-        """Let time pass with readings of every device.
+    def feed(self, seconds: float, *, lost: str | None = None, full: float | None = None) -> Self:
+        """Let time pass with readings of every device; the session itself.
 
         Args:
             seconds: session time.
@@ -223,6 +223,7 @@ class FakeSession:
             self.apply(_host(self.now_s))
             for number, device in enumerate(self.gpus):
                 self.apply(_gpu(self.now_s, device.uuid, number, lost=device.uuid == lost, full=full))
+        return self
 
     def start(self, device: str = "cpu", steps: int = 500) -> None:
         """A training run begins."""

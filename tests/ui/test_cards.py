@@ -125,8 +125,7 @@ def test_makers_and_trademarks_are_left_out_of_products() -> None:
 
 
 def test_the_host_card_names_a_containers_limit() -> None:
-    session = FakeSession()
-    session.feed(0.2)
+    session = FakeSession().feed(0.2)
     device = Device("cpu", "AMD EPYC 9554", None)
     assert host_card(session.store, device, "RAM", 0.85).memory_words == "RAM"
     limited = host_card(session.store, device, "/sys/fs/cgroup/memory.max", 0.85)
@@ -173,8 +172,7 @@ def test_a_metric_with_a_colour_is_on_the_card_and_in_the_plots_of_the_past_what
 
 
 def test_the_devices_table_gives_every_reading_with_unit_and_state() -> None:
-    session = FakeSession([gpu(0)])
-    session.feed(0.2)
+    session = FakeSession([gpu(0)]).feed(0.2)
     session.feed(0.1, lost=gpu(0).uuid)
     rows = device_rows(session.store, [("cpu", "host", None), ("cuda:0", "gpu", gpu(0).uuid)])
     found = {(device, reading): (value, state) for device, reading, value, state in rows}

@@ -20,8 +20,7 @@ from tests.ui.fake_session import FakeSession
 
 @pytest.fixture
 def window(open_window: OpenWindow) -> MainWindow:
-    session = FakeSession()
-    session.feed(5)
+    session = FakeSession().feed(5)
     session.start()
     session.train(5)
     return open_window(session)

@@ -32,9 +32,7 @@ def card_of(window: MainWindow) -> CompactCard:
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession((gpu(0), gpu(1)))
-    session.feed(30)
-    return session
+    return FakeSession((gpu(0), gpu(1))).feed(30)
 
 
 def test_it_shows_the_memory_of_the_device_in_view_above_all_windows(
@@ -94,9 +92,7 @@ def colours(image: QImage) -> int:
 
 
 def test_a_simulated_device_says_so(open_window: OpenWindow) -> None:
-    session = FakeSession((SIMULATED,))
-    session.feed(5)
-    window = open_window(session)
+    window = open_window(FakeSession((SIMULATED,)).feed(5))
     window.workspace.dashboard.select_device("SIM-0")
     card = card_of(window)
     assert "SIMULATED" in card.accessibleName()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.ui.demo import Demo, Showing
 from gpudash.ui.explanation.page import ExplanationPage
 from gpudash.ui.features.help import play_demo
-from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui import test_explanation as explained
@@ -52,14 +51,7 @@ class PlayingSession(FakeSession):
 
 @pytest.fixture
 def session() -> PlayingSession:
-    session = PlayingSession([simulated_gpu(0, 8 * GIB)])
-    session.feed(5.0)
-    return session
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, session: PlayingSession) -> MainWindow:
-    return open_window(session)
+    return PlayingSession([simulated_gpu(0, 8 * GIB)]).feed(5.0)
 
 
 @pytest.fixture
@@ -73,13 +65,6 @@ def begin(window: MainWindow) -> Callable[..., Demo]:
         return demo
 
     return begin
-
-
-@pytest.fixture
-def plain_again(qapp: QApplication) -> Iterator[None]:
-    """Words are as large as before when the test is over."""
-    yield
-    set_text_scale(1.0)
 
 
 def go_on(demo: Demo, times: int = 4) -> None:
@@ -217,7 +202,7 @@ def test_what_is_spoken_of_is_framed(begin: Callable[..., Demo], window: MainWin
 
 
 def test_in_presentation_mode_the_tables_are_there_while_they_are_spoken_of(
-    begin: Callable[..., Demo], window: MainWindow, plain_again: None
+    begin: Callable[..., Demo], window: MainWindow, usual_size: None
 ) -> None:
     action = window.menus.actions["view.presentation"]
     action.trigger()
@@ -247,7 +232,7 @@ def test_in_presentation_mode_the_tables_are_there_while_they_are_spoken_of(
 
 
 def test_escape_pauses_also_in_presentation_mode_and_leaves_that_next(
-    begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot, plain_again: None
+    begin: Callable[..., Demo], window: MainWindow, qtbot: QtBot, usual_size: None
 ) -> None:
     window.menus.actions["view.presentation"].trigger()
     demo = begin()
@@ -339,7 +324,7 @@ def test_page_down_and_up_turn_the_scenes(begin: Callable[..., Demo], window: Ma
 
 @pytest.mark.parametrize("presenting", [False, True])
 def test_every_sentence_of_the_demo_fits_a_narrow_window(
-    open_window: OpenWindow, session: PlayingSession, plain_again: None, presenting: bool
+    open_window: OpenWindow, session: PlayingSession, usual_size: None, presenting: bool
 ) -> None:
     window = open_window(session, size=(1280, 800) if presenting else (960, 700))
     demo = Demo(window.workspace)

@@ -29,9 +29,7 @@ CAUSES = (
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession([simulated_gpu(0, 8 * GIB)], gpu_problem=CAUSES[0])
-    session.feed(2.0)
-    return session
+    return FakeSession([simulated_gpu(0, 8 * GIB)], gpu_problem=CAUSES[0]).feed(2.0)
 
 
 @pytest.mark.parametrize("cause", CAUSES)

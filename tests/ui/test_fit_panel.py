@@ -38,9 +38,7 @@ class Clock:
 
 @pytest.fixture
 def session() -> FakeSession:
-    found = FakeSession([gpu(0)])
-    found.feed(1)
-    return found
+    return FakeSession([gpu(0)]).feed(1)
 
 
 @pytest.fixture

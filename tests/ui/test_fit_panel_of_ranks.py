@@ -20,9 +20,7 @@ from tests.ui.words import complaints, weakest
 
 @pytest.fixture
 def session() -> FakeSession:
-    found = FakeSession([gpu(0), gpu(1)])
-    found.feed(1)
-    return found
+    return FakeSession([gpu(0), gpu(1)]).feed(1)
 
 
 def shown(open_window: OpenWindow, session: FakeSession, estimate: Estimate, theme: Choice = "dark") -> MainWindow:

@@ -35,8 +35,7 @@ def places(window: MainWindow) -> dict[str, QRect]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_nothing_moves_when_a_strip_comes_or_goes(open_window: OpenWindow, size: tuple[int, int]) -> None:
-    session = FakeSession(gpu_problem=NO_DRIVER)
-    session.feed(5)
+    session = FakeSession(gpu_problem=NO_DRIVER).feed(5)
     window = open_window(session, size=size)
     dashboard, told = window.workspace.dashboard, part(window, FirstMinute)
     before = places(window)
@@ -62,8 +61,7 @@ def test_nothing_moves_when_a_strip_comes_or_goes(open_window: OpenWindow, size:
 
 
 def test_the_overview_takes_no_room_from_the_plots_when_a_session_outgrows_the_view(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0)])
-    session.feed(5)
+    session = FakeSession([gpu(0)]).feed(5)
     window = open_window(session, size=(1280, 800))
     dashboard = window.workspace.dashboard
     before = places(window)
@@ -76,8 +74,7 @@ def test_the_overview_takes_no_room_from_the_plots_when_a_session_outgrows_the_v
 
 
 def test_a_passing_message_lies_over_a_strip_beside_its_buttons(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0)])
-    session.feed(5)
+    session = FakeSession([gpu(0)]).feed(5)
     window = open_window(session, size=(1280, 800))
     dashboard = window.workspace.dashboard
     session.warn("warning")
@@ -95,9 +92,7 @@ def test_a_passing_message_lies_over_a_strip_beside_its_buttons(open_window: Ope
 
 
 def test_what_a_strip_unfolds_reaches_upwards_over_the_tables(open_window: OpenWindow) -> None:
-    session = FakeSession(gpu_problem=NO_DRIVER)
-    session.feed(5)
-    window = open_window(session, size=(1280, 800))
+    window = open_window(FakeSession(gpu_problem=NO_DRIVER).feed(5), size=(1280, 800))
     strip = part(window, FirstMinute).strip
     before, low = places(window), strip.geometry()
     strip.details.click()

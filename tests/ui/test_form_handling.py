@@ -162,8 +162,7 @@ def test_what_is_typed_ends_in_the_field_where_typing_began(panel: WorkloadPanel
 
 
 def test_during_a_run_nothing_offers_to_start_one(open_window: OpenWindow) -> None:
-    session = FakeSession()
-    session.feed(2)
+    session = FakeSession().feed(2)
     window = open_window(session)
     offers = ("start", "run again", "run the")
 
@@ -186,9 +185,7 @@ def test_during_a_run_nothing_offers_to_start_one(open_window: OpenWindow) -> No
 def test_tab_reaches_pause_within_eight_and_goes_through_the_panel_from_its_top_to_its_bottom(
     open_window: OpenWindow,
 ) -> None:
-    session = FakeSession(gpu_problem="No NVIDIA card was found; everything runs on the CPU.")
-    session.feed(2)
-    window = open_window(session)
+    window = open_window(FakeSession(gpu_problem="No NVIDIA card was found; everything runs on the CPU.").feed(2))
     dashboard, panel = window.workspace.dashboard, window.workspace.dashboard.panel
     for workload in ("pipeline", "training"):
         choose(panel, workload)

@@ -96,9 +96,7 @@ def test_what_is_only_predicted_cannot_be_started_and_says_what_to_do(
 def test_several_devices_are_chosen_in_the_field_of_one_and_only_predicted(
     open_window: OpenWindow, model: Path
 ) -> None:
-    session = FakeSession([gpu(0), gpu(1)])
-    session.feed(1)
-    panel = open_window(session).workspace.dashboard.panel
+    panel = open_window(FakeSession([gpu(0), gpu(1)]).feed(1)).workspace.dashboard.panel
     panel.take_model(model)
     panel.device.setCurrentIndex(panel.device.findData("cuda:0,cuda:1"))
     panel.device.activated.emit(panel.device.currentIndex())

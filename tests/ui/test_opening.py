@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import Note
 from gpudash.ui.colours import LIGHT
+from gpudash.ui.snapshot.document import PAGE
 from gpudash.ui.widgets.remembered import RECENT_FILES, add_recent, recall, recent_files, remember
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -27,9 +29,7 @@ CTRL = Qt.KeyboardModifier.ControlModifier
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(5)
-    return session
+    return FakeSession().feed(5)
 
 
 @pytest.fixture
@@ -310,6 +310,8 @@ def test_no_word_is_cut_where_a_document_is_open(
 def test_a_real_snapshot_is_read_by_a_process_that_ends_with_the_window(
     open_window: OpenWindow, tmp_path: Path, qtbot: QtBot
 ) -> None:
+    # pytest rewrites our modules, and CPython 3.11 cannot do so in two threads at a time (python/cpython#106905)
+    importlib.import_module(PAGE)
     window = open_window(FakeSession())
     before = set(psutil.Process().children())
     path = snapshot(tmp_path)

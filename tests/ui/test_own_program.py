@@ -30,9 +30,7 @@ Key = Qt.Key
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession([gpu(0)])
-    session.feed(5)
-    return session
+    return FakeSession([gpu(0)]).feed(5)
 
 
 @pytest.fixture

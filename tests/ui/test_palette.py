@@ -36,9 +36,7 @@ CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModi
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(20)
-    return session
+    return FakeSession().feed(20)
 
 
 @pytest.fixture
@@ -144,9 +142,7 @@ def use(window: MainWindow, words: str, place: str) -> None:
 
 
 def test_it_knows_tables_plots_workloads_presets_and_devices(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0)])
-    session.feed(5)
-    window = open_window(session)
+    window = open_window(FakeSession([gpu(0)]).feed(5))
     dashboard, panel = window.workspace.dashboard, window.workspace.dashboard.panel
     use(window, "events", "Table")
     assert dashboard.tabs.bar.tabText(dashboard.tabs.bar.currentIndex()) == "Events" and not dashboard.tabs.collapsed

@@ -42,9 +42,7 @@ def form(qtbot: QtBot) -> ParallelForm:
 
 @pytest.fixture
 def window(open_window: OpenWindow) -> MainWindow:
-    session = FakeSession([gpu(0), gpu(1)])
-    session.feed(1)
-    return open_window(session)
+    return open_window(FakeSession([gpu(0), gpu(1)]).feed(1))
 
 
 def changeable(form: ParallelForm) -> set[str]:

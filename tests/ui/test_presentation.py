@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.forms.workload_panel import WIDTH
@@ -21,20 +20,14 @@ from tests.ui.parts import palette_over
 from tests.ui.recordings import open_recording
 from tests.unit.telemetry.recordings import record
 
+pytestmark = pytest.mark.usefixtures("usual_size")
+
 SIZES = [(1280, 800), (2560, 1440)]
-
-
-@pytest.fixture(autouse=True)
-def usual_size(qapp: QApplication) -> Iterator[None]:
-    """Words are as large as before when the test is over."""
-    yield
-    set_text_scale(1.0)
 
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession((gpu(0), gpu(1)))
-    session.feed(20)
+    session = FakeSession((gpu(0), gpu(1))).feed(20)
     session.start("cuda:0")
     session.train(20, device="cuda:0")
     return session

@@ -50,8 +50,7 @@ def opened(window: MainWindow) -> list[tuple[str, bool]]:
 
 
 def test_the_view_s_menu_lists_the_plots_and_brings_them_back(open_window: OpenWindow) -> None:
-    session = FakeSession()
-    session.feed(1)
+    session = FakeSession().feed(1)
     RankFeed(session, 2).train(10)
     window = open_window(session)
     shown = [

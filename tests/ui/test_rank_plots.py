@@ -24,8 +24,7 @@ def fed() -> Fed:
     def feed(
         world: int, *, gpus: bool = False, steps: int = 30, rank: int | None = None, workload: str = "training"
     ) -> tuple[RankFeed, dict[str, PlotSpec]]:
-        session = FakeSession([gpu(number) for number in range(world)] if gpus else [])
-        session.feed(1)
+        session = FakeSession([gpu(number) for number in range(world)] if gpus else []).feed(1)
         fed = RankFeed(session, world, gpus=gpus, workload=workload)
         fed.train(steps)
         return fed, plots(session, rank)
@@ -74,8 +73,7 @@ def test_under_a_warning_a_memory_has_two_fifths_of_the_height_beside_ranks_too(
 
 
 def test_a_run_without_ranks_has_the_plots_it_had() -> None:
-    session = FakeSession()
-    session.feed(1)
+    session = FakeSession().feed(1)
     session.start()
     session.train(1)
     shown = plots(session)
@@ -153,8 +151,7 @@ def test_the_share_is_that_of_all_ranks_until_one_is_chosen(fed: Fed) -> None:
 
 
 def test_what_no_rank_has_told_has_no_plot() -> None:
-    session = FakeSession()
-    session.feed(1)
+    session = FakeSession().feed(1)
     RankFeed(session, 2).memory()
     assert [name for name in plots(session) if name.startswith("rank")] == ["rank_memory"]
 

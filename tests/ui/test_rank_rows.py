@@ -13,9 +13,7 @@ from tests.ui.rank_feed import PERIOD_S, RankFeed
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(1)
-    return session
+    return FakeSession().feed(1)
 
 
 def rows(session: FakeSession) -> list[RankRow]:

@@ -43,9 +43,7 @@ def tab(qtbot: QtBot, palette: Palette) -> RanksTab:
 
 @pytest.fixture
 def window(open_window: OpenWindow) -> MainWindow:
-    session = FakeSession()
-    session.feed(1)
-    return open_window(session)
+    return open_window(FakeSession().feed(1))
 
 
 def shown(tab: RanksTab) -> list[int]:

@@ -33,9 +33,7 @@ Key = Qt.Key
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession()
-    session.feed(5)
-    return session
+    return FakeSession().feed(5)
 
 
 @pytest.fixture
@@ -368,9 +366,7 @@ def test_a_torn_recording_shows_what_is_readable_and_says_the_rest(
 def test_no_word_of_an_open_recording_is_cut_or_too_faint(
     open_window: OpenWindow, tmp_path: Path, qtbot: QtBot, size: tuple[int, int], theme: str
 ) -> None:
-    session = FakeSession()
-    session.feed(2)
-    window = open_window(session, theme=theme, size=size)
+    window = open_window(FakeSession().feed(2), theme=theme, size=size)
     open_recording(window, trained([gpu(0)], device="cuda:0").save(tmp_path / "run.gpudash"), qtbot)
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []

@@ -220,9 +220,7 @@ def test_a_place_in_words(seconds: float, words: str) -> None:
 
 @pytest.fixture
 def window(open_window: OpenWindow) -> MainWindow:
-    session = FakeSession()
-    session.feed(2)
-    return open_window(session)
+    return open_window(FakeSession().feed(2))
 
 
 def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_its_position(

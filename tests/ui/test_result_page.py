@@ -66,9 +66,7 @@ def ended(session: FakeSession, workload: str, result: Mapping[str, Any], **spec
 
 @pytest.fixture
 def session() -> FakeSession:
-    session = FakeSession([gpu(0)])
-    session.feed(5)
-    return session
+    return FakeSession([gpu(0)]).feed(5)
 
 
 def test_a_transfer_s_chart_has_a_line_a_way_and_the_link_s_limit(session: FakeSession) -> None:

@@ -35,9 +35,7 @@ def taken_values(window: MainWindow) -> dict[str, Any]:
 
 @pytest.fixture
 def window(open_window: OpenWindow) -> MainWindow:
-    session = FakeSession([gpu(0), SIMULATED])
-    session.feed(2)
-    return open_window(session)
+    return open_window(FakeSession([gpu(0), SIMULATED]).feed(2))
 
 
 def test_the_button_puts_the_run_into_the_live_dashboard_and_starts_nothing(

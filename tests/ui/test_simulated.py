@@ -20,8 +20,7 @@ SIM = simulated_gpu(0, 8 * GIB)
 
 
 def session_with_a_run() -> FakeSession:
-    session = FakeSession([SIM])
-    session.feed(2.0)
+    session = FakeSession([SIM]).feed(2.0)
     session.start("sim:0")
     session.train(3.0, device="sim:0")
     session.apply(
@@ -102,8 +101,7 @@ def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: 
 
 
 def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0), SIM])
-    session.feed(1.0)
+    session = FakeSession([gpu(0), SIM]).feed(1.0)
     session.start("cuda:0")
     session.train(1.0, device="cuda:0")
     window = open_window(session)

@@ -25,8 +25,7 @@ LEAST_PLOT_PX, TIGHT_PLOT_PX, LOWEST_PLOT_PX = 84, 56, 34
 
 
 def busy_session(gpus: int = 1) -> FakeSession:
-    session = FakeSession([gpu(number, LONG_NAMES[number]) for number in range(gpus)])
-    session.feed(10)
+    session = FakeSession([gpu(number, LONG_NAMES[number]) for number in range(gpus)]).feed(10)
     session.start("cuda:0" if gpus else "cpu")
     session.train(12, device="cuda:0" if gpus else "cpu")
     return session
@@ -369,8 +368,7 @@ def test_while_a_warning_stands_every_plot_stays_in_sight(open_window: OpenWindo
 
 
 def test_a_comparison_shows_the_memory_of_its_own_devices(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0), gpu(1)])
-    session.feed(5)
+    session = FakeSession([gpu(0), gpu(1)]).feed(5)
     window = open_window(session)
     window.workspace.dashboard.select_device(session.gpus[1].uuid)
     session.apply(

@@ -23,8 +23,7 @@ def names(plot: PlotSpec) -> list[str]:
 
 
 def test_an_idle_cpu_calls_for_memory_and_utilisation() -> None:
-    session = FakeSession()
-    session.feed(0.5)
+    session = FakeSession().feed(0.5)
     assert list(plots(session)) == ["memory", "utilisation"]
 
 
@@ -49,9 +48,7 @@ def test_a_run_without_a_corpus_has_no_reference_line() -> None:
 
 
 def test_a_gpu_without_torch_memory_shows_what_is_used_against_its_capacity() -> None:
-    session = FakeSession([gpu(0)])
-    session.feed(0.5)
-    memory = plots(session, UUID, "cuda:0")["memory"]
+    memory = plots(FakeSession([gpu(0)]).feed(0.5), UUID, "cuda:0")["memory"]
     assert names(memory) == ["used"]
     assert [line.name for line in memory.lines] == ["capacity", "warning at 85 %"]
 
@@ -102,8 +99,7 @@ def shown(specs: tuple[PlotSpec, ...]) -> list[str]:
 
 
 def test_with_nothing_of_a_run_in_view_there_are_memory_and_utilisation_before_and_after_it() -> None:
-    session = FakeSession()
-    session.feed(5)
+    session = FakeSession().feed(5)
     assert shown(in_view(session, (0.0, 5.0))) == ["memory", "utilisation"]
     session.start()
     session.train(5)

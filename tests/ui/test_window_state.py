@@ -26,8 +26,7 @@ from tests.ui.fake_session import FakeSession, gpu
 
 
 def training(device: str = "cpu", gpus: int = 0) -> FakeSession:
-    session = FakeSession([gpu(number) for number in range(gpus)])
-    session.feed(10)
+    session = FakeSession([gpu(number) for number in range(gpus)]).feed(10)
     session.start(device)
     session.train(10, device=device)
     return session
@@ -145,8 +144,7 @@ def test_the_reason_for_no_gpu_is_in_the_status_line(open_window: OpenWindow) ->
 
 
 def test_choosing_a_card_shows_and_chooses_its_device(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0), gpu(1)])
-    session.feed(5)
+    session = FakeSession([gpu(0), gpu(1)]).feed(5)
     window = open_window(session)
     assert window.workspace.dashboard.panel.device_name == "cuda:0"
     assert window.workspace.dashboard.plots.plots[0].spec.title == "MEMORY cuda:0"
@@ -163,8 +161,7 @@ def test_choosing_a_card_shows_and_chooses_its_device(open_window: OpenWindow) -
 
 
 def test_a_gpu_that_is_found_later_becomes_the_device_unless_the_user_chose(open_window: OpenWindow) -> None:
-    session = FakeSession()
-    session.feed(1)
+    session = FakeSession().feed(1)
     window = open_window(session)
     assert window.workspace.dashboard.panel.device_name == "cpu"
     session.gpus = (gpu(0),)
@@ -177,8 +174,7 @@ def test_a_gpu_that_is_found_later_becomes_the_device_unless_the_user_chose(open
 
 
 def test_a_lost_gpu_says_so_and_shows_no_figure(open_window: OpenWindow) -> None:
-    session = FakeSession([gpu(0), gpu(1)])
-    session.feed(5)
+    session = FakeSession([gpu(0), gpu(1)]).feed(5)
     window = open_window(session)
     session.feed(2, lost=session.gpus[0].uuid)
     settle(window)
@@ -209,8 +205,7 @@ def test_banner_buttons_do_what_they_say(
 
 
 def test_a_passed_warning_leaves_by_itself(open_window: OpenWindow) -> None:
-    session = FakeSession()
-    session.feed(3)
+    session = FakeSession().feed(3)
     window = open_window(session)
     session.warn("warning")
     settle(window)
@@ -227,8 +222,7 @@ def test_the_desktop_is_told_only_while_the_window_is_behind(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(main_window, "notify", lambda _window, event: told.append(event.kind))
-    session = FakeSession()
-    session.feed(3)
+    session = FakeSession().feed(3)
     window = open_window(session)
     session.warn()
     settle(window)

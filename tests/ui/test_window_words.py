@@ -17,16 +17,14 @@ NO_GPU = "No NVIDIA driver was found (libnvidia-ml.so.1); runs use the CPU."
 
 
 def one_card() -> FakeSession:
-    session = FakeSession(gpu_problem=NO_GPU)
-    session.feed(10)
+    session = FakeSession(gpu_problem=NO_GPU).feed(10)
     session.start()
     session.train(25)
     return session
 
 
 def four_cards() -> FakeSession:
-    session = FakeSession([gpu(number, name) for number, name in enumerate(LONG_NAMES)])
-    session.feed(20)
+    session = FakeSession([gpu(number, name) for number, name in enumerate(LONG_NAMES)]).feed(20)
     session.start("cuda:0")
     session.train(25, device="cuda:0")
     session.feed(1, lost=session.gpus[2].uuid)

@@ -84,9 +84,7 @@ def library(
 @pytest.fixture
 def window(folder: Path, open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
     monkeypatch.setattr(library_module, "POLL_S", 0.02)
-    session = FakeSession()
-    session.feed(5)
-    return open_window(session)
+    return open_window(FakeSession().feed(5))
 
 
 @pytest.fixture

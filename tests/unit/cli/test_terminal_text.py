@@ -127,8 +127,7 @@ def test_an_export_says_what_it_wrote(tmp_path: Path, capsys: Capture, monkeypat
 
 
 def test_devices_in_the_live_table_and_their_problem(capsys: Capture) -> None:
-    session = FakeSession([gpu(0, NAME)], gpu_problem=f"{NAME} {LINE}")
-    session.feed(1.0)
+    session = FakeSession([gpu(0, NAME)], gpu_problem=f"{NAME} {LINE}").feed(1.0)
     table = LiveTable(session)  # type: ignore[arg-type]
     table.close()
     assert not any(line.startswith("GPU 1") for line in printed(capsys).splitlines())

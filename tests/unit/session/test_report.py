@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -33,49 +32,13 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.units import GIB, MIB
+from tests.unit.html_page import Page
 from tests.unit.session.node_recordings import recorded
 from tests.unit.session.recordings import records, write
 
 EVIL = "<script>alert(1)</script>\"'&"
-VOID = {"meta", "br", "line", "path", "rect", "hr", "img", "link", "input"}
-
 TICKS = 4000
 """More rows than end two pages of summaries."""
-
-
-class Page(HTMLParser):
-    """What a browser would find: its elements, its words, and whether every element is closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
-
-    def count(self, tag: str) -> int:
-        return sum(1 for name, _ in self.elements if name == tag)
 
 
 def training(name: str = "training", device: str = "cpu") -> list[Record]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudash.simulator.dry_run.own_code import AS_ONE, FALLS, FINITE, ORDINARY
+from tests.programs import output_of
 
-ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
 
@@ -23,11 +21,9 @@ Answers = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def answers() -> Answers:
     """Of every callable, from one process of dry runs."""
-    command = [sys.executable, "-W", "error", "-m", "tests.unit.simulator.followed_callables"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found: Answers = json.loads(done.stdout.splitlines()[-1])
-    found["printed"]["lines"] = done.stdout.splitlines()[:-1]
+    *printed, told = output_of("unit.simulator.followed_callables", warns=False).splitlines()
+    found: Answers = json.loads(told)
+    found["printed"]["lines"] = printed
     return found
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.programs import told_by
 from tests.unit.simulator.host_models import INITS, SMALL, WIDTH
 
-ROOT = Path(__file__).resolve().parents[3]
 MIB = 2**20
 WEIGHT = 4 * WIDTH**2
 LOADED = 4 * SMALL**2
@@ -20,11 +15,8 @@ LOADED = 4 * SMALL**2
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Bytes of weights of every model, and of the process at its peak."""
-    command = [sys.executable, "-W", "error", "-m", "tests.unit.simulator.host_models"]
     folder = tmp_path_factory.mktemp("models")
-    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, int] = told_by("unit.simulator.host_models", str(folder), warns=False)
     return answer
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from gpudash.session.predicting.estimates import CUDA_MARGIN_RATIO
+from tests.programs import output_of
 
-ROOT = Path(__file__).resolve().parents[3]
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "known_peaks.json").read_text(encoding="utf-8"))
 PREDICTED: dict[str, dict[str, int]] = RECORDED["predicted"]
 
@@ -42,10 +40,7 @@ def off_by(name: str, figure: str) -> float:
 def test_a_dry_run_predicts_what_was_written_down() -> None:
     if torch.__version__.split("+")[0] != RECORDED["torch"]:
         pytest.skip(f"the predictions were made with torch {RECORDED['torch']}")
-    command = [sys.executable, "-m", "tests.unit.simulator.known_models"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == PREDICTED
+    assert json.loads(output_of("unit.simulator.known_models")) == PREDICTED
 
 
 @pytest.mark.parametrize(("name", "figure"), FIGURES)

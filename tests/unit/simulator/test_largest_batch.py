@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.programs import told_by
 
 SPECS: list[dict[str, Any]] = [
     {"batch": 16},
@@ -25,10 +22,7 @@ SPECS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def edges() -> list[dict[str, Any]]:
     """Of every spec on a card of 2 GiB, from one process of dry runs."""
-    command = [sys.executable, "-m", "tests.unit.simulator.largest_batches", json.dumps(SPECS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = told_by("unit.simulator.largest_batches", json.dumps(SPECS))
     return found
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,15 @@ import torch
 from torch import nn
 
 from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt
+from tests.programs import told_by
 
-ROOT = Path(__file__).resolve().parents[3]
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("packed_layers.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
     """Of every model, from one process of dry runs."""
-    command = [sys.executable, "-m", "tests.unit.simulator.packed_models"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = told_by("unit.simulator.packed_models")
     return found
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.programs import told_by
 
 
 @pytest.fixture(scope="module")
 def counted() -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.unit.simulator.counted_products"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    found: dict[str, dict[str, Any]] = told_by("unit.simulator.counted_products")
     return found
 
 

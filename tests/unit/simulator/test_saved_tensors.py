@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from gpudash.workloads.programs.training_step import build_model
+from tests.programs import told_by
 from tests.unit.simulator.saved_tensors import OUTPUTS, batch_of, saved_bytes, spec_of
-
-ROOT = Path(__file__).resolve().parents[3]
 
 STEPS: list[dict[str, Any]] = [
     {"model": "transformer", "width": 64, "depth": 3},
@@ -28,10 +24,8 @@ STEPS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def predictions() -> dict[str, dict[str, int]]:
     """Of every step, from one process of dry runs."""
-    command = [sys.executable, "-m", "tests.unit.simulator.saved_tensors", json.dumps(STEPS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return {json.dumps(values): told for values, told in zip(STEPS, json.loads(done.stdout), strict=True)}
+    found = told_by("unit.simulator.saved_tensors", json.dumps(STEPS))
+    return {json.dumps(values): told for values, told in zip(STEPS, found, strict=True)}
 
 
 @pytest.mark.parametrize("values", STEPS, ids=lambda values: "-".join(map(str, values.values())))

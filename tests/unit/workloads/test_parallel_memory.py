@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +17,7 @@ from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.predicting import estimate
 from gpudash.workloads.predicting.parallel_memory import one_of
-
-ROOT = Path(__file__).parents[3]
+from tests.programs import told_by
 
 MLP = {"model": "mlp", "width": 512, "depth": 4, "batch": 64}
 TRANSFORMER = {"width": 64, "depth": 3, "batch": 4}
@@ -49,10 +46,8 @@ FOUR = [spec(TRANSFORMER, 4, "fsdp", "adamw")]
 
 def test_the_predicted_peak_of_every_rank_is_the_counted_one(tmp_path: Path) -> None:
     asked = [SGD_AND_ADAMW + ACCUMULATED, FOUR]
-    command = [sys.executable, "-m", "tests.unit.workloads.rank_memory", json.dumps(asked), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    for specs, found in zip(asked, json.loads(done.stdout), strict=True):
+    answers = told_by("unit.workloads.rank_memory", json.dumps(asked), str(tmp_path), patience_s=300)
+    for specs, found in zip(asked, answers, strict=True):
         for number, values in enumerate(specs):
             fullest = max(of_rank[number] for of_rank in found["counted"])
             assert found["predicted"][number] == pytest.approx(fullest, rel=OFF_BY), values

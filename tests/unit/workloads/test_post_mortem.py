@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,20 +9,13 @@ import pytest
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB
 from gpudash.workloads.live_blocks import can_record
+from tests.programs import told_by
 
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Any]:
     """What came of the runs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.workloads.explained_runs"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = told_by("unit.workloads.explained_runs")
     return found
 
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudash.simulator.models.flash_attention import AS_TORCH
 from gpudash.specs import ModelSpec
-
-ROOT = Path(__file__).resolve().parents[4]
+from tests.programs import told_by
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.unit.simulator.models.flash_models"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    found: dict[str, dict[str, Any]] = told_by("unit.simulator.models.flash_models")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,25 +15,19 @@ from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import building, config
 from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
 from gpudash.simulator.models.steps import AskedModel
+from tests.programs import told_by
 from tests.unit.simulator.models import real_models
 from tests.unit.simulator.models.small_models import ASKED, CONFIGS, cases, written
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to be followed and run
 
-ROOT = Path(__file__).resolve().parents[4]
 META = torch.device("meta")
 
 
 @pytest.fixture(scope="module")
 def peaks() -> dict[str, dict[str, int]]:
     """Predicted, and taken on ``sim:0``, of every case."""
-    found = {}
-    for how in ("predicted", "taken"):
-        command = [sys.executable, "-m", "tests.unit.simulator.models.small_models", how]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        found[how] = json.loads(done.stdout)
-    return found
+    return {how: told_by("unit.simulator.models.small_models", how, patience_s=600) for how in ("predicted", "taken")}
 
 
 @pytest.mark.parametrize("case", [f"{name}: {way}" for name, way in cases()])

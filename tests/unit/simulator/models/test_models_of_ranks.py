@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests.programs import told_by
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
     """Bytes by category, and on the host, of every way to divide the model."""
-    command = [sys.executable, "-m", "tests.unit.simulator.models.rank_models", "divided"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, dict[str, Any]] = told_by("unit.simulator.models.rank_models", "divided")
     return answer
 
 
