@@ -23,7 +23,6 @@ from PySide6.QtWidgets import (
     QStackedLayout,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -37,6 +36,7 @@ from gpudash.ui.compare.overlay import Laying, Overlay
 from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 
@@ -459,11 +459,7 @@ class CompareDocument(Document):
     def _waiting(self) -> QWidget:
         """What is seen until the runs are read, or when they cannot be."""
         page = QWidget()
-        column = QVBoxLayout(page)
-        column.setContentsMargins(80, 0, 80, 0)
-        column.setSpacing(14)
-        column.addStretch(1)
-        column.addWidget(self.words)
+        column = in_column(1, self.words, parent=page, margins=(80, 0, 80, 0), spacing=14)
         column.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         return page
@@ -477,12 +473,7 @@ class CompareDocument(Document):
         tables.setStretchFactor(1, 2)
         right = QWidget()
         right.setMaximumWidth(TABLES_PX)
-        column = QVBoxLayout(right)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
-        column.addWidget(self.headline)
-        column.addWidget(tables, 1)
-        column.addWidget(self.notes)
+        in_column(self.headline, (tables, 1), self.notes, parent=right, margins=(0, 0, 0, 0), spacing=8)
         halves = QSplitter(Qt.Orientation.Horizontal)
         halves.setChildrenCollapsible(False)
         halves.setHandleWidth(12)
@@ -490,12 +481,7 @@ class CompareDocument(Document):
         halves.addWidget(right)
         halves.setSizes([round(PLOTS_SHARE * TABLES_PX), TABLES_PX])
         page = QWidget()
-        rows = QVBoxLayout(page)
-        rows.setContentsMargins(12, 8, 12, 8)
-        rows.setSpacing(8)
-        rows.addWidget(self.legend)
-        rows.addWidget(self.controls)
-        rows.addWidget(halves, 1)
+        in_column(self.legend, self.controls, (halves, 1), parent=page, margins=(12, 8, 12, 8), spacing=8)
         return page
 
     def refresh(self) -> None:

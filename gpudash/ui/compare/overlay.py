@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
@@ -19,6 +19,7 @@ from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 APART = "A and B have no common part: drag B over A."
@@ -86,13 +87,15 @@ class Overlay(QFrame):
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.nothing.setWordWrap(True)
         self.nothing.setProperty("role", "muted")
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(6, 4, 10, 6)
-        self._column.setSpacing(2)
-        self._column.addWidget(self.nothing, 1)
-        self._column.addWidget(self._chooser())
-        self._column.addWidget(self.difference, 3)
-        self._column.addWidget(self.readout)
+        self._column = in_column(
+            (self.nothing, 1),
+            self._chooser(),
+            (self.difference, 3),
+            self.readout,
+            parent=self,
+            margins=(6, 4, 10, 6),
+            spacing=2,
+        )
         self.axis.listen(self.difference)
 
     def _chooser(self) -> QWidget:

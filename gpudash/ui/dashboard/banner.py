@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Topic, Warning
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 ACTION_WORDS: Mapping[str, tuple[str, str]] = {
@@ -58,10 +59,7 @@ class Banner(QFrame):
         self._text = PlainLabel()
         self._text.setWordWrap(True)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(14, 2, 10, 2)
-        row.setSpacing(6)
-        row.addWidget(self._text, 1)
+        row = in_row((self._text, 1), parent=self, margins=(14, 2, 10, 2), spacing=6)
         self._buttons: dict[str, QPushButton] = {}
         for name, (words, tip) in ACTION_WORDS.items():
             button = QPushButton(words)

@@ -19,6 +19,7 @@ from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.labels import first_words, whole_words
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import (
     NOT_REPORTED,
@@ -128,11 +129,7 @@ class Card(QFrame):
         self._total.setProperty("role", "muted")
         self._bar = MemoryBar(palette)
         self._outer = QVBoxLayout(self)
-        self._top = QHBoxLayout()
-        self._top.setSpacing(8)
-        self._top.addWidget(self._name, 1)
-        self._top.addWidget(self._badge)
-        self._top.addWidget(self._facts)
+        self._top = in_row((self._name, 1), self._badge, self._facts, spacing=8)
         self._figures = QHBoxLayout()
         self._figures.setSpacing(6)
         self._outer.addLayout(self._top)

@@ -14,12 +14,10 @@ from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
-    QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
     QSplitter,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -45,6 +43,7 @@ from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.stack import PlotStack
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.text_size import scaled
 
 TITLE = "gpudash"
@@ -136,21 +135,14 @@ class Dashboard(PlotsPage):
         self.tabs.output.set_palette(palette)
         self.tabs.operators.set_palette(palette)
         upper = QWidget()
-        rows = QVBoxLayout(upper)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(PLOTS_GAP)
-        rows.addWidget(self.view_bar)
-        rows.addWidget(self.plots, 1)
+        in_column(self.view_bar, (self.plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
         self.splitter = QSplitter(Qt.Orientation.Vertical)
         self.splitter.setChildrenCollapsible(False)
         self.splitter.addWidget(upper)
         self.splitter.addWidget(self.tabs)
         self.splitter.setStretchFactor(0, 1)
         self.splitter.setStretchFactor(1, 0)
-        middle = QHBoxLayout()
-        middle.setSpacing(10)
-        middle.addWidget(self.panel)
-        middle.addWidget(self.splitter, 1)
+        middle = in_row(self.panel, (self.splitter, 1), spacing=10)
         whole = QWidget()
         whole.setLayout(self.rows)
         self.rows.addWidget(self.cards)
@@ -158,9 +150,7 @@ class Dashboard(PlotsPage):
         self.rows.addWidget(self.footer)
         self.footer.hold(self.banner)
         self.explanation = ExplanationView(self.session, self.panel, whole, palette)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self.explanation)
+        in_column(self.explanation, parent=self, margins=(0, 0, 0, 0))
         self.setTabOrder(self.view_bar.smoothing, self.panel.workload)  # Pause comes before the many fields
 
     def _connect(self) -> None:

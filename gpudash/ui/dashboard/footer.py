@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QMoveEvent, QRegion, QResizeEvent
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.dashboard.status_line import StatusLine
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
 
 HEIGHT_PX = 34
@@ -32,9 +33,7 @@ class Footer(QWidget):
         self.setProperty("role", "footer")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(status_line)
+        in_column(status_line, parent=self, margins=(0, 0, 0, 0))
         status_line.telling_changed.connect(self._place)
         status_line.installEventFilter(self)
         self._bare = False

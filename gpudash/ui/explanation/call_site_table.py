@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.tables import Column, Table
 
 OWN = Column("own", right=True, tip="Live bytes that the row itself allocated")
@@ -78,11 +79,7 @@ class CallSiteArrangement(QWidget):
         self.total.setAccessibleName("Order by total")
         self.total.setToolTip("Order by total instead of own bytes (T)")
         self.total.toggled.connect(lambda _on: self.ordered.emit())
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
-        row.addWidget(self.total)
-        row.addWidget(self.group)
+        in_row(self.total, self.group, parent=self, margins=(0, 0, 0, 0), spacing=6)
 
     @property
     def grouped_by(self) -> str:

@@ -9,12 +9,10 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QFrame,
-    QHBoxLayout,
     QLabel,
     QMenu,
     QPushButton,
     QSizePolicy,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -22,6 +20,7 @@ from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import broken_words, worded_label, wrapping_label
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
@@ -52,15 +51,10 @@ class CauseHeader(QFrame):
         self.headline.setStyleSheet("font-size: 13pt")
         self.request = worded_label("muted")
         self.remedies = RemediesView()
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title, 1)
+        head = in_row((self.title, 1), spacing=8)
         for control in controls:
             head.addWidget(control)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 6, 10, 8)
-        column.setSpacing(3)
-        column.addLayout(head)
+        column = in_column(head, parent=self, margins=(12, 6, 10, 8), spacing=3)
         for widget in (self.headline, self.request, self.remedies):
             column.addWidget(widget)
 
@@ -91,16 +85,8 @@ class RemediesView(QWidget):
         self.note = wrapping_label("muted")
         self._line = QWidget()
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._row = QHBoxLayout(self._line)
-        self._row.setContentsMargins(0, 2, 0, 0)
-        self._row.setSpacing(GAP)
-        self._row.addWidget(self._lead)
-        self._row.addStretch(1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(3)
-        column.addWidget(self._line)
-        column.addWidget(self.note)
+        self._row = in_row(self._lead, 1, parent=self._line, margins=(0, 2, 0, 0), spacing=GAP)
+        in_column(self._line, self.note, parent=self, margins=(0, 0, 0, 0), spacing=3)
 
     def show_remedies(
         self, remedies: Sequence[Remedy], note: str = "", *, commanding: bool = False, looking: bool = False

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QPlainTextEdit, QPushButton, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.telemetry.explanation import Owner, StackLine
 from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 EMPTY = "No stack was recorded for these blocks."
@@ -46,16 +47,8 @@ class StackPanel(QFrame):
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setAccessibleName("Stack of the selected row")
         self.text.setMinimumHeight(64)
-        self.head = QHBoxLayout()
-        self.head.addWidget(title_label("4  STACK"))
-        self.head.addWidget(self._place, 1)
-        self.head.addWidget(self.library)
-        self.head.addWidget(self.copy_button)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(10, 6, 10, 8)
-        column.setSpacing(4)
-        column.addLayout(self.head)
-        column.addWidget(self.text, 1)
+        self.head = in_row(title_label("4  STACK"), (self._place, 1), self.library, self.copy_button)
+        in_column(self.head, (self.text, 1), parent=self, margins=(10, 6, 10, 8), spacing=4)
 
     def show_owner(self, owner: Owner | None) -> None:
         """Show the stack of ``owner``."""

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QWidget
 
 from gpudash.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.specs.invalid import words
@@ -21,6 +21,7 @@ from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.features.appearance import choose_theme
 from gpudash.ui.widgets.fields import Control, is_bytes, make_control, on_change, read_control, tooltip, write_control
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.undo import Undoing
 from gpudash.ui.window.menus import Command
@@ -201,11 +202,7 @@ class Preferences(QDialog):
         self._buttons.accepted.connect(self.accept)
         self._buttons.rejected.connect(self.reject)
         self._buttons.button(QDialogButtonBox.StandardButton.RestoreDefaults).clicked.connect(self.restore_defaults)
-        layout = QVBoxLayout(self)
-        layout.addLayout(form)
-        layout.addWidget(self._problem)
-        layout.addWidget(where)
-        layout.addWidget(self._buttons)
+        in_column(form, self._problem, where, self._buttons, parent=self)
         self._check()
 
     def control(self, name: str) -> Control:

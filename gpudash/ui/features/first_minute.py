@@ -13,7 +13,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.session.recordings.samples import sample
 from gpudash.settings import save_settings
@@ -22,6 +22,7 @@ from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.labels import discard
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.window.menus import Command
@@ -186,10 +187,7 @@ class Hints(QFrame):
         self.setProperty("role", "panel")
         title = PlainLabel("TRY")
         title.setProperty("role", "title")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 3, 8, 3)
-        row.setSpacing(14)
-        row.addWidget(title)
+        row = in_row(title, parent=self, margins=(12, 3, 8, 3), spacing=14)
         self._labels = {name: PlainLabel(words) for name, words in HINTS.items()}
         for label in self._labels.values():
             row.addWidget(label)
@@ -293,9 +291,7 @@ class NoGpuStrip(QFrame):
         return button
 
     def _lay_out(self) -> None:
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        row.addWidget(self.text, 1)
+        row = in_row((self.text, 1), spacing=6)
         for button in (self.demo, self.predict, self.check, self.details, self.close_button):
             row.addWidget(button)
         inside = QHBoxLayout(self._folded)
@@ -307,11 +303,7 @@ class NoGpuStrip(QFrame):
         inside.addStretch(1)
         copy = self._button("Copy details", "Copy what a bug report needs of this", self._copy)
         inside.addWidget(copy, alignment=Qt.AlignmentFlag.AlignTop)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(14, 2, 10, 2)
-        rows.setSpacing(4)
-        rows.addLayout(row)
-        rows.addWidget(self._folded)
+        in_column(row, self._folded, parent=self, margins=(14, 2, 10, 2), spacing=4)
 
     @property
     def problem(self) -> str:

@@ -13,11 +13,12 @@ import pyqtgraph
 import PySide6
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMenu, QMessageBox, QTextBrowser, QVBoxLayout
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QMenu, QMessageBox, QTextBrowser
 
 from gpudash import __version__
 from gpudash.devices.names import shown_name
 from gpudash.session.recordings.samples import samples
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.menus import Command
@@ -136,9 +137,7 @@ def _show_page(workspace: Workspace, title: str, page: str) -> None:
     text.setHtml(page)
     buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, dialog)
     buttons.rejected.connect(dialog.reject)
-    column = QVBoxLayout(dialog)
-    column.addWidget(text)
-    column.addWidget(buttons)
+    in_column(text, buttons, parent=dialog)
     dialog.resize(*PAGE_SIZE)
     dialog.open()
 

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
     QDialogButtonBox,
-    QHBoxLayout,
     QInputDialog,
     QLineEdit,
     QVBoxLayout,
@@ -31,6 +30,7 @@ from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
 from gpudash.ui.forms.run_progress import WATCH, is_asked_nothing
 from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.ui.window.menus import Command
@@ -326,15 +326,8 @@ class AttachDialog(QDialog):
         self._button = self.buttons.addButton("Attach", QDialogButtonBox.ButtonRole.AcceptRole)
         self.buttons.accepted.connect(self.accept)
         self.buttons.rejected.connect(self.reject)
-        bottom = QHBoxLayout()
-        bottom.addWidget(label)
-        bottom.addWidget(self.pid)
-        bottom.addStretch(1)
-        bottom.addWidget(self.buttons)
-        rows = QVBoxLayout(self)
-        rows.addWidget(what)
-        rows.addWidget(self.table, 1)
-        rows.addLayout(bottom)
+        bottom = in_row(label, self.pid, 1, self.buttons)
+        in_column(what, (self.table, 1), bottom, parent=self)
         self.resize(*SIZE)
         self._pid_changed()
         self._thread = threading.Thread(target=self._look, name="gpudash-processes", daemon=True)

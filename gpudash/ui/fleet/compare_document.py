@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.cells import tab_separated
@@ -25,6 +25,7 @@ from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
 from gpudash.ui.fleet.words import gpu_name
 from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
@@ -109,11 +110,7 @@ class FleetComparison(Document):
         self.days.currentIndexChanged.connect(lambda _row: self.ask())
         earlier = PlainLabel("B is")
         earlier.setProperty("role", "muted")
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self.bar, 1)
-        row.addWidget(earlier)
-        row.addWidget(self.days)
+        row = in_row((self.bar, 1), earlier, self.days, spacing=8)
         self._legend = LetterLegend(self._palette)
         self._panel = QFrame()
         self._panel.setProperty("role", "panel")
@@ -128,14 +125,16 @@ class FleetComparison(Document):
         self.readout = PlainLabel(POINT)
         self.readout.setProperty("role", "muted")
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(12, 8, 12, 8)
-        rows.setSpacing(8)
-        rows.addLayout(row)
-        rows.addWidget(self.problem)
-        rows.addWidget(self._legend)
-        rows.addWidget(self._panel, 1)
-        rows.addWidget(self.readout)
+        in_column(
+            row,
+            self.problem,
+            self._legend,
+            (self._panel, 1),
+            self.readout,
+            parent=self,
+            margins=(12, 8, 12, 8),
+            spacing=8,
+        )
         self._show_legend()
 
     @property
@@ -209,11 +208,7 @@ class FleetComparison(Document):
         figures.setProperty("role", "muted")
         figures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         heading = QWidget()
-        row = QHBoxLayout(heading)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(14)
-        row.addWidget(plot.heading)
-        row.addWidget(figures, 1)
+        in_row(plot.heading, (figures, 1), parent=heading, margins=(0, 0, 0, 0), spacing=14)
         figures.destroyed.connect(heading.deleteLater)
         self._column.addWidget(heading)
         self._column.addWidget(plot, 3)

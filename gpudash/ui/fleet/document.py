@@ -15,7 +15,6 @@ from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QFrame,
-    QHBoxLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -24,7 +23,6 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QStackedWidget,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -47,6 +45,7 @@ from gpudash.ui.fleet.words import (
     summary,
 )
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 if TYPE_CHECKING:
@@ -90,17 +89,8 @@ class WarningsStrip(QFrame):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.itemClicked.connect(self._item_chosen)
         self.list.itemActivated.connect(self._item_chosen)
-        row = QHBoxLayout()
-        row.setSpacing(10)
-        row.addWidget(self.count)
-        row.addWidget(self.worst)
-        row.addStretch(1)
-        row.addWidget(self.all)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 4, 8, 4)
-        column.setSpacing(4)
-        column.addLayout(row)
-        column.addWidget(self.list)
+        row = in_row(self.count, self.worst, 1, self.all, spacing=10)
+        in_column(row, self.list, parent=self, margins=(12, 4, 8, 4), spacing=4)
         self._fold(shown=False)
         self.hide()
 
@@ -259,10 +249,7 @@ class FleetControls(QWidget):
         self.open.clicked.connect(lambda _checked=False: self.open_wanted.emit())
         self.compare = QPushButton("Compare")
         self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(self.search, 1)
+        row = in_row((self.search, 1), parent=self, margins=(0, 0, 0, 0), spacing=8)
         for part in (self.sort, self.group, self.density, self.only_warnings, self.found, self.old):
             row.addWidget(part)
         row.addStretch(1)
@@ -421,11 +408,7 @@ class FleetDocument(Document):
         self.show_all = QPushButton("Show all GPUs")
         self.show_all.setToolTip("Empty the search and show GPUs without a warning too")
         nothing = QWidget()
-        middle = QVBoxLayout(nothing)
-        middle.setContentsMargins(80, 0, 80, 0)
-        middle.setSpacing(14)
-        middle.addStretch(1)
-        middle.addWidget(self.words)
+        middle = in_column(1, self.words, parent=nothing, margins=(80, 0, 80, 0), spacing=14)
         middle.addWidget(self.show_all, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
         self._nothing = nothing
@@ -435,14 +418,16 @@ class FleetDocument(Document):
         self._layers = QStackedWidget()
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.grid)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 12, 8)
-        column.setSpacing(8)
-        column.addWidget(self.header)
-        column.addWidget(self.strip)
-        column.addWidget(self.controls)
-        column.addWidget(self._layers, 1)
-        column.addWidget(self.detail)
+        in_column(
+            self.header,
+            self.strip,
+            self.controls,
+            (self._layers, 1),
+            self.detail,
+            parent=self,
+            margins=(12, 8, 12, 8),
+            spacing=8,
+        )
 
     def _connect(self) -> None:
         controls, grid = self.controls, self.grid

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QVBoxLayout
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.metrics import SENSORS
@@ -18,6 +17,7 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH, PlotsPage
 from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
 from gpudash.ui.fleet.words import clock_words, gpu_name
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ class GpuDocument(Document):
         past.rows.insertWidget(0, self.head)
         past.rows.insertWidget(1, self.bar)
         past.rows.insertWidget(2, self.problem)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(past)
+        in_column(past, parent=self, margins=(0, 0, 0, 0))
         past.view.show(0.0, self._span)
         self._show_words()
 

@@ -14,13 +14,12 @@ from PySide6.QtWidgets import (
     QButtonGroup,
     QDateTimeEdit,
     QFrame,
-    QHBoxLayout,
     QPushButton,
     QSizePolicy,
-    QVBoxLayout,
     QWidget,
 )
 
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 
@@ -33,9 +32,7 @@ class ProblemStrip(QFrame):
         self.sentence = PlainLabel()
         self.sentence.setWordWrap(True)
         self.sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 6, 12, 6)
-        row.addWidget(self.sentence, 1)
+        in_row((self.sentence, 1), parent=self, margins=(12, 6, 12, 6))
         self.hide()
 
     def tell(self, sentences: Iterable[str]) -> None:
@@ -61,14 +58,8 @@ class FleetHeader(QWidget):
         for label in (self.total, self.source):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.problem = ProblemStrip()
-        row = QHBoxLayout()
-        row.addWidget(self.total, 1)
-        row.addWidget(self.source)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
-        column.addLayout(row)
-        column.addWidget(self.problem)
+        row = in_row((self.total, 1), self.source)
+        in_column(row, self.problem, parent=self, margins=(0, 0, 0, 0), spacing=6)
 
     def show_size(self, words: str) -> None:
         """Say how large and how full the fleet is."""
@@ -110,10 +101,7 @@ class RangeBar(QWidget):
         self._wall_clock = wall_clock
         label = PlainLabel("Last")
         label.setProperty("role", "muted")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(4)
-        row.addWidget(label)
+        row = in_row(label, parent=self, margins=(0, 0, 0, 0), spacing=4)
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
         for words, seconds in PRESETS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.watching.growth import Forecast
@@ -13,6 +13,7 @@ from gpudash.memory.watching.watch import run_left
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count, format_percent, format_throughput
 
@@ -52,11 +53,7 @@ class RunProgress(QWidget):
         self.words = PlainLabel("Ready")
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(8)
-        rows.addWidget(self.bar)
-        rows.addWidget(self.words)
+        in_column(self.bar, self.words, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def say(self, text: str) -> None:
         """Put ``text`` below the bar."""

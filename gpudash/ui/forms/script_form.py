@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QFileDialog,
     QGridLayout,
-    QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
     QToolButton,
@@ -28,6 +27,7 @@ from gpudash.session.watching.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
 from gpudash.ui.widgets.fields import ChoiceField, ErrorBubbles
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
@@ -134,10 +134,7 @@ class ScriptForm(QWidget):
         label.setProperty("role", "muted")
         label.setBuddy(control)
         label.setToolTip(TIPS[name])
-        box = QHBoxLayout()
-        box.setContentsMargins(0, 2, 0, 0)
-        box.setSpacing(4)
-        box.addWidget(control, 1)
+        box = in_row((control, 1), margins=(0, 2, 0, 0), spacing=4)
         if ask is not None:
             box.addWidget(self._browse_button(name, ask))
         row = self._grid.rowCount()

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QFrame, QLabel, QScrollArea, QToolButton, QWidget
 
 from gpudash.specs import Spec, flag, invalid_fields
 from gpudash.ui.widgets.fields import (
@@ -24,6 +24,7 @@ from gpudash.ui.widgets.fields import (
     tooltip,
     write_control,
 )
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.remembered import recall, remember
 
@@ -86,12 +87,7 @@ class SpecForm(QWidget):
                 self._begin_group(group)
             for name in shown:
                 self._add(name, self._essentials if group is None else self._others)
-        outer = QVBoxLayout(self)  # in the order in which Tab goes through it
-        outer.setSpacing(4)
-        outer.addLayout(self._essentials)
-        outer.addWidget(self.more)
-        outer.addWidget(self._folded)
-        outer.addStretch(1)
+        in_column(self._essentials, self.more, self._folded, 1, parent=self, spacing=4)
         self.more.setProperty("role", "fold")
         self.more.setCheckable(True)
         self.more.setFocusPolicy(Qt.FocusPolicy.TabFocus)

@@ -33,6 +33,7 @@ from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, 
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import discard
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
@@ -107,10 +108,7 @@ class WorkloadPanel(QFrame):
         self._summary.setWordWrap(True)
         outer.addWidget(self._summary)
         self._presets = QWidget()
-        self._preset_row = QHBoxLayout(self._presets)
-        self._preset_row.setContentsMargins(0, 0, 0, 0)
-        self._preset_row.setSpacing(4)
-        self._preset_row.addStretch(1)
+        self._preset_row = in_row(1, parent=self._presets, margins=(0, 0, 0, 0), spacing=4)
         self._preset_buttons: list[QWidget] = []
         outer.addWidget(self._presets)
         outer.addWidget(self._device_row())

@@ -29,6 +29,7 @@ from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, FAINT_ALPHA, PEN_STYLES
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.ui.widgets.text_size import scaled, text_scale
 
@@ -115,11 +116,7 @@ class LegendEntry(QWidget):
         self._only.hide()
         self._roomy = True
         self._button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        row.addWidget(self._button)
-        row.addWidget(self._only)
+        in_row(self._button, self._only, parent=self, margins=(0, 0, 0, 0), spacing=0)
         self._measure()
         self.set_palette(palette)
         self.set_shown(True)

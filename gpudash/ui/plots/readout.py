@@ -14,13 +14,11 @@ from PySide6.QtGui import QColor, QFocusEvent, QFontMetricsF, QIcon, QKeyEvent, 
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
-    QHBoxLayout,
     QHeaderView,
     QLineEdit,
     QSizePolicy,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -31,6 +29,7 @@ from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.reading import Row
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_clock
@@ -275,11 +274,7 @@ class SelectionStrip(QWidget):
         self._fold.toggled.connect(self._set_open)
         self.card = StatisticsCard(palette, parent)
         self.card.closed.connect(self.cleared)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(self._chip)
-        line.addWidget(self._words, 1)
-        line.addWidget(self._fold)
+        in_row(self._chip, (self._words, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.show_range(None, (0.0, 0.0))
 
@@ -349,15 +344,8 @@ class StatisticsCard(QFrame):
         close.clicked.connect(self.closed)
         self._table = QTableWidget(0, len(COLUMNS))
         self._prepare_table()
-        head = QHBoxLayout()
-        head.setContentsMargins(6, 0, 0, 0)
-        head.addWidget(self._title, 1)
-        head.addWidget(close)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(6, 3, 4, 4)
-        column.setSpacing(0)
-        column.addLayout(head)
-        column.addWidget(self._table)
+        head = in_row((self._title, 1), close, margins=(6, 0, 0, 0))
+        in_column(head, self._table, parent=self, margins=(6, 3, 4, 4), spacing=0)
         self.hide()
 
     def set_title(self, words: str) -> None:

@@ -19,7 +19,6 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QSlider,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -38,6 +37,7 @@ from gpudash.ui.forms.run_progress import ENDINGS
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.opening_page import OpeningPage
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -318,9 +318,7 @@ class RecordingDocument(Document):
         self.opening.cancelled.connect(self.closed)
         self._stack = QStackedWidget()
         self._stack.addWidget(self.opening)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self._stack)
+        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.activated.connect(self.closed)

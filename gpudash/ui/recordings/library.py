@@ -12,13 +12,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication, QHideEvent, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFileDialog,
-    QHBoxLayout,
     QLineEdit,
     QMessageBox,
     QProgressBar,
     QPushButton,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -32,6 +30,7 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.recordings.library_details import Details
 from gpudash.ui.recordings.library_table import LibraryRow, RunsTable, name_of, runs_of
 from gpudash.ui.widgets.labels import title_label, worded_button
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import PlainLabel, message_box, plain_tip
 from gpudash.ui.widgets.undo import Undoing
@@ -141,11 +140,7 @@ class LibraryDocument(Document):
         self.trash_button = QPushButton("Show Trash")
         self.trash_button.setCheckable(True)
         self.trash_button.toggled.connect(lambda _shown: self._show(force=True))
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self._heading)
-        row.addWidget(self.search, 4)
-        row.addStretch(1)
+        row = in_row(self._heading, (self.search, 4), 1, spacing=8)
         own = (
             self.group_button,
             self.add_button,
@@ -161,24 +156,13 @@ class LibraryDocument(Document):
         self._empty.setWordWrap(True)
         self._layers = QStackedWidget()
         nothing = QWidget()
-        words = QVBoxLayout(nothing)
-        words.addStretch(1)
-        words.addWidget(self._empty)
+        words = in_column(1, self._empty, parent=nothing)
         words.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
         words.addStretch(1)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.table)
-        middle = QHBoxLayout()
-        middle.setSpacing(10)
-        middle.addWidget(self._layers, 1)
-        middle.addWidget(self.details)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 12, 8)
-        column.setSpacing(8)
-        column.addLayout(row)
-        column.addWidget(self.notice)
-        column.addLayout(middle, 1)
-        column.addWidget(self.disk)
+        middle = in_row((self._layers, 1), self.details, spacing=10)
+        in_column(row, self.notice, (middle, 1), self.disk, parent=self, margins=(12, 8, 12, 8), spacing=8)
         self._build_menu()
 
     def _build_menu(self) -> None:
@@ -471,13 +455,7 @@ class DiskLine(QWidget):
         self.bar.setRange(0, PARTS)
         self.bar.setTextVisible(False)
         self.bar.setFixedWidth(BAR_PX)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(2, 0, 2, 0)
-        row.setSpacing(12)
-        row.addWidget(self.bar)
-        row.addWidget(self.words)
-        row.addStretch(1)
-        row.addWidget(self.trash_words)
+        in_row(self.bar, self.words, 1, self.trash_words, parent=self, margins=(2, 0, 2, 0), spacing=12)
 
     def show_library(self, library: Library, settings: Settings) -> None:
         """Show the figures of ``library`` against the limits in ``settings``."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QPushButton, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.history.history import difference_words
@@ -18,6 +18,7 @@ from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Cal
 from gpudash.ui.snapshot.rows import GROUPS, ChangeRow, Holder, changes, signed
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.opening_page import progress_words
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
@@ -74,16 +75,8 @@ class WhoPane(QWidget):
         self.changes = CallSiteTable("What grew and shrank", CHANGE_COLUMNS, SAME)
         for table in (self.table, self.changes):
             table.row_changed.connect(self.row_changed)
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(self.sums, 1)
-        head.addWidget(self.arrangement)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addLayout(head)
-        column.addWidget(self.table, 1)
-        column.addWidget(self.changes, 1)
+        head = in_row((self.sums, 1), self.arrangement, spacing=6)
+        in_column(head, (self.table, 1), (self.changes, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
         self.changes.hide()
 
     @property
@@ -192,14 +185,8 @@ class ComparePane(QWidget):
         self.words.setProperty("role", "muted")
         self.words.setWordWrap(True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, NO_OTHER)
-        row = QHBoxLayout()
-        row.addWidget(self.words, 1)
-        row.addWidget(self.button)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addLayout(row)
-        column.addWidget(self.table, 1)
+        row = in_row((self.words, 1), self.button)
+        in_column(row, (self.table, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study, name: str) -> None:
         """The first of the two."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QKeySequence, QPainter, QPixmap, QShortcut
-from PySide6.QtWidgets import QFileDialog, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QStackedWidget, QWidget
 
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
@@ -21,6 +21,7 @@ from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.source_lines import SourceLines
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.opening_page import OpeningPage
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ class SnapshotDocument(Document):
         )
         self._stack = QStackedWidget()
         self._stack.addWidget(self.opening)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self._stack)
+        in_column(self._stack, parent=self, margins=(0, 0, 0, 0))
         self.opening.cancelled.connect(self.closed)
         self.setFocusProxy(self._stack)
         self._key("Esc", self.leave)

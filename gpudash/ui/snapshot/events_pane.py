@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QItemSelectionModel, Signal
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHBoxLayout,
     QHeaderView,
     QLineEdit,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -26,6 +24,7 @@ from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Colu
 from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, parse_size
@@ -80,16 +79,10 @@ class EventsPane(QWidget):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         header.setDefaultSectionSize(22)
         self.view.horizontalHeader().setHighlightSections(False)
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(self.sums, 1)
+        head = in_row((self.sums, 1), spacing=6)
         for control in (self.action, self.least, self.text):
             head.addWidget(control)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addLayout(head)
-        column.addWidget(self.view, 1)
+        in_column(head, (self.view, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_events(self, columns: Columns, places: Places) -> None:
         """Show a trace."""

@@ -38,6 +38,7 @@ from gpudash.ui.snapshot.study import Step, Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count
@@ -85,11 +86,7 @@ class StepsPane(QWidget):
         halves.setChildrenCollapsible(False)
         halves.addWidget(self.growth)
         halves.addWidget(self.steps)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addWidget(self.words)
-        column.addWidget(halves, 1)
+        in_column(self.words, (halves, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study) -> None:
         """Show the steps of a device."""
@@ -493,9 +490,7 @@ class SettingsPane(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.table = Table("Allocator settings", SETTINGS_COLUMNS, NO_SETTINGS)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.addWidget(self.table)
+        in_column(self.table, parent=self, margins=(4, 6, 4, 2))
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show what a file tells of itself."""

@@ -13,6 +13,7 @@ from gpudash.ui.snapshot.drawing.timeline import Timeline
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.units import format_bytes
 
@@ -48,12 +49,7 @@ class FilledPanel(Panel):
         self.chips = Chips()
         self._whole = PlainLabel()
         self._whole.setProperty("role", "muted")
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(title_label("1  WHAT FILLED IT"))
-        head.addWidget(self._whole)
-        head.addStretch(1)
-        head.addWidget(self.chips)
+        head = in_row(title_label("1  WHAT FILLED IT"), self._whole, 1, self.chips, spacing=8)
         self.column.addLayout(head)
         self.column.addWidget(self.bar)
 
@@ -95,10 +91,7 @@ class WhenPanel(Panel):
         self.no_history.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.hint = PlainLabel("click: that moment · drag: compare two · wheel: zoom")
         self.hint.setProperty("role", "legend")
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(title_label("3  WHEN"))
-        head.addStretch(1)
+        head = in_row(title_label("3  WHEN"), 1, spacing=6)
         for control in (self.to_oom, self.to_peak, self.by_time):
             head.addWidget(control)
         self.column.addLayout(head)

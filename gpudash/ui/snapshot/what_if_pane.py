@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import parse_card, size_of
@@ -14,6 +14,7 @@ from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.estimate import CARDS_BYTES
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import GIB, format_bytes
@@ -96,20 +97,16 @@ class WhatIfPane(QWidget):
         self.problem.hide()
         self.table = Table("What would have happened", COLUMNS, EMPTY)
         self.table.view.setWordWrap(True)
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        row.addWidget(PlainLabel("Card with"))
-        row.addWidget(self.capacity)
-        row.addWidget(PlainLabel("and"))
-        row.addWidget(self.settings, 1)
-        row.addWidget(self.button)
-        row.addWidget(self.smallest)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addLayout(row)
-        column.addWidget(self.problem)
-        column.addWidget(self.table, 1)
+        row = in_row(
+            PlainLabel("Card with"),
+            self.capacity,
+            PlainLabel("and"),
+            (self.settings, 1),
+            self.button,
+            self.smallest,
+            spacing=6,
+        )
+        in_column(row, self.problem, (self.table, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_device(self, index: int, has_history: bool) -> None:
         """Ask about this device from now on."""

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 
 
@@ -34,14 +35,8 @@ class Notice(QWidget):
         close.setToolTip("Dismiss")
         close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         close.clicked.connect(self.dismiss)
-        row = QHBoxLayout(self._strip)
-        row.setContentsMargins(14, 6, 10, 6)
-        row.addWidget(self._text, 1)
-        row.addWidget(self._act)
-        row.addWidget(close)
-        around = QVBoxLayout(self)
-        around.setContentsMargins(12, 4, 12, 4)
-        around.addWidget(self._strip)
+        in_row((self._text, 1), self._act, close, parent=self._strip, margins=(14, 6, 10, 6))
+        in_column(self._strip, parent=self, margins=(12, 4, 12, 4))
         self.hide()
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 REFUSED_TIP = (
@@ -49,10 +50,7 @@ class OpeningPage(QWidget):
         self.button = QPushButton("Cancel   Esc")
         self.button.setToolTip("Do not open the file (Esc)")
         self.button.clicked.connect(self.cancelled)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(self.button)
-        buttons.addStretch(1)
+        buttons = in_row(1, self.button, 1)
         inner = QWidget()
         inner.setFixedWidth(WIDTH)
         column = QVBoxLayout(inner)

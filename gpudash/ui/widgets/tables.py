@@ -15,12 +15,12 @@ from PySide6.QtWidgets import (
     QPushButton,
     QStackedLayout,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
 from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.widgets.labels import worded_button
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled, text_scale
 
@@ -201,13 +201,7 @@ class Table(QWidget):
         self._offers.setSpacing(8)
         self._offers.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         nothing = QWidget()
-        words = QVBoxLayout(nothing)
-        words.setContentsMargins(8, 0, 8, 0)
-        words.setSpacing(4)
-        words.addStretch(1)
-        words.addWidget(self._empty)
-        words.addLayout(self._offers)
-        words.addStretch(1)
+        in_column(1, self._empty, self._offers, 1, parent=nothing, margins=(8, 0, 8, 0), spacing=4)
         self._layers = QStackedLayout(self)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.view)

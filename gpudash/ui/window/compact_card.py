@@ -7,13 +7,14 @@ import math
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.plots.shaping import Points
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.ui.window.workspace import Workspace
@@ -109,15 +110,8 @@ class CompactCard(QFrame):
         close.setToolTip("Close (Esc)")
         close.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         close.clicked.connect(self.close)
-        top = QHBoxLayout()
-        top.setSpacing(8)
-        top.addWidget(self._name, 1)
-        top.addWidget(self._badge)
-        top.addWidget(close)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 10, 10)
-        column.setSpacing(4)
-        column.addLayout(top)
+        top = in_row((self._name, 1), self._badge, close, spacing=8)
+        column = in_column(top, parent=self, margins=(12, 8, 10, 10), spacing=4)
         for part in (self._figures, self.bar, self.line, self._words):
             column.addWidget(part)
         self.setFixedWidth(scaled(WIDTH_PX))

@@ -13,16 +13,15 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QTextCursor
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QTextBrowser,
-    QVBoxLayout,
     QWidget,
 )
 
 from gpudash.system.files import resource
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
 
@@ -129,13 +128,8 @@ class Guide(QDialog):
             item = QListWidgetItem(page.title)
             item.setData(Qt.ItemDataRole.UserRole, page)
             self.titles.addItem(item)
-        left = QVBoxLayout()
-        left.addWidget(self.search)
-        left.addWidget(self.titles, 1)
-        left.addWidget(self._none)
-        rows = QHBoxLayout(self)
-        rows.addLayout(left)
-        rows.addWidget(self.text, 1)
+        left = in_column(self.search, (self.titles, 1), self._none)
+        in_row(left, (self.text, 1), parent=self)
         self.search.textChanged.connect(self._narrow)
         self.search.returnPressed.connect(self._next)
         self.titles.currentItemChanged.connect(self._show_current)

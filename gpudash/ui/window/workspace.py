@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton, QWidget
 
 from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
 from gpudash.session.source import DashboardSource
@@ -24,6 +24,7 @@ from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.dashboard.status_line import StatusLine
 from gpudash.ui.forms.workload_panel import put_into_panel
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import message_box, plain_tip, without_mnemonics
 from gpudash.ui.widgets.remembered import add_recent
@@ -127,13 +128,9 @@ class Workspace(QWidget):
         self.bar.setTabToolTip(0, "What this computer is doing now")
         self.bar.hide()
         self._stack.addWidget(self.dashboard)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
-        rows.addWidget(self.bar)
-        rows.addWidget(self.notice)
-        rows.addWidget(self._stack, 1)
-        rows.addWidget(self.status_line)
+        in_column(
+            self.bar, self.notice, (self._stack, 1), self.status_line, parent=self, margins=(0, 0, 0, 0), spacing=0
+        )
 
     @property
     def live(self) -> bool:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase, QResizeEvent
 from PySide6.QtWidgets import (
-    QHBoxLayout,
     QSizePolicy,
     QStackedWidget,
     QTabBar,
@@ -48,6 +47,7 @@ from gpudash.telemetry.runs import RunView, StageView
 from gpudash.telemetry.store import MAX_EVENTS, Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import ROW_PX, Column, Table
 from gpudash.ui.widgets.text_size import scaled
@@ -92,11 +92,7 @@ class LowerTabs(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         self.newest = NewestLine()
-        row = QHBoxLayout()
-        row.setContentsMargins(0, 0, 8, 0)
-        row.setSpacing(16)
-        row.addWidget(self.bar)
-        row.addWidget(self.newest, 1)
+        row = in_row(self.bar, (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
         self.stages = self._add(

@@ -31,7 +31,6 @@ from PySide6.QtWidgets import (
     QStackedLayout,
     QTableView,
     QToolTip,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -44,6 +43,7 @@ from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, format_duration
@@ -449,12 +449,7 @@ class OperatorsTab(QWidget):
         beside.setStretchFactor(1, 1)
         beside.setSizes([720, 280])
         shown = QWidget()
-        rows = QVBoxLayout(shown)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(2)
-        rows.addLayout(head)
-        rows.addWidget(scroll)
-        rows.addWidget(beside, 1)
+        in_column(head, scroll, (beside, 1), parent=shown, margins=(0, 0, 0, 0), spacing=2)
         self._layers = QStackedLayout(self)
         self._layers.addWidget(self._empty())
         self._layers.addWidget(shown)
@@ -469,9 +464,7 @@ class OperatorsTab(QWidget):
         self.empty_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty_words.setWordWrap(True)
         self.first = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
-        column = QVBoxLayout(page)
-        column.addStretch(1)
-        column.addWidget(self.empty_words)
+        column = in_column(1, self.empty_words, parent=page)
         column.addWidget(self.first, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         return page

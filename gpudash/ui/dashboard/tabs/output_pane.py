@@ -17,10 +17,11 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextDocument,
 )
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QLineEdit, QPlainTextEdit, QPushButton, QWidget
 
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count
 
@@ -73,20 +74,10 @@ class OutputPane(QWidget):
         self.status = _muted()
         self.follow_button = _button("Follow", "Show the newest lines again (End)", self.follow)
         copy = _button("Copy all", "Copy every line that is kept; Ctrl+C copies the selected ones", self.copy_all)
-        head = QHBoxLayout()
-        head.setContentsMargins(8, 3, 8, 3)
-        head.setSpacing(8)
-        head.addWidget(self.search)
-        head.addWidget(self._matches)
-        head.addStretch(1)
-        head.addWidget(self.status)
-        head.addWidget(self.follow_button)
-        head.addWidget(copy)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
-        rows.addLayout(head)
-        rows.addWidget(self.text, 1)
+        head = in_row(
+            self.search, self._matches, 1, self.status, self.follow_button, copy, margins=(8, 3, 8, 3), spacing=8
+        )
+        in_column(head, (self.text, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.search.textChanged.connect(self._search_changed)
         self.search.installEventFilter(self)
         self.text.verticalScrollBar().valueChanged.connect(self._scrolled)

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QStyledItemDelegate,
     QStyleOptionViewItem,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -22,6 +21,7 @@ from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_words, sentence
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import ARROW_ROOM, ROW_PX, Column, Index, RowsModel
 from gpudash.ui.widgets.text_size import scaled
@@ -170,11 +170,7 @@ class RanksTab(QWidget):
         mean.triggered.connect(self.view.clearSelection)
         self.view.addActions([copy, mean])
         self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.words)
-        column.addWidget(self.view, 1)
+        in_column(self.words, (self.view, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
 
     def _prepare_view(self) -> None:
         view = self.view

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.telemetry.outcome import (
     comparison_rows,
@@ -21,6 +21,7 @@ from gpudash.telemetry.outcome import (
 )
 from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
 from gpudash.ui.widgets.labels import worded_button, worded_label
+from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_duration, format_percent
 
@@ -242,10 +243,7 @@ class VerdictPage(QScrollArea):
         rows = QVBoxLayout(panel)
         rows.setContentsMargins(14, 10, 14, 10)
         rows.setSpacing(6)
-        top = QHBoxLayout()
-        top.setSpacing(12)
-        top.addWidget(self._word)
-        top.addWidget(self.trust, 1)
+        top = in_row(self._word, (self.trust, 1), spacing=12)
         for button in (self.copy_button, self.again_button):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             top.addWidget(button)

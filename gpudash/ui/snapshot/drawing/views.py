@@ -11,12 +11,10 @@ from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QCheckBox,
-    QHBoxLayout,
     QPushButton,
     QScrollArea,
     QSizePolicy,
     QToolTip,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -29,6 +27,7 @@ from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_w
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_beside, format_bytes, format_count, format_percent
 
@@ -273,15 +272,10 @@ class TreePane(QWidget):
         self.library.setToolTip("Show the lines of torch and of the standard library too")
         self.library.toggled.connect(self.library_toggled)
         self.view.zoomed.connect(self._zoomed)
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        row.addWidget(self._crumbs, 1)
+        row = in_row((self._crumbs, 1), spacing=6)
         for control in (self.only, self.out, self.library):
             row.addWidget(control)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addLayout(row)
+        column = in_column(row, parent=self, margins=(4, 6, 4, 2), spacing=4)
         if isinstance(view, Icicle):
             scroll = QScrollArea()
             scroll.setWidgetResizable(True)
@@ -397,12 +391,7 @@ class BlocksPane(QWidget):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setWidget(self.view)
         self._scroll.viewport().installEventFilter(self)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(4, 6, 4, 2)
-        column.setSpacing(4)
-        column.addWidget(self.sums)
-        column.addWidget(self.legend)
-        column.addWidget(self._scroll, 1)
+        in_column(self.sums, self.legend, (self._scroll, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:
