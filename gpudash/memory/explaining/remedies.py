@@ -106,6 +106,8 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
         raised = raised_cap(estimate, allowed, _room_of(found)) if raises_cap else None
         ways = ways if raised is None else [raised, *ways]
     made = dry_run_remedies(ways)
+    if allowed is not None:
+        made = tuple(_uncapped(remedy) if remedy.device == "cpu" else remedy for remedy in made)
     if found.verdict == "other process":
         alone = Remedy(ALONE, predicted_peak_bytes=estimate.peak_reserved_bytes, fits=True, verified_by=DRY_RUN)
         made = (alone, *made)
@@ -114,6 +116,11 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
     kept = (remedy for remedy in found.remedies if remedy.fits or note)
     made += tuple(remedy for remedy in kept if remedy.change not in changes)
     return found.with_remedies(made, note or ("" if made else NONE_FOUND))
+
+
+def _uncapped(remedy: Remedy) -> Remedy:
+    """On the CPU no cap can be set: the words say what has to be left out, which flags cannot."""
+    return replace(remedy, change=f"{remedy.change}, without the memory cap")
 
 
 def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:

@@ -156,6 +156,14 @@ def test_a_cap_that_was_too_low_is_raised_and_no_larger_card_is_asked_for(look: 
     assert second.change.startswith("told")
 
 
+def test_on_the_cpu_a_cap_is_left_out_which_no_flag_says(look: Look) -> None:
+    elsewhere = PREDICTS.replace('"peak_reserved_bytes": 5}', '"peak_reserved_bytes": 5, "device": "cpu"}')
+    looking = look(elsewhere)
+    looking.fail(out_of_memory(allowed=5 * GIB, reserved=5 * GIB, groups=(AllocationGroup(5 * GIB, 9, ACTIVATIONS),)))
+    on_cpu = next(way for way in looking.note().found.remedies if way.device == "cpu")
+    assert on_cpu.change.endswith(", without the memory cap") and on_cpu.flags.startswith("--device cpu")
+
+
 @pytest.mark.parametrize("mib", [6144, 5121])
 def test_a_higher_cap_is_a_flag_of_the_command(mib: int) -> None:
     assert flags(Alternative("a memory cap", memory_cap_bytes=mib * MIB)) == (
