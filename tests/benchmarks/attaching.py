@@ -134,9 +134,12 @@ def come_and_leave(pid: int, way: str, folder: Path, may_leave: threading.Event)
 
 
 def measure(times: int = TIMES, way: str = "door", python: str = sys.executable) -> dict[str, Any]:
-    """Ratios of processor time a step, whether losses are the same, and what has grown since the first `WARM_UP`."""
+    """Ratios of processor time and of time a step, whether losses are the same, and what has grown since `WARM_UP`.
+
+    Somebody who comes by gdb has the program stand still meanwhile, which takes time but none of the processor's.
+    """
     visited, alone = Script(python, door=way == "door"), Script(python, door=False)
-    found, quiet, same, before = list[float](), list[float](), True, list[str]()
+    found, quiet, walls, same, before = list[float](), list[float](), list[float](), True, list[str]()
     try:
         for script in (visited, alone):
             script.ask("steps", STEPS)
@@ -148,21 +151,22 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable)
                 visit = (visited.process.pid, way, Path(folder), may_leave, left)
                 visitor = threading.Thread(target=_visit, args=visit)
                 visitor.start()
-                cpu, stretches, loss = 0.0, 0, ""
+                cpu, wall, stretches, loss = 0.0, 0.0, 0, ""
                 while visitor.is_alive():
-                    loss, seconds, _ = visited.ask("steps", STEPS)
-                    cpu, stretches = cpu + float(seconds), stretches + 1
+                    loss, seconds, passed = visited.ask("steps", STEPS)
+                    cpu, wall, stretches = cpu + float(seconds), wall + float(passed), stretches + 1
                     if stretches >= STAY:
                         may_leave.set()
                 visitor.join()
                 if not left.is_set():
                     raise RuntimeError("the program could not be entered")
                 steps = stretches * STEPS
-                other, seconds, _ = alone.ask("steps", steps)
+                other, seconds, passed = alone.ask("steps", steps)
                 same = same and other == loss
                 found.append(cpu / float(seconds))
-                (_, one, _), (_, two, _) = visited.ask("steps", STEPS), alone.ask("steps", STEPS)
+                (_, one, first), (_, two, second) = visited.ask("steps", STEPS), alone.ask("steps", STEPS)
                 quiet.append(float(one) / float(two))
+                walls.append(wall / float(passed) * float(second) / float(first))
         after = visited.ask("state")
     finally:
         visited.end()
@@ -178,6 +182,7 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable)
         "between_median_ratio": statistics.median(quiet),
         "cpu_over_between": statistics.median(ratios),
         "cpu_over_between_upper": upper_end(ratios),
+        "wall_over_between": statistics.median(walls),
         **dict(zip(("more_threads", "more_files", "more_bytes", "more_objects"), grown, strict=True)),
     }
 

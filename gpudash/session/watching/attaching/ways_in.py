@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -24,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from gpudash.agent.attach import door, entering
+from gpudash.session.watching.attaching.addresses import NoAddressError, addresses, mappings
 from gpudash.system.private_folder import runtime_folder
 
 OLDEST = (3, 9)
@@ -54,8 +56,29 @@ PREPARED = {
 }
 """Variables of a shell whose programs are to have a door, as it writes them."""
 
+NO_PTRACE = (
+    "the system does not let one process look into another (ptrace); allow it by "
+    "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
+)
+
+_QUIETLY = (
+    "set confirm off",
+    "set debuginfod enabled off",
+    "set auto-load off",
+    # no file of the program is read while it stands still: nothing is asked for by its name
+    "set auto-solib-add off",
+    "set sysroot /dev/null/none",
+    "set debug-file-directory /dev/null/none",
+    # a signal that comes meanwhile is the program's; of those by which a call fails, the call is taken back
+    "handle all nostop noprint pass",
+    "handle SIGSEGV SIGILL SIGBUS SIGFPE SIGABRT stop print pass",
+    "set unwindonsignal on",
+)
+"""What a debugger is told before it attaches."""
+
 _PYTHON = re.compile(r"(?:python|pypy)(?:(\d+)(?:\.(\d+))?)?[a-z]*")
 _LIBRARY = re.compile(r"/libpython(\d+)\.(\d+)[a-z]*\.so")
+_LIBC = re.compile(r"/(?:libc[.-][^/]*so|ld-musl-)[^/]*$")
 _CREDENTIALS = struct.Struct("3i")
 _PAGE = 4096
 _KERNEL = 2**47
@@ -200,54 +223,98 @@ def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Cal
     _, version = _python_of(process)
     if version < OLDEST:
         raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
+    calls = _calls_of(process.pid)
     place = _free_page(process.pid)
     unmap = f"import ctypes\nctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))\n"
     extra = "try:\n" + "".join(f"    {line}\n" for line in unmap.splitlines()) + "except Exception:\n    pass\n"
     with _script_file(process.pid, _script(path, config, extra)) as file:
         code = f"try:\n exec(open({str(file)!r}).read(), {{}})\nexcept Exception:\n pass\n"
-        output = _debugged(process.pid, place, code)
+        output = _debugged(process.pid, calls, place, code)
         if (refusal := _debugger_refusal(output)) is not None:
             raise WayClosedError(refusal)
         if not has_come(ARRIVAL_S):
             raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
 
 
-def _debugged(pid: int, place: int, code: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Addresses of the functions that a debugger has the program call, or hands to one of them."""
+
+    mmap: int
+    add_pending_call: int
+    run_simple_string: int
+
+
+def _calls_of(pid: int) -> _Calls:
+    """Found while the program runs on, so that it need not stand still for a debugger that looks for them.
+
+    Raises:
+        WayClosedError: when they are not found, or its memory may not be read.
+    """
+    try:
+        files = dict.fromkeys(one.path for one in mappings(pid) if one.path.startswith("/"))
+        executable = str(Path(f"/proc/{pid}/exe").readlink())
+        libc = next((file for file in files if _LIBC.search(file)), None)
+        if libc is None:
+            raise WayClosedError("its C library is not found")
+        (mmap,) = addresses(pid, libc, ("mmap",), Path(libc))
+        wanted = ("Py_AddPendingCall", "PyRun_SimpleString")
+        why = NoAddressError("no Py_AddPendingCall is found in it")
+        for file in (executable, *filter(_LIBRARY.search, files)):
+            opened = Path(f"/proc/{pid}/exe") if file == executable else Path(file)
+            try:
+                return _Calls(mmap, *addresses(pid, file, wanted, opened))
+            except NoAddressError as error:
+                why = error
+    except NoAddressError as error:
+        why = error
+    except PermissionError:
+        raise WayClosedError(NO_PTRACE) from None
+    except OSError as error:
+        raise WayClosedError(f"what it runs cannot be read ({error.strerror or error})") from None
+    raise WayClosedError(str(why))
+
+
+def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     """Have the program map a page, put ``code`` there, and execute it when it next handles signals.
 
-    Memory is mapped and not allocated, because the program may stand within malloc.
+    Memory is mapped and not allocated, because the program may stand within malloc. It stands still for some
+    milliseconds: gdb is kept from reading the symbols of anything.
     """
     data = code.encode() + b"\0"
     data += bytes(-len(data) % 8)
     if len(data) > _PAGE:
         raise WayClosedError("the path of the temporary folder is too long; let TMPDIR name another")
+    mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
-    mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) mmap)({place}, {_PAGE}, "
-    commands = ["sharedlibrary libc\\.", "sharedlibrary libpython", "info address Py_AddPendingCall"]
-    commands.append(f"print {mapping}{_READ_WRITE}, {flags}, -1, 0) == {place}")
+    commands = [f"attach {pid}", f"print {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}"]
     commands += [
         f"set {{unsigned long}}{place + at} = {int.from_bytes(data[at : at + 8], 'little')}"
         for at in range(0, len(data), 8)
     ]
-    calling = "((int (*)(void *, void *)) Py_AddPendingCall)"
-    commands += [f"print {calling}((void *) PyRun_SimpleString, (void *) {place})", "detach"]
-    # the symbols of every library of torch would be read while the program stands still
-    first = ("set auto-solib-add off", "set debuginfod enabled off", "set auto-load off", "set confirm off")
+    calling = f"((int (*)(void *, void *)) {calls.add_pending_call})"
+    commands += [f"print {calling}((void *) {calls.run_simple_string}, (void *) {place})", "detach"]
     words = ["gdb", "-nx", "-batch"]
-    for one in first:
+    for one in _QUIETLY:
         words += ["-iex", one]
-    words += ["-p", str(pid)]
     for one in commands:
         words += ["-ex", one]
     try:
-        done = subprocess.run(
-            words, capture_output=True, stdin=subprocess.DEVNULL, timeout=HELPER_S, check=False, cwd="/"
+        gdb = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd="/"
         )
-    except subprocess.TimeoutExpired:
-        raise WayClosedError(f"gdb took longer than {HELPER_S:.0f} s, and was ended") from None
     except OSError as error:
         raise WayClosedError(f"gdb could not be started ({error.strerror or error})") from None
-    return (done.stdout + done.stderr).decode(errors="replace")
+    with gdb:
+        try:
+            return gdb.communicate(timeout=HELPER_S)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            # it takes back the call that it is in, and lets go; one that is killed would leave the program in that call
+            gdb.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                gdb.communicate(timeout=HELPER_S)
+            gdb.kill()
+            raise WayClosedError(f"gdb took longer than {HELPER_S:.0f} s, and was ended") from None
 
 
 def _debugger_refusal(output: str) -> str | None:
@@ -255,12 +322,7 @@ def _debugger_refusal(output: str) -> str | None:
     if re.search(r"^\$1 = 1$", output, re.MULTILINE) and re.search(r"^\$2 = 0$", output, re.MULTILINE):
         return None
     if "Operation not permitted" in output or "Could not attach" in output:
-        return (
-            "the system does not let one process look into another (ptrace); allow it by "
-            "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
-        )
-    if "No symbol" in output:
-        return "gdb finds no Py_AddPendingCall in it, so that it is no Python, or one without symbols"
+        return NO_PTRACE
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "gdb said nothing")
     return f"gdb could not ({last.rstrip('.')})"
 
@@ -269,10 +331,7 @@ def _remote_refusal(errors: str) -> str:
     """Why ``sys.remote_exec`` could not, by the end of its traceback."""
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
     if "PermissionError" in last or "Operation not permitted" in last:
-        return (
-            "the system does not let one process look into another (ptrace); allow it by "
-            "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
-        )
+        return NO_PTRACE
     if "disabled" in last or "not enabled" in last:
         return "the program was started with it disabled (PYTHON_DISABLE_REMOTE_DEBUG)"
     return f"its Python refused ({last.rstrip('.') or 'without a word'})"
@@ -358,11 +417,7 @@ def _sweep() -> None:
 
 def _free_page(pid: int) -> int:
     """An address where the program has nothing mapped, below all of its libraries."""
-    taken = []
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - no path of ours
-        for line in file:
-            first, _, last = line.split(None, 1)[0].partition("-")
-            taken.append((int(first, 16), int(last, 16)))
+    taken = [(one.begins, one.ends) for one in mappings(pid)]
     gaps = [(begins, ends) for (_, begins), (ends, _) in pairwise(taken) if ends < _KERNEL]
     begins, ends = max(gaps, key=lambda gap: gap[1] - gap[0])
     return (begins + (ends - begins) // 2) // _PAGE * _PAGE

@@ -1,0 +1,133 @@
+"""Where functions of a running program lie in its memory, told without stopping it: by its maps, and the ELF files.
+
+Formats: proc_pid_maps(5), elf(5). Programs of 64 bits, little-endian.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_LITTLE_64 = b"\x7fELF\x02\x01"
+_LOADED = 1
+_DYNAMIC_SYMBOLS = 11
+_FUNCTION = 2
+
+COMPARED_BYTES = 64
+"""Of a function, which have to be in memory as they are in its file."""
+
+
+class NoAddressError(Exception):
+    """A function is not found: the end of a sentence that begins with what follows from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A stretch of a program's memory.
+
+    Attributes:
+        begins, ends: addresses.
+        offset: of its first byte in the file.
+        path: of the file; "" where there is none.
+    """
+
+    begins: int
+    ends: int
+    offset: int
+    path: str
+
+
+def mappings(pid: int) -> list[Mapping]:
+    """What a process has mapped, by address.
+
+    Raises:
+        OSError: when it may not be looked at.
+    """
+    found = []
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - no path of ours
+        for line in file:
+            words = line.rstrip("\n").split(None, 5)
+            first, _, last = words[0].partition("-")
+            path = words[5] if len(words) > 5 else ""
+            found.append(Mapping(int(first, 16), int(last, 16), int(words[2], 16), path))
+    return found
+
+
+def addresses(pid: int, path: str, names: tuple[str, ...], opened: Path) -> list[int]:
+    """Addresses of functions that a mapped file exports; what lies there is compared with the file.
+
+    Args:
+        path: of the file, as the maps have it.
+        opened: where the file is read.
+
+    Raises:
+        NoAddressError: when one is not there, or the file is no longer what was mapped.
+        PermissionError: when the program's memory may not be read.
+        OSError: when the file cannot be read, or the program is gone.
+    """
+    places = [one for one in mappings(pid) if one.path == path]
+    with _mapped_file(opened) as data, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123 - no path of ours
+        try:
+            offsets = [_offset(data, name) for name in names]
+        except (struct.error, IndexError):
+            raise NoAddressError(f"{path} cannot be read as a library") from None
+        found = []
+        for name, offset in zip(names, offsets, strict=True):
+            place = next((one for one in places if 0 <= offset - one.offset < one.ends - one.begins), None)
+            if place is None:
+                raise NoAddressError(f"{path} is not mapped as a library is")
+            address = place.begins + offset - place.offset
+            if os.pread(memory.fileno(), COMPARED_BYTES, address) != data[offset : offset + COMPARED_BYTES]:
+                raise NoAddressError(f"the {name} in its memory is not the one of {path}, which was replaced since")
+            found.append(address)
+    return found
+
+
+@contextmanager
+def _mapped_file(path: Path) -> Iterator[mmap.mmap]:
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise NoAddressError(f"{path} is empty") from None
+        with data:
+            yield data
+
+
+def _offset(data: mmap.mmap, name: str) -> int:
+    """Place in the file of a function that it exports."""
+    if data[: len(_LITTLE_64)] != _LITTLE_64:
+        raise NoAddressError("it is no program of 64 bits")
+    header = _HEADER.unpack_from(data)
+    segments_at, sections_at, segments, sections = header[4], header[5], header[9], header[11]
+    table = [_SECTION.unpack_from(data, sections_at + number * _SECTION.size) for number in range(sections)]
+    for _, kind, _, _, begins, size, linked, *_ in table:
+        if kind != _DYNAMIC_SYMBOLS:
+            continue
+        written = _written_at(data[table[linked][4] : table[linked][4] + table[linked][5]], name.encode() + b"\0")
+        for named, info, _, section, value, _ in _SYMBOL.iter_unpack(data[begins : begins + size]):
+            if named not in written or not section or info & 0xF != _FUNCTION:
+                continue
+            for number in range(segments):
+                one = _SEGMENT.unpack_from(data, segments_at + number * _SEGMENT.size)
+                if one[0] == _LOADED and one[3] <= value < one[3] + one[5]:
+                    return int(one[2] + value - one[3])
+    raise NoAddressError(f"no {name} is found in it")
+
+
+def _written_at(strings: bytes, name: bytes) -> set[int]:
+    """Where a name is written; a linker writes one that ends another nowhere else."""
+    found, at = set(), strings.find(name)
+    while at >= 0:
+        found.add(at)
+        at = strings.find(name, at + 1)
+    return found
