@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pickle
+import shlex
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,12 @@ def test_a_program_is_entered_by_its_door_followed_and_left_as_it_was(watcher: W
         after = before if turn == 1 else {**before, "logger": ["Logger", False]}
         assert running.tell(f"settled({after!r})") == after
     assert running.end()[1:] == ("", 0)
+
+
+def test_the_lines_for_a_shell_name_the_folder_that_opens_a_door() -> None:
+    before, _, after = ways_in.PREPARED["PYTHONPATH"].partition("$")
+    assert [Path(word) for word in shlex.split(before)] == [INJECT]
+    assert (ways_in.PREPARED["GPUDASH_AGENT"], after) == ("1", "{PYTHONPATH:+:$PYTHONPATH}")
 
 
 def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: Watcher, start: Any) -> None:

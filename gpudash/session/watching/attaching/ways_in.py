@@ -52,7 +52,7 @@ HOW = (
 
 PREPARED = {
     "GPUDASH_AGENT": "1",
-    "PYTHONPATH": shlex.quote(str(Path(entering.__file__).parent / "inject")) + "${PYTHONPATH:+:$PYTHONPATH}",
+    "PYTHONPATH": shlex.quote(str(Path(entering.__file__).parents[1] / "inject")) + "${PYTHONPATH:+:$PYTHONPATH}",
 }
 """Variables of a shell whose programs are to have a door, as it writes them."""
 
