@@ -170,7 +170,7 @@ class Tracker:
         return Tag(self.step, self.phase, self.stage, ".".join(self._running), stack)
 
     def _copied_in(self, block: Any) -> None:
-        block.card.label(block.address, INPUTS)
+        block.card.label(block.address, WEIGHTS if _is_moving_a_module() else INPUTS)
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
         if not self._running:
@@ -218,6 +218,18 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from tensors_in(part)
+
+
+_MOVING = nn.Module._apply.__code__
+"""What ``Module.to`` does with every parameter and buffer."""
+
+
+def _is_moving_a_module() -> bool:
+    frame = sys._getframe(2)
+    found: Any | None = frame
+    while found is not None and found.f_code is not _MOVING:
+        found = found.f_back
+    return found is not None
 
 
 def _stack() -> tuple[tuple[CodeType, int], ...]:

@@ -65,3 +65,19 @@ def test_the_parts_of_state_are_optimizer_state(sim: Backend, state: Callable[[t
     finally:
         tracker.stop()
     assert found == ["gradients", "optimizer state", "optimizer state", "weights"]
+
+
+def test_what_moves_with_a_module_is_weights_before_the_module_has_been_at_work(sim: Backend) -> None:
+    card, labels = sim.engine.cards[0], list[str | None]()
+    tracker = Tracker(sim.engine)
+    tracker.start()
+    try:
+        model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64)).to("sim:0")
+        batch = torch.ones(2, 64).to("sim:0")
+        for tensor in (*model.parameters(), *model.buffers(), batch):
+            block = sim.engine.storages.block(tensor.untyped_storage())
+            assert block is not None
+            labels.append(card.label_of(block.address))
+    finally:
+        tracker.stop()
+    assert labels == [*["weights"] * 6, "inputs"]
