@@ -76,12 +76,10 @@ class DemoBar(QFrame):
         self.setProperty("role", "panel")
         self.setAccessibleName("Demo")
         self.steps = [self._step(position, numbers + position, scene) for position, scene in enumerate(tour.scenes)]
-        self.caption = PlainLabel()
-        self.caption.setWordWrap(True)
+        self.caption = PlainLabel(wraps=True)
         self.caption.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.look = PlainLabel()
-        self.look.setProperty("role", "muted")
+        self.look = PlainLabel(role="muted")
         self.look.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.pause = self._button(
             "Pause   Esc", "Begin nothing new; a run in progress continues to its end (Esc)", self._pause

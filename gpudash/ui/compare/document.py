@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QDoubleSpinBox,
     QHBoxLayout,
     QLabel,
-    QPushButton,
     QSplitter,
     QStackedLayout,
     QStyledItemDelegate,
@@ -36,6 +35,7 @@ from gpudash.ui.compare.overlay import Laying, Overlay
 from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
@@ -77,9 +77,7 @@ class Controls(QWidget):
         self.compared = ChoiceField()
         self.compared.setAccessibleName("Run that is compared with A")
         self.compared.setToolTip("Choose the run that is B, to compare with A")
-        self.swap = QPushButton("Swap A and B")
-        self.swap.setToolTip("Turn every sign round")
-        self.swap.clicked.connect(lambda _checked=False: self.swapped.emit())
+        self.swap = worded_button("Swap A and B", "Turn every sign round", self.swapped.emit)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
@@ -427,26 +425,20 @@ class CompareDocument(Document):
         return short_title(self._names, longest)
 
     def _build(self, palette: Palette) -> None:
-        self.words = PlainLabel()
+        self.words = PlainLabel(role="muted", wraps=True)
         self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.words.setWordWrap(True)
-        self.words.setProperty("role", "muted")
         self.controls = Controls()
         self.overlay = Overlay(palette)
         self.overlay.difference.box.moved.connect(self.controls.move_by)
         self.legend = LetterLegend(palette)
-        self.headline = PlainLabel()
-        self.headline.setProperty("role", "figure-small")
-        self.notes = PlainLabel()
-        self.notes.setProperty("role", "muted")
+        self.headline = PlainLabel(role="figure-small")
+        self.notes = PlainLabel(role="muted")
         for label in (self.headline, self.notes):
             label.setWordWrap(True)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.figures = FiguresTable(palette)
         self.specs = SpecsTable(palette)
-        self.close_button = QPushButton("Close")
-        self.close_button.setToolTip("Close this tab")
-        self.close_button.clicked.connect(lambda _checked=False: self.closed.emit())
+        self.close_button = worded_button("Close", "Close this tab", self.closed.emit)
         self.close_button.hide()
         self._page = self._laid_out()
         self._layers = QStackedLayout(self)

@@ -74,19 +74,17 @@ class Overlay(QFrame):
         self.quantity.setAccessibleName("Quantity whose difference is drawn")
         self.quantity.setToolTip("What the lowest plot subtracts")
         self.quantity.currentIndexChanged.connect(lambda _row: self.touch())
-        self.readout = PlainLabel()
-        self.readout.setProperty("role", "muted")
+        self.readout = PlainLabel(role="muted", wraps=True)
         self.readout.setToolTip("A double click shows everything again")
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.readout.setWordWrap(True)
         self.readout.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.readout.setMinimumHeight(2 * self.readout.fontMetrics().lineSpacing())
         self.nothing = PlainLabel(
-            "Neither loss, throughput nor memory was recorded of these runs; the figures are at the right."
+            "Neither loss, throughput nor memory was recorded of these runs; the figures are at the right.",
+            role="muted",
+            wraps=True,
         )
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.nothing.setWordWrap(True)
-        self.nothing.setProperty("role", "muted")
         self._column = in_column(
             (self.nothing, 1),
             self._chooser(),
@@ -102,13 +100,10 @@ class Overlay(QFrame):
         self._chooser_row = QWidget()
         row = QHBoxLayout(self._chooser_row)
         row.setContentsMargins(4, 2, 0, 0)
-        words = PlainLabel(f"{MINUS} of")
-        words.setProperty("role", "muted")
+        words = PlainLabel(f"{MINUS} of", role="muted")
         row.addWidget(words)
         row.addWidget(self.quantity)
-        self.apart = PlainLabel()
-        self.apart.setProperty("role", "legend")
-        self.apart.setWordWrap(True)
+        self.apart = PlainLabel(role="legend", wraps=True)
         self.apart.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.apart.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self.apart, 1)

@@ -227,8 +227,7 @@ class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
         self.places = ValueAxis("bottom", "number")
         super().__init__(parent, viewBox=self.box, axisItems={"left": self.values, "bottom": self.places})
         self.unit, self.unit_name = unit, unit_name
-        self.heading = PlainLabel()
-        self.heading.setProperty("role", "title")
+        self.heading = PlainLabel(role="title")
         self.heading.setContentsMargins(AXIS_PX, 0, 0, 0)
         self.set_title(title)
         self._signed = signed

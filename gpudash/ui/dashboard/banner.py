@@ -56,8 +56,7 @@ class Banner(QFrame):
         self.commanding = True
         self._open: dict[str, Attention] = {}
         self._shown: Event | None = None
-        self._text = PlainLabel()
-        self._text.setWordWrap(True)
+        self._text = PlainLabel(wraps=True)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         row = in_row((self._text, 1), parent=self, margins=(14, 2, 10, 2), spacing=6)
         self._buttons: dict[str, QPushButton] = {}

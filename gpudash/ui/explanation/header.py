@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.ui.widgets.labels import broken_words, worded_label, wrapping_label
+from gpudash.ui.widgets.labels import broken_words, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
@@ -202,10 +202,7 @@ class RemediesView(QWidget):
             label.setText(words)
             label.setToolTip(plain_tip(tip))
             return label
-        button = QPushButton(without_mnemonics(words))
-        button.setToolTip(plain_tip(f"Run again with it: {tip}"))
-        button.clicked.connect(lambda _checked=False: self.applied.emit(remedy))
-        return button
+        return worded_button(without_mnemonics(words), f"Run again with it: {tip}", lambda: self.applied.emit(remedy))
 
 
 def _say(widget: QLabel | QPushButton, words: str) -> None:

@@ -86,15 +86,12 @@ class ExplanationPage(QWidget):
         self._plot_menu = PlotMenu(self.plots)
         self.plots.show_readout(False)
         self.plots.strip.hide()
-        self._evidence = PlainLabel()
-        self._evidence.setProperty("role", "muted")
-        self._evidence.setWordWrap(True)
+        self._evidence = PlainLabel(role="muted", wraps=True)
         self._build()
         self._connect()
 
     def _build(self) -> None:
-        self._total = PlainLabel()
-        self._total.setProperty("role", "muted")
+        self._total = PlainLabel(role="muted")
         filled = QFrame()
         filled.setProperty("role", "panel")
         head = QHBoxLayout()

@@ -33,8 +33,7 @@ class StackPanel(QFrame):
         self._source = source
         self._stack: tuple[StackLine, ...] = ()
         self._shown: list[StackLine | None] = []
-        self._place = PlainLabel()
-        self._place.setProperty("role", "muted")
+        self._place = PlainLabel(role="muted")
         self.library = QCheckBox("library lines")
         self.library.setToolTip("Show the lines of torch and of the standard library too")
         self.library.toggled.connect(self._show)

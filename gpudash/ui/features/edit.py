@@ -187,12 +187,8 @@ class Preferences(QDialog):
             label.setToolTip(control.toolTip())
             form.addRow(label, control)
             self._controls[name] = control
-        self._problem = PlainLabel()
-        self._problem.setProperty("role", "error")
-        self._problem.setWordWrap(True)
-        where = PlainLabel(f"Kept in {settings_file()}")
-        where.setProperty("role", "muted")
-        where.setWordWrap(True)
+        self._problem = PlainLabel(role="error", wraps=True)
+        where = PlainLabel(f"Kept in {settings_file()}", role="muted", wraps=True)
         self._buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Save
             | QDialogButtonBox.StandardButton.Cancel

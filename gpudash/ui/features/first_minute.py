@@ -185,8 +185,7 @@ class Hints(QFrame):
         self._done = {name for name in done if name in HINTS}
         self._offered = False
         self.setProperty("role", "panel")
-        title = PlainLabel("TRY")
-        title.setProperty("role", "title")
+        title = PlainLabel("TRY", role="title")
         row = in_row(title, parent=self, margins=(12, 3, 8, 3), spacing=14)
         self._labels = {name: PlainLabel(words) for name, words in HINTS.items()}
         for label in self._labels.values():
@@ -262,10 +261,8 @@ class NoGpuStrip(QFrame):
         self._problem = ""
         self.setProperty("role", "banner")
         self.setProperty("level", "note")
-        self.text = PlainLabel()
-        self.text.setWordWrap(True)
+        self.text = PlainLabel(wraps=True, selectable=True)
         self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.demo = self._button("Open the demo recording", "A training that was recorded", self.demo_requested.emit)
         self.predict = self._button(
@@ -339,9 +336,7 @@ class NoGpuStrip(QFrame):
         discard(self._answers, self._grid)
         for row, (name, answer) in enumerate(self._facts()):
             for column, words in enumerate((name, answer)):
-                label = PlainLabel(words)
-                label.setProperty("role", "muted" if column == 0 else "")
-                label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+                label = PlainLabel(words, role="muted" if column == 0 else "", selectable=True)
                 label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
                 self._grid.addWidget(label, row, column)
                 self._answers.append(label)

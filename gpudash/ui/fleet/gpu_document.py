@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.metrics import SENSORS
@@ -87,9 +87,7 @@ class GpuDocument(Document):
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.show_whole())
         self.problem = ProblemStrip()
-        self.head = PlainLabel()
-        self.head.setProperty("role", "figure-small")
-        self.head.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.head = PlainLabel(role="figure-small", selectable=True)
         past.rows.insertWidget(0, self.head)
         past.rows.insertWidget(1, self.bar)
         past.rows.insertWidget(2, self.problem)

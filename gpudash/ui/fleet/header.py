@@ -29,9 +29,7 @@ class ProblemStrip(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("role", "banner")
-        self.sentence = PlainLabel()
-        self.sentence.setWordWrap(True)
-        self.sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.sentence = PlainLabel(wraps=True, selectable=True)
         in_row((self.sentence, 1), parent=self, margins=(12, 6, 12, 6))
         self.hide()
 
@@ -49,11 +47,9 @@ class FleetHeader(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.total = PlainLabel()
-        self.total.setProperty("role", "figure")
+        self.total = PlainLabel(role="figure")
         self.total.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.source = PlainLabel()
-        self.source.setProperty("role", "muted")
+        self.source = PlainLabel(role="muted")
         self.source.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for label in (self.total, self.source):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -99,8 +95,7 @@ class RangeBar(QWidget):
         super().__init__(parent)
         self._range = chosen
         self._wall_clock = wall_clock
-        label = PlainLabel("Last")
-        label.setProperty("role", "muted")
+        label = PlainLabel("Last", role="muted")
         row = in_row(label, parent=self, margins=(0, 0, 0, 0), spacing=4)
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
@@ -112,8 +107,7 @@ class RangeBar(QWidget):
             row.addWidget(chip)
         row.addSpacing(10)
         self.begin, self.end = self._moment("Begin of the range"), self._moment("End of the range")
-        to = PlainLabel("to")
-        to.setProperty("role", "muted")
+        to = PlainLabel("to", role="muted")
         for part in (self.begin, to, self.end):
             row.addWidget(part)
         self.earlier = self._chip("◀ Earlier", "Show the part of the same length before this one")
@@ -126,8 +120,7 @@ class RangeBar(QWidget):
         self.whole.setEnabled(False)
         row.addWidget(self.whole)
         row.addSpacing(10)
-        self.state = PlainLabel()
-        self.state.setProperty("role", "muted")
+        self.state = PlainLabel(role="muted")
         self.state.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row.addWidget(self.state, 1)
         self._show()

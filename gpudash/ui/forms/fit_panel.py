@@ -112,13 +112,9 @@ class FitPanel(QWidget):
         self._headline = PlainLabel(PREDICTING)
         self._headline.setWordWrap(False)
         self.bar = FitBar(self._palette)
-        self._lines = PlainLabel("\n")
-        self._lines.setProperty("role", "muted")
-        self._lines.setWordWrap(True)
+        self._lines = PlainLabel("\n", role="muted", wraps=True)
         self._lines.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._ranks = PlainLabel()
-        self._ranks.setProperty("role", "legend")
-        self._ranks.setWordWrap(True)
+        self._ranks = PlainLabel(role="legend", wraps=True)
         self._ranks.setAccessibleName("The other ranks")
         self._ranks.hide()  # until some are told of, else what is below would move up with the first prediction
         self._toggle = QToolButton()
@@ -350,10 +346,9 @@ class FitPanel(QWidget):
         for number, (name, size) in enumerate(parts):
             colour = part_colour(name, self._palette)
             words = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
-            label = PlainLabel()
+            label = PlainLabel(role="legend")
             label.setTextFormat(Qt.TextFormat.RichText)
             label.setText(f'<span style="color:{colour}">■</span> {escape(words)} <b>{format_bytes(size)}</b>')
-            label.setProperty("role", "legend")
             label.setToolTip(plain_tip(f"{name}: {format_bytes(size)}"))
             grid.addWidget(label, number % rows, number // rows)
         return legend
@@ -374,9 +369,7 @@ class FitPanel(QWidget):
 
 def _note(name: str) -> PlainLabel:
     """Words in the details, which may be none."""
-    label = PlainLabel()
-    label.setProperty("role", "legend")
-    label.setWordWrap(True)
+    label = PlainLabel(role="legend", wraps=True)
     label.setAccessibleName(name)
     label.hide()
     return label
@@ -427,15 +420,11 @@ class AlternativeRow(QWidget):
         grid.setVerticalSpacing(0)
         grid.setColumnStretch(1, 1)
         role, sign = _LOOKS[way.alternative.fits]
-        mark = PlainLabel(sign)
-        mark.setProperty("role", role)
+        mark = PlainLabel(sign, role=role)
         mark.setFixedWidth(12)
         mark.setToolTip(plain_tip(way.fit))
-        change = PlainLabel(way.change)
-        change.setWordWrap(True)
-        told = PlainLabel(_told(way))
-        told.setProperty("role", "legend")
-        told.setWordWrap(True)
+        change = PlainLabel(way.change, wraps=True)
+        told = PlainLabel(_told(way), role="legend", wraps=True)
         grid.addWidget(mark, 0, 0)
         grid.addWidget(change, 0, 1)
         grid.addWidget(told, 1, 1, 1, 2)

@@ -50,9 +50,7 @@ class RunProgress(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setAccessibleName("Progress of the run")
-        self.words = PlainLabel("Ready")
-        self.words.setProperty("role", "muted")
-        self.words.setWordWrap(True)
+        self.words = PlainLabel("Ready", role="muted", wraps=True)
         in_column(self.bar, self.words, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def say(self, text: str) -> None:

@@ -130,8 +130,7 @@ class ScriptForm(QWidget):
         control.setAccessibleName(LABELS[name])
         control.setToolTip(TIPS[name])
         control.setAcceptDrops(False)  # a file dropped here would become a text beginning with file://
-        label = PlainLabel(LABELS[name])
-        label.setProperty("role", "muted")
+        label = PlainLabel(LABELS[name], role="muted")
         label.setBuddy(control)
         label.setToolTip(TIPS[name])
         box = in_row((control, 1), margins=(0, 2, 0, 0), spacing=4)

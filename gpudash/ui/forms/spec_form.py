@@ -80,8 +80,7 @@ class SpecForm(QWidget):
         for group, names in tiers.items():
             shown = [name for name in names if name not in self._without]
             if group is not None and shown:
-                title = PlainLabel(group.capitalize())
-                title.setProperty("role", "group")
+                title = PlainLabel(group.capitalize(), role="group")
                 title.setIndent(0)
                 self._others.addRow(title)
                 self._begin_group(group)
@@ -194,8 +193,7 @@ class SpecForm(QWidget):
         control = self._make(name, field, extra)
         title = self.title(name)
         control.setAccessibleName(title)
-        label = PlainLabel(title)
-        label.setProperty("role", "muted")
+        label = PlainLabel(title, role="muted")
         label.setBuddy(control)
         label.setMinimumWidth(LABEL_WIDTH)
         if name in self.hidden:

@@ -261,8 +261,7 @@ class SelectionStrip(QWidget):
         self._chip.setProperty("role", "chip")
         self._chip.setToolTip("Clear the selection (Esc)")
         self._chip.clicked.connect(self.cleared)
-        self._words = PlainLabel()
-        self._words.setProperty("role", "muted")
+        self._words = PlainLabel(role="muted")
         self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()
         self._fold.setText("Statistics")
@@ -332,8 +331,7 @@ class StatisticsCard(QFrame):
         self._palette = palette
         self._curves: list[CurveSpec] = []
         self.setProperty("role", "card")
-        self._title = PlainLabel()
-        self._title.setProperty("role", "title")
+        self._title = PlainLabel(role="title")
         self._title.setCursor(Qt.CursorShape.SizeAllCursor)
         self._title.setToolTip("Drag to see what is under it")
         self._held: QPoint | None = None

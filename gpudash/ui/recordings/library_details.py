@@ -79,8 +79,7 @@ class Details(QFrame):
             ("Tags", self.tags, "Words to find the run by, with commas between them"),
             ("Note", self.note, "Anything worth remembering of the run"),
         ):
-            label = PlainLabel(words)
-            label.setProperty("role", "muted")
+            label = PlainLabel(words, role="muted")
             label.setBuddy(field)
             field.setToolTip(plain_tip(tip))
             self._labels.append((label, field))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QFileDialog, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.history.history import difference_words
@@ -18,6 +18,7 @@ from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, Cal
 from gpudash.ui.snapshot.rows import GROUPS, ChangeRow, Holder, changes, signed
 from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.opening_page import progress_words
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -64,9 +65,7 @@ class WhoPane(QWidget):
         super().__init__(parent)
         self._holders: Sequence[Holder] = ()
         self._compares = False
-        self.sums = PlainLabel()
-        self.sums.setProperty("role", "muted")
-        self.sums.setWordWrap(True)
+        self.sums = PlainLabel(role="muted", wraps=True)
         self.arrangement = CallSiteArrangement(GROUPS)
         self.arrangement.grouped.connect(self.group_changed)
         self.arrangement.ordered.connect(self._reorder)
@@ -178,12 +177,10 @@ class ComparePane(QWidget):
         self._name = ""
         self._opened: OpenedSnapshot | None = None
         self._studying: Studying | None = None
-        self.button = QPushButton("Choose a snapshot")
-        self.button.setToolTip("Choose the file that this snapshot is compared with")
-        self.button.clicked.connect(lambda _checked=False: self._choose())
-        self.words = PlainLabel()
-        self.words.setProperty("role", "muted")
-        self.words.setWordWrap(True)
+        self.button = worded_button(
+            "Choose a snapshot", "Choose the file that this snapshot is compared with", self._choose
+        )
+        self.words = PlainLabel(role="muted", wraps=True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, NO_OTHER)
         row = in_row((self.words, 1), self.button)
         in_column(row, (self.table, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)

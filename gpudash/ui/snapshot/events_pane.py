@@ -65,8 +65,7 @@ class EventsPane(QWidget):
         self.text.setMaximumWidth(160)
         for field in (self.least, self.text):
             field.textChanged.connect(self._narrow)
-        self.sums = PlainLabel()
-        self.sums.setProperty("role", "muted")
+        self.sums = PlainLabel(role="muted")
         self.view = QTableView()
         self.view.setAccessibleName("Events of the trace")
         self.view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)

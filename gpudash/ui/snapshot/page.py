@@ -74,9 +74,7 @@ class StepsPane(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._steps: Sequence[Step] = ()
-        self.words = PlainLabel()
-        self.words.setProperty("role", "muted")
-        self.words.setWordWrap(True)
+        self.words = PlainLabel(role="muted", wraps=True)
         self.growth = Table("What every step keeps", GROWTH_COLUMNS, NO_GROWTH)
         self.steps = Table("Steps", STEP_COLUMNS, NO_STEPS)
         self.steps.view.setToolTip("Click a step to compare its end with its beginning")
@@ -242,10 +240,7 @@ class SnapshotPage(QWidget):
         self.halves = QSplitter(Qt.Orientation.Vertical)
         self.halves.setChildrenCollapsible(False)
         self._outer.addWidget(self.halves, 1)
-        self.evidence = PlainLabel()
-        self.evidence.setProperty("role", "muted")
-        self.evidence.setWordWrap(True)
-        self.evidence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.evidence = PlainLabel(role="muted", wraps=True, selectable=True)
         self._outer.addWidget(self.evidence)
         self.middle = QSplitter(Qt.Orientation.Horizontal)
         self.middle.setChildrenCollapsible(False)
@@ -273,12 +268,14 @@ class SnapshotPage(QWidget):
         self.halves.setSizes([4000, 1300])
 
     def _extend_stack(self) -> None:
-        self.editor = QPushButton("Open in editor")
-        self.editor.setToolTip("Open the line in front with the editor named by VISUAL, else with the desktop's")
-        self.editor.clicked.connect(lambda _checked=False: self._edit())
-        self.show_blocks = QPushButton("Show blocks")
-        self.show_blocks.setToolTip("Narrow every pane to this line and show its blocks in the memory map")
-        self.show_blocks.clicked.connect(lambda _checked=False: self._show_blocks())
+        self.editor = worded_button(
+            "Open in editor",
+            "Open the line in front with the editor named by VISUAL, else with the desktop's",
+            self._edit,
+        )
+        self.show_blocks = worded_button(
+            "Show blocks", "Narrow every pane to this line and show its blocks in the memory map", self._show_blocks
+        )
         for button in (self.editor, self.show_blocks):
             self.stack.head.addWidget(button)
 

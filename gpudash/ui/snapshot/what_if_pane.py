@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import parse_card, size_of
@@ -14,6 +14,7 @@ from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.estimate import CARDS_BYTES
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
@@ -78,12 +79,12 @@ class WhatIfPane(QWidget):
         self.settings.setAccessibleName("Settings of the allocator")
         self.settings.setToolTip("As PYTORCH_ALLOC_CONF takes them; empty for those of the snapshot")
         self.settings.addItems(list(SETTINGS))
-        self.button = QPushButton("Ask")
-        self.button.setToolTip("Replay the recorded allocations (Enter)")
-        self.button.clicked.connect(lambda _checked=False: self.ask())
-        self.smallest = QPushButton("Smallest card")
-        self.smallest.setToolTip("Ask how much memory the recorded allocations need at the least, with these settings")
-        self.smallest.clicked.connect(lambda _checked=False: self.ask_smallest())
+        self.button = worded_button("Ask", "Replay the recorded allocations (Enter)", self.ask)
+        self.smallest = worded_button(
+            "Smallest card",
+            "Ask how much memory the recorded allocations need at the least, with these settings",
+            self.ask_smallest,
+        )
         for box in (self.capacity, self.settings):
             line = box.lineEdit()
             assert isinstance(line, QLineEdit)
@@ -91,9 +92,7 @@ class WhatIfPane(QWidget):
         line = self.settings.lineEdit()
         assert isinstance(line, QLineEdit)
         line.setPlaceholderText("settings of the snapshot")
-        self.problem = PlainLabel()
-        self.problem.setProperty("role", "error")
-        self.problem.setWordWrap(True)
+        self.problem = PlainLabel(role="error", wraps=True)
         self.problem.hide()
         self.table = Table("What would have happened", COLUMNS, EMPTY)
         self.table.view.setWordWrap(True)

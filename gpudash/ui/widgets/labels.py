@@ -14,9 +14,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 def title_label(words: str) -> QLabel:
     """The title of a pane."""
-    label = PlainLabel(words)
-    label.setProperty("role", "title")
-    return label
+    return PlainLabel(words, role="title")
 
 
 def worded_label(role: str, *, wraps: bool = True) -> PlainLabel:

@@ -22,12 +22,32 @@ def shortened(text: str) -> str:
 
 
 class PlainLabel(QLabel):
-    """A label whose text is never HTML."""
+    """A label whose text is never HTML.
 
-    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
+    Args:
+        role: which of the style sheet's looks it has.
+        wraps: whether its words go on in further lines.
+        selectable: whether they can be selected with the mouse.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        parent: QWidget | None = None,
+        *,
+        role: str = "",
+        wraps: bool = False,
+        selectable: bool = False,
+    ) -> None:
         super().__init__(parent)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)
+        if role:
+            self.setProperty("role", role)
+        if wraps:
+            self.setWordWrap(True)
+        if selectable:
+            self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
 
     def setText(self, text: str) -> None:
         """Show ``text``, of one of megabytes only the beginning: laying it out would take the window minutes."""

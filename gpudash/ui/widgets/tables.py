@@ -193,10 +193,8 @@ class Table(QWidget):
         for position, column in enumerate(columns):
             if column.wide:
                 header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
-        self._empty = PlainLabel(empty)
+        self._empty = PlainLabel(empty, role="muted", wraps=True)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
-        self._empty.setProperty("role", "muted")
         self._offers = QHBoxLayout()
         self._offers.setSpacing(8)
         self._offers.setAlignment(Qt.AlignmentFlag.AlignHCenter)

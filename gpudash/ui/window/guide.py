@@ -121,8 +121,7 @@ class Guide(QDialog):
         self.titles.setFixedWidth(scaled(LIST_PX))
         self.text = _PageView()
         self.text.setAccessibleName("Guide")
-        self._none = PlainLabel("No page has all of these words.")
-        self._none.setWordWrap(True)
+        self._none = PlainLabel("No page has all of these words.", wraps=True)
         self._none.hide()
         for page in pages():
             item = QListWidgetItem(page.title)

@@ -459,10 +459,8 @@ class OperatorsTab(QWidget):
 
     def _empty(self) -> QWidget:
         page = QWidget()
-        self.empty_words = PlainLabel(EMPTY)
-        self.empty_words.setProperty("role", "muted")
+        self.empty_words = PlainLabel(EMPTY, role="muted", wraps=True)
         self.empty_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.empty_words.setWordWrap(True)
         self.first = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
         column = in_column(1, self.empty_words, parent=page)
         column.addWidget(self.first, 0, Qt.AlignmentFlag.AlignHCenter)

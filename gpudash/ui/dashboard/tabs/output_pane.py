@@ -309,9 +309,7 @@ def _left_out(count: int) -> str:
 
 
 def _muted() -> QLabel:
-    label = PlainLabel()
-    label.setProperty("role", "muted")
-    return label
+    return PlainLabel(role="muted")
 
 
 def _button(words: str, tip: str, act: object) -> QPushButton:

@@ -155,8 +155,7 @@ class RanksTab(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words = PlainLabel(EMPTY)
-        self.words.setWordWrap(True)
+        self.words = PlainLabel(EMPTY, wraps=True)
         self.words.setContentsMargins(8, 3, 8, 3)
         self.model = RanksModel(self)
         self.view = QTableView()

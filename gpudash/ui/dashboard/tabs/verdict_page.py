@@ -269,8 +269,7 @@ class VerdictPage(QScrollArea):
         grid.setHorizontalSpacing(10)
         grid.setVerticalSpacing(4)
         for column, (title, tip) in enumerate(COLUMNS):
-            label = PlainLabel(title)
-            label.setProperty("role", "title")
+            label = PlainLabel(title, role="title")
             label.setToolTip(plain_tip(tip))
             grid.addWidget(label, 0, column)
         for row, (cells, bars) in enumerate(zip(self._cells, self._bars, strict=True), 1):

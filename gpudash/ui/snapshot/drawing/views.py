@@ -11,7 +11,6 @@ from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QCheckBox,
-    QPushButton,
     QScrollArea,
     QSizePolicy,
     QToolTip,
@@ -27,6 +26,7 @@ from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_w
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
+from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_beside, format_bytes, format_count, format_percent
@@ -260,14 +260,13 @@ class TreePane(QWidget):
         self.view = view
         self.palette_ = palette
         self.path: Path = ()
-        self._crumbs = PlainLabel("all")
-        self._crumbs.setProperty("role", "muted")
-        self.out = QPushButton("Out")
-        self.out.setToolTip("Show what called it again (Backspace)")
-        self.out.clicked.connect(lambda _checked=False: self.view.zoom(self.path[:-1]))
-        self.only = QPushButton("Only this")
-        self.only.setToolTip("Narrow every pane to what was allocated beneath this line")
-        self.only.clicked.connect(lambda _checked=False: self.narrowed.emit(self.path))
+        self._crumbs = PlainLabel("all", role="muted")
+        self.out = worded_button("Out", "Show what called it again (Backspace)", lambda: self.view.zoom(self.path[:-1]))
+        self.only = worded_button(
+            "Only this",
+            "Narrow every pane to what was allocated beneath this line",
+            lambda: self.narrowed.emit(self.path),
+        )
         self.library = QCheckBox("library lines")
         self.library.setToolTip("Show the lines of torch and of the standard library too")
         self.library.toggled.connect(self.library_toggled)
@@ -384,8 +383,7 @@ class BlocksPane(QWidget):
         self.view = MemoryMap(palette)
         self.view.chosen.connect(self._choose)
         self.legend = CategoryLegend(palette)
-        self.sums = PlainLabel()
-        self.sums.setProperty("role", "muted")
+        self.sums = PlainLabel(role="muted")
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
