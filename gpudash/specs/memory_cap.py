@@ -49,9 +49,10 @@ class MemoryCap:
     def fraction(self, total_bytes: int) -> float:
         """The cap as a part of ``total_bytes``, at most 1.
 
-        torch multiplies it out again and drops what is beyond a whole byte; half a byte more lets it come to the cap.
+        torch multiplies it out again and drops what is beyond a whole byte (2.11) or rounds it (2.13); a quarter of a
+        byte more lets both come to the cap.
         """
-        return self.share if self.share is not None else min(1.0, ((self.size or 0) + 0.5) / total_bytes)
+        return self.share if self.share is not None else min(1.0, ((self.size or 0) + 0.25) / total_bytes)
 
     def allowed_bytes(self, total_bytes: int | None) -> int | None:
         """The most that may be reserved of ``total_bytes``; ``None`` for a share of a memory that is not known."""

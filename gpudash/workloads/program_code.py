@@ -119,7 +119,7 @@ def _capped(cap: MemoryCap, device: str) -> list[str]:
         return [f'{module}.set_per_process_memory_fraction({cap.share!r}, "{device}")']
     return [
         f'capacity = {module}.get_device_properties("{device}").total_memory',
-        f'{module}.set_per_process_memory_fraction(({cap.size} + 0.5) / capacity, "{device}")',
+        f'{module}.set_per_process_memory_fraction(({cap.size} + 0.25) / capacity, "{device}")',
     ]
 
 

@@ -19,7 +19,7 @@ def test_a_limit_in_bytes_is_taken_of_what_the_gpu_has(capsys: pytest.CaptureFix
     assert run(["run", "training", "--device", "cuda:0", "--memory-cap", "2GiB", "--show-code"]) == 0
     program = capsys.readouterr().out
     assert 'capacity = torch.cuda.get_device_properties("cuda:0").total_memory' in program
-    assert 'set_per_process_memory_fraction((2147483648 + 0.5) / capacity, "cuda:0")' in program
+    assert 'set_per_process_memory_fraction((2147483648 + 0.25) / capacity, "cuda:0")' in program
     compile(program, "shown.py", "exec")
 
 
