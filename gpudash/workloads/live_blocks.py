@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -27,10 +28,12 @@ from gpudash.memory.explaining.memory_state import (
     other_process,
 )
 from gpudash.memory.frames import Frame, is_installed, is_library, site_of
+from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.memory.snapshot.device_state import Known, held_in
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import ContextRefused, SimulatedGpu
 from gpudash.simulator.device.tracking import FORWARD, Tag, Tracker, line_of
+from gpudash.simulator.operations.operations import TORCH_VERSION
 from gpudash.telemetry.explanation import Evidence
 
 MOST_REPLAYED = 2_000_000
@@ -353,6 +356,7 @@ class CudaBlocks:
     def _state(self, request: RefusedRequest | None, total_or_allowed: int, free: int) -> MemoryState:
         properties = torch.cuda.get_device_properties(self._index)
         capacity = properties.total_memory
+        capability = properties.major, properties.minor
         known = Known(
             capacity=capacity,
             device_free=free,
@@ -362,6 +366,7 @@ class CudaBlocks:
             time_s=self._clock(),
             began_s=self._began_s,
             product=properties.name,
+            workspace_bytes=workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), capability, TORCH_VERSION),
         )
         return held_in(cuda_snapshot.take(torch), self._index, known, request)
 

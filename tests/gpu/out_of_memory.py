@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.explanation import site_name
 from gpudash.units import GIB, MIB
 from tests.gpu.child import ROOT, Tell, asked, limited
 
@@ -117,7 +118,7 @@ def in_short(explanation: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _place(line: Mapping[str, Any]) -> str:
-    return f"{str(line.get('file')).rpartition('/')[2]}:{line.get('line')} {line.get('text', '')}"
+    return site_name(line.get("file"), line.get("line"), line.get("text", ""))
 
 
 def measure(device: str, names: Sequence[str] = tuple(CASES), *, limit_s: float = 120.0) -> dict[str, Any]:

@@ -524,6 +524,11 @@ def test_nothing_to_say_takes_no_room(row: RemediesView) -> None:
     assert seen(row, QLabel) == ["Looking for what would have fitted…"]
 
 
+def test_a_workspace_that_no_line_asked_for_has_no_line_that_used_it_first() -> None:
+    found = explain(state(groups=(AllocationGroup(16 * MIB, 1, WORKSPACE),)))
+    assert [row.cells[-1] for row in owner_rows(found, Choice())] == ["workspace of cuBLAS"]
+
+
 def test_what_a_growing_line_holds_is_one_figure_in_the_sentence_the_bar_and_the_table() -> None:
     """Also with what the step that failed had left already, and with the workspace that the line was first to need."""
     groups = (*leaking(61), AllocationGroup(16 * MIB, 1, WORKSPACE, 1, "forward", "", "Net", leaking(2)[0].stack))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.wording import available, innermost, needed
 from gpudash.memory.predicting.prediction import price
 from gpudash.telemetry.explanation import Evidence, Explanation, Owner, Part, Remedy, site_name
@@ -81,6 +82,8 @@ def part_name(part: Part) -> str:
 
 def place(owner: Owner) -> str:
     """A call site's short name: "train.py:41 step", with the line of a library that it called."""
+    if owner.file is None and owner.category == WORKSPACE:
+        return "workspace of cuBLAS"
     name = site_name(owner.file, owner.line, owner.name)
     return f"{name} ({owner.library})" if owner.library else name
 

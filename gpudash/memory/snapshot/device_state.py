@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.memory.allocator.layout import Segment
+from gpudash.memory.allocator.layout import BlockView, Segment
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
 from gpudash.memory.snapshot.history.history import python_stack
 from gpudash.memory.snapshot.history.model import NONE, Stack
@@ -30,6 +31,8 @@ class Known:
         time_s: session time.
         began_s: session time at which recording began.
         product: what the device is called.
+        workspace_bytes: of cuBLAS's workspace, by which that of a backward pass is known, whose thread has no line of
+            Python; ``None`` where it is not looked for.
     """
 
     capacity: int
@@ -40,6 +43,7 @@ class Known:
     time_s: float = 0.0
     began_s: float | None = None
     product: str = ""
+    workspace_bytes: int | None = None
 
     def step_at(self, time_us: int) -> int:
         """Number of the step that was on; 0 before the first."""
@@ -83,13 +87,27 @@ def _groups(
     lines = [python_stack(stack) for stack in (*stacks, ())]
     categories = [category_of_role(role_of(stack)[0]) for stack in lines]
     found: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for block in (block for segment in segments for block in segment.blocks if block.state == "active_allocated"):
-        stack = block.owner if isinstance(block.owner, int) else NONE
+    live = [block for segment in segments for block in segment.blocks if block.state == "active_allocated"]
+    nameless = [block for block in live if block.address not in known.categories and not lines[_stack_of(block)]]
+    of_addresses = {**known.categories, **_workspace(nameless, born, known)}
+    for block in live:
+        stack = _stack_of(block)
         step = known.step_at(born[block.address]) if block.address in born else 0
-        tally = found[known.categories.get(block.address) or categories[stack], step, stack]
+        tally = found[of_addresses.get(block.address) or categories[stack], step, stack]
         tally[0] += block.size
         tally[1] += 1
     return tuple(
         AllocationGroup(size, count, category, step, stack=lines[stack])
         for (category, step, stack), (size, count) in found.items()
     )
+
+
+def _stack_of(block: BlockView) -> int:
+    return block.owner if isinstance(block.owner, int) else NONE
+
+
+def _workspace(nameless: Sequence[BlockView], born: Mapping[int, int], known: Known) -> dict[int, str]:
+    """The oldest block of the workspace's size that no line of Python asked for: it stays until the end, while later
+    ones of that size are gradients on their way."""
+    alike = [block.address for block in nameless if block.requested_size == known.workspace_bytes]
+    return {min(alike, key=lambda address: born.get(address, 0)): WORKSPACE} if alike else {}

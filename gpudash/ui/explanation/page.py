@@ -420,7 +420,8 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
 
 
 def _call_site(owner: Owner) -> str:
-    if owner.category == WORKSPACE:  # the line only was the first to need it, and does not hold it
+    if owner.category == WORKSPACE and owner.file is not None:
+        # the line only was the first to need it, and does not hold it
         return f"workspace of cuBLAS, first used at {place(owner)}"
     return f"{place(owner)}  {owner.text}" if owner.text else place(owner)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
 from gpudash.memory.explaining.explanation_text import evidence_words, report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
@@ -43,6 +43,12 @@ def test_the_report_begins_with_the_cause_and_ends_with_the_evidence() -> None:
     assert any(line.startswith("  python (pid 4711)") for line in lines)
     assert any("activations, Linear" in line and "model.py:88 forward" in line for line in lines)
     assert any("no stack recorded" in line for line in lines)
+
+
+def test_a_workspace_that_no_line_asked_for_is_called_that_and_not_memory_without_a_stack() -> None:
+    lines = report(found(groups=(AllocationGroup(32 * MIB, 1, WORKSPACE), AllocationGroup(GIB, 9))))
+    rows = lines[lines.index("Who allocated it") + 1 :]
+    assert [row.split("  ")[-1] for row in rows[1:3]] == ["no stack recorded", "workspace of cuBLAS"]
 
 
 def test_remedies_are_told_with_peak_price_and_flags() -> None:

@@ -63,7 +63,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", fake.record)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", fake.snapshot)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _index: (2 * GIB, 8 * GIB))
-    properties = SimpleNamespace(total_memory=8 * GIB, name="NVIDIA GeForce RTX 4090")
+    properties = SimpleNamespace(total_memory=8 * GIB, name="NVIDIA GeForce RTX 4090", major=8, minor=9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
     monkeypatch.setattr(live_blocks, "_observing", [])
     return fake

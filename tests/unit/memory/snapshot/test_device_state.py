@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, OPTIMIZER_STATE, WEIGHTS, WORKSPACE
 from gpudash.memory.explaining.explain import explain, parts_of
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS, RefusedRequest
 from gpudash.memory.snapshot.device_state import Known, held_in
@@ -105,6 +105,21 @@ def test_a_stack_tells_what_it_allocated(file: str, name: str, category: str) ->
     (group,) = held_in(snapshot(segment(0, block("active_allocated", MIB, *frames))), 0, KNOWN).groups
     assert group.category == category
     assert group.stack == ((file, CALL["line"], name),)
+
+
+def test_the_oldest_block_of_the_workspaces_size_without_a_line_is_cublas_workspace() -> None:
+    size = 32 * MIB
+    blocks = [block("active_allocated", size, *frames) for frames in ((USER,), (), (), ())]
+    trace = [{"action": "alloc", "addr": at * size, "size": size, "time_us": 90 + 10 * (at != 2)} for at in range(4)]
+    data, known = snapshot(segment(0, *blocks), trace=trace), {3 * size: GRADIENTS}
+    groups = held_in(data, 0, Known(GIB, MIB, categories=known, workspace_bytes=size)).groups
+    assert sorted((group.category, group.count) for group in groups) == [
+        (GRADIENTS, 1),
+        (OTHER_TENSORS, 1),
+        (OTHER_TENSORS, 1),
+        (WORKSPACE, 1),
+    ]
+    assert WORKSPACE not in [group.category for group in held_in(data, 0, Known(GIB, MIB)).groups]
 
 
 def test_old_snapshots_without_addresses_frames_and_pools_are_understood() -> None:
