@@ -310,6 +310,9 @@ class Store:
 BAD_ENDINGS = frozenset({"failed", "stopped by the guard", "out of memory"})
 """Labels of the markers of runs that did not end as they were meant to."""
 
+PLAIN_ENDINGS = frozenset({"finished", "stopped"})
+"""Labels of the markers of all other runs' ends, which name no run."""
+
 
 def _mark(event: Event) -> tuple[str, str] | None:
     """Label and category of the marker for ``event``; ``None`` when it has none."""

@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygon
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
-from gpudash.telemetry.store import BAD_ENDINGS, MAX_EVENTS, Store
+from gpudash.telemetry.store import BAD_ENDINGS, MAX_EVENTS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Geometry
 from gpudash.ui.plots.layers import Label, Layer
@@ -173,6 +173,8 @@ def place(
 def _priority(mark: Mark) -> int:
     if _ended_badly(mark):
         return -1
+    if mark.category == "run" and mark.label in PLAIN_ENDINGS:
+        return _PRIORITY["source"]  # which run it was is told where it began
     return 9 if mark.category == "warning" and mark.label == "passed" else _PRIORITY.get(mark.category, 9)
 
 

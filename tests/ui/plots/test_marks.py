@@ -144,6 +144,13 @@ def test_that_memory_ran_out_is_readable_whatever_is_marked_beside_it(others: li
     assert [one.text for one in passed] in ([], [""]), "that a warning passed gives way"
 
 
+def test_where_there_is_room_for_one_label_a_run_s_beginning_is_named_and_not_the_end_of_another() -> None:
+    marks = [Mark(9.0, "finished", "run"), Mark(10.0, "matmul on cpu", "run"), Mark(11.5, "finished", "run")]
+    placed = place(marks, lambda t: 20 * t, 60.0, 240.0, lambda text: 8.0 * len(text), lambda text, width: text)
+    named = [one.text for one in placed if one.text]
+    assert "matmul on cpu" in named and named.count("finished") <= 1
+
+
 def test_marks_of_a_run_are_drawn_on_every_plot_and_labelled_on_the_first(drawn: PlotStack, store: Store) -> None:
     store.apply(RunStarted(time_s=12.0, run_id=1, workload="training", device="cpu", spec={}))
     store.apply(Warning(time_s=15.0, level="warning", device="host", text="memory"))
