@@ -33,7 +33,6 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QStackedWidget,
     QToolBar,
-    QVBoxLayout,
     QWidget,
 )
 from shiboken6 import isValid
@@ -43,6 +42,7 @@ from gpudash.session.demo.scenes import Place
 from gpudash.session.demo.tour import Playing, TourPace
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.window.workspace import ISOLATION, Workspace
 
@@ -132,12 +132,7 @@ class DemoBar(QFrame):
         self.skip.setProperty("role", "chip")
         self._lower.addWidget(self.look)
         self._lower.addWidget(asked)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(14, 8, 14, 8)
-        rows.setSpacing(4)
-        rows.addLayout(upper)
-        rows.addWidget(self.caption)
-        rows.addWidget(self._lower)
+        in_column(upper, self.caption, self._lower, parent=self, margins=(14, 8, 14, 8), spacing=4)
         self._make_room()
 
     def _make_room(self) -> None:

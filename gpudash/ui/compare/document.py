@@ -36,7 +36,7 @@ from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
 
@@ -457,12 +457,7 @@ class CompareDocument(Document):
         return page
 
     def _laid_out(self) -> QWidget:
-        tables = QSplitter(Qt.Orientation.Vertical)
-        tables.setChildrenCollapsible(False)
-        tables.addWidget(self.figures)
-        tables.addWidget(self.specs)
-        tables.setStretchFactor(0, 3)
-        tables.setStretchFactor(1, 2)
+        tables = in_halves((self.figures, 3), (self.specs, 2), across=False)
         right = QWidget()
         right.setMaximumWidth(TABLES_PX)
         in_column(self.headline, (tables, 1), self.notes, parent=right, margins=(0, 0, 0, 0), spacing=8)

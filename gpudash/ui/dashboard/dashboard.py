@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
     QLineEdit,
     QPlainTextEdit,
-    QSplitter,
     QTableView,
     QWidget,
 )
@@ -43,7 +42,7 @@ from gpudash.ui.forms.fit_follower import FitFollower
 from gpudash.ui.forms.run_progress import WATCH
 from gpudash.ui.forms.workload_panel import WorkloadPanel, put_into_panel
 from gpudash.ui.plots.stack import PlotStack
-from gpudash.ui.widgets.layouts import in_column, in_row
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.text_size import scaled
 
 TITLE = "gpudash"
@@ -136,12 +135,7 @@ class Dashboard(PlotsPage):
         self.tabs.operators.set_palette(palette)
         upper = QWidget()
         in_column(self.view_bar, (self.plots, 1), parent=upper, margins=(0, 0, 0, 0), spacing=PLOTS_GAP)
-        self.splitter = QSplitter(Qt.Orientation.Vertical)
-        self.splitter.setChildrenCollapsible(False)
-        self.splitter.addWidget(upper)
-        self.splitter.addWidget(self.tabs)
-        self.splitter.setStretchFactor(0, 1)
-        self.splitter.setStretchFactor(1, 0)
+        self.splitter = in_halves((upper, 1), (self.tabs, 0), across=False)
         middle = in_row(self.panel, (self.splitter, 1), spacing=10)
         whole = QWidget()
         whole.setLayout(self.rows)

@@ -33,6 +33,7 @@ from gpudash.ui.plots.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label, wrapping_label
+from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.tables import Column, Table
 
 ENDINGS = {"cancelled": "stopped"}
@@ -103,19 +104,13 @@ class ResultPage(QFrame):
         column.addWidget(self.ending)
         column.addLayout(self._figures)
         column.addWidget(self.chart, 3)
-        beside = QHBoxLayout()
-        beside.setContentsMargins(8, 0, 8, 0)
-        beside.addWidget(self.rows)
+        beside = in_row(self.rows, margins=(8, 0, 8, 0))
         column.addLayout(beside, 2)
         self._bodies = QStackedWidget()
         self._bodies.addWidget(general)
         self._bodies.addWidget(self.verdict)
         self._bodies.addWidget(self._beside)
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(0, 0, 0, BOTTOM_PX)
-        whole.setSpacing(BELOW_HEAD_PX - BOTTOM_PX)
-        whole.addLayout(head)
-        whole.addWidget(self._bodies, 1)
+        in_column(head, (self._bodies, 1), parent=self, margins=(0, 0, 0, BOTTOM_PX), spacing=BELOW_HEAD_PX - BOTTOM_PX)
 
     def show_run(self, run: RunView, runs: Sequence[RunView], name: str, *, commanding: bool = False) -> None:
         """Show what ``run`` came to; called under the store's lock.
@@ -208,10 +203,7 @@ class ResultPage(QFrame):
         discard(self._tiles, self._figures)
         for name, value in figures:
             tile = QWidget()
-            column = QVBoxLayout(tile)
-            column.setContentsMargins(0, 0, 0, 0)
-            column.setSpacing(0)
-            column.addWidget(title_label(name))
+            column = in_column(title_label(name), parent=tile, margins=(0, 0, 0, 0), spacing=0)
             words = worded_label("figure", wraps=False)
             words.setText(value)
             column.addWidget(words)
@@ -244,11 +236,7 @@ class FiguresBeside(QScrollArea):
         self._grid.setVerticalSpacing(3)
         self._grid.setColumnStretch(0, 1)
         self._cells: list[QWidget] = []
-        self.column = QVBoxLayout(panel)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.setSpacing(2 * GAP_PX)
-        self.column.addLayout(self._grid)
-        self.column.addStretch(1)
+        self.column = in_column(self._grid, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
         self.setWidget(panel)
 
     def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]], *, rest: bool) -> None:
@@ -307,19 +295,9 @@ class BadEnding(QWidget):
         actions.setSpacing(8)
         for button in self._buttons.values():
             actions.addWidget(button)
-        words = QVBoxLayout()
-        words.setSpacing(3)
-        words.addWidget(self._cause)
-        words.addWidget(self._more)
-        self._told = QHBoxLayout()
-        self._told.setSpacing(12)
-        self._told.addLayout(words, 1)
-        self._told.addLayout(actions)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(14, 2, 8, 2)
-        column.setSpacing(4)
-        column.addLayout(self._told)
-        column.addWidget(self.remedies)
+        words = in_column(self._cause, self._more, spacing=3)
+        self._told = in_row((words, 1), actions, spacing=12)
+        in_column(self._told, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
 
     def _button(self, name: str) -> QPushButton:
         button = worded_button(*ACTION_WORDS[name], lambda: self.action.emit(name))

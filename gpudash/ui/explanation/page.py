@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
@@ -25,7 +25,8 @@ from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.widgets.labels import title_label, worded_button
+from gpudash.ui.widgets.labels import search_field, title_label, worded_button
+from gpudash.ui.widgets.layouts import in_column, in_halves, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, without_mnemonics
 from gpudash.ui.widgets.tables import Column
 from gpudash.ui.widgets.text_size import scaled
@@ -94,30 +95,14 @@ class ExplanationPage(QWidget):
         self._total = PlainLabel(role="muted")
         filled = QFrame()
         filled.setProperty("role", "panel")
-        head = QHBoxLayout()
-        head.addWidget(title_label("1  WHAT FILLED IT"))
-        head.addWidget(self._total)
-        head.addStretch(1)
-        rows = QVBoxLayout(filled)
-        rows.setContentsMargins(12, 6, 12, 6)
-        rows.setSpacing(4)
-        rows.addLayout(head)
-        rows.addWidget(self.bar)
-        self.middle = QSplitter(Qt.Orientation.Horizontal)
-        self.middle.setChildrenCollapsible(False)
-        self.middle.addWidget(self.owners)
-        self.middle.addWidget(self.plots)
-        self.middle.setStretchFactor(0, 3)
-        self.middle.setStretchFactor(1, 2)
+        head = in_row(title_label("1  WHAT FILLED IT"), self._total, 1)
+        in_column(head, self.bar, parent=filled, margins=(12, 6, 12, 6), spacing=4)
+        self.middle = in_halves((self.owners, 3), (self.plots, 2), across=True)
         self.middle.setSizes([SHARES[0], SHARES[1]])
         self.plots.setMinimumWidth(CURVE_WIDTH)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(12, 6, 12, 6)
-        outer.setSpacing(6)
-        outer.addWidget(self.header)
-        outer.addWidget(filled)
-        outer.addWidget(self.middle, 3)
-        outer.addWidget(self.stack, 2)
+        outer = in_column(
+            self.header, filled, (self.middle, 3), (self.stack, 2), parent=self, margins=(12, 6, 12, 6), spacing=6
+        )
         self.stack.setMaximumHeight(MOST_STACK_PX)
         outer.addWidget(self._evidence)
 
@@ -290,26 +275,13 @@ class OwnersPanel(QFrame):
         self.arrangement.grouped.connect(self._changed)
         self.arrangement.ordered.connect(self._changed)
         self.group, self.total = self.arrangement.group, self.arrangement.total
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("Search   /")
-        self.search.setAccessibleName("Search call sites")
-        self.search.setClearButtonEnabled(True)
+        self.search = search_field("Search   /", "Search call sites")
         self.search.setMaximumWidth(150)
         self.search.textChanged.connect(self._changed)
         self.table = CallSiteTable("Who allocated it", COLUMNS, EMPTY)
         self.table.row_changed.connect(self.owner_changed)
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(title_label("2  WHO ALLOCATED IT"))
-        head.addWidget(self.chip)
-        head.addStretch(1)
-        head.addWidget(self.arrangement)
-        head.addWidget(self.search)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(10, 6, 8, 6)
-        column.setSpacing(4)
-        column.addLayout(head)
-        column.addWidget(self.table, 1)
+        head = in_row(title_label("2  WHO ALLOCATED IT"), self.chip, 1, self.arrangement, self.search, spacing=6)
+        in_column(head, (self.table, 1), parent=self, margins=(10, 6, 8, 6), spacing=4)
 
     def show_owners(self, explanation: Explanation) -> None:
         """Show who allocated what ``explanation`` tells."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
@@ -20,6 +20,7 @@ from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent,
 from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
 from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
 
 RIGHT_HIGH = 1.04
@@ -64,11 +65,7 @@ class TimePlot(QWidget):
         self.gestures.menu_requested.connect(self.menu_requested)
         self.canvas = Canvas(spec.curves, palette, self.gestures, self)
         self._name()
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.legend)
-        column.addWidget(self.canvas, 1)
+        in_column(self.legend, (self.canvas, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
 
     def set_spec(self, spec: PlotSpec) -> None:

@@ -24,6 +24,7 @@ from gpudash.memory.snapshot.history.model import NONE, OOM, SEGMENT_ALLOC, Colu
 from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.snapshot.rows import Places
 from gpudash.ui.widgets.fields import ChoiceField
+from gpudash.ui.widgets.labels import search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, RowsModel
@@ -58,10 +59,7 @@ class EventsPane(QWidget):
         self.least.setAccessibleName("Least size of an event")
         self.least.setToolTip("Only events of this size or more")
         self.least.setMaximumWidth(110)
-        self.text = QLineEdit()
-        self.text.setPlaceholderText("text in the stack")
-        self.text.setAccessibleName("Text in the stack of an event")
-        self.text.setClearButtonEnabled(True)
+        self.text = search_field("text in the stack", "Text in the stack of an event")
         self.text.setMaximumWidth(160)
         for field in (self.least, self.text):
             field.textChanged.connect(self._narrow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gpudash.memory.explaining.wording import needed
 from gpudash.telemetry.explanation import short
@@ -12,7 +12,7 @@ from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.snapshot.drawing.timeline import Timeline
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.ui.snapshot.study import Study
-from gpudash.ui.widgets.labels import title_label
+from gpudash.ui.widgets.labels import search_field, title_label
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
 from gpudash.units import format_bytes
@@ -138,11 +138,11 @@ class Chips(QWidget):
             button.hide()
             row.addWidget(button)
             self.buttons[name] = button
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("Search stacks   /")
-        self.search.setAccessibleName("Search stacks and categories")
-        self.search.setToolTip("Only blocks with this text in their stack or category (/)")
-        self.search.setClearButtonEnabled(True)
+        self.search = search_field(
+            "Search stacks   /",
+            "Search stacks and categories",
+            "Only blocks with this text in their stack or category (/)",
+        )
         self.search.setFixedWidth(190)
         self.search.textChanged.connect(lambda text: self.searched.emit(text.strip()))
         row.addWidget(self.search)

@@ -1,4 +1,4 @@
-"""Labels, buttons and shortened words that several parts of the window use."""
+"""Labels, buttons, search fields and shortened words that several parts of the window use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QLabel, QLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QLayout, QLineEdit, QPushButton, QSizePolicy, QWidget
 
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -44,6 +44,16 @@ def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButto
     button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
     return button
+
+
+def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:
+    """A field that what is shown is searched or narrowed by; ``name`` is read out to who cannot see it."""
+    field = QLineEdit()
+    field.setPlaceholderText(placeholder)
+    field.setAccessibleName(name)
+    field.setToolTip(tip)
+    field.setClearButtonEnabled(True)
+    return field
 
 
 def discard(widgets: list[QWidget], layout: QLayout) -> None:

@@ -1,11 +1,12 @@
-"""Laying widgets out in a row or a column."""
+"""Laying widgets out in a row or a column, also with bars between them that can be dragged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TypeVar
 
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QSplitter, QVBoxLayout, QWidget
 
 Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
 """What stands there, by itself or with its share of the space that is left; a number alone is empty space of that
@@ -35,6 +36,21 @@ def in_column(
 ) -> QVBoxLayout:
     """Parts below one another, from the top down; otherwise as `in_row`."""
     return _filled(QVBoxLayout() if parent is None else QVBoxLayout(parent), parts, margins, spacing)
+
+
+def in_halves(*parts: tuple[QWidget, int], across: bool) -> QSplitter:
+    """Parts with a bar between each two, none of which can be dragged shut.
+
+    Args:
+        parts: each with its share of the space that comes or goes.
+        across: whether they stand beside one another, or else below.
+    """
+    splitter = QSplitter(Qt.Orientation.Horizontal if across else Qt.Orientation.Vertical)
+    splitter.setChildrenCollapsible(False)
+    for place, (part, share) in enumerate(parts):
+        splitter.addWidget(part)
+        splitter.setStretchFactor(place, share)
+    return splitter
 
 
 def _filled(layout: L, parts: Iterable[Part], margins: Margins | None, spacing: int | None) -> L:

@@ -13,7 +13,6 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QTextCursor
 from PySide6.QtWidgets import (
     QDialog,
-    QLineEdit,
     QListWidget,
     QListWidgetItem,
     QTextBrowser,
@@ -21,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.system.files import resource
+from gpudash.ui.widgets.labels import search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.text_size import scaled
@@ -112,10 +112,7 @@ class Guide(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle("Guide")
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("Search the guide")
-        self.search.setAccessibleName("Search the guide")
-        self.search.setClearButtonEnabled(True)
+        self.search = search_field("Search the guide", "Search the guide")
         self.titles = QListWidget()
         self.titles.setAccessibleName("Pages of the guide")
         self.titles.setFixedWidth(scaled(LIST_PX))

@@ -23,11 +23,9 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
     QHeaderView,
-    QLineEdit,
     QPlainTextEdit,
     QScrollArea,
     QSizePolicy,
-    QSplitter,
     QStackedLayout,
     QTableView,
     QToolTip,
@@ -42,8 +40,8 @@ from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette
 from gpudash.ui.widgets.fields import ChoiceField
-from gpudash.ui.widgets.labels import worded_button, worded_label
-from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.labels import search_field, worded_button, worded_label
+from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.tables import Column, RowsModel
 from gpudash.units import format_bytes, format_count, format_duration
@@ -407,13 +405,9 @@ class OperatorsTab(QWidget):
         self.choice.setAccessibleName("Profile")
         self.choice.setToolTip("Which profiled steps are shown")
         self.choice.currentIndexChanged.connect(self._show_chosen)
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("Find")
-        self.search.setAccessibleName("Find an operator")
-        self.search.setClearButtonEnabled(True)
+        self.search = search_field("Find", "Find an operator", "Words of an operator's name, its shapes or its stack")
         self.search.setMinimumWidth(140)
         self.search.setMaximumWidth(220)
-        self.search.setToolTip("Words of an operator's name, its shapes or its stack")
         self.words = worded_label("muted", wraps=False)
         self.words.setMinimumWidth(60)
         self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -441,12 +435,7 @@ class OperatorsTab(QWidget):
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(self.timeline)
-        beside = QSplitter(Qt.Orientation.Horizontal)
-        beside.setChildrenCollapsible(False)
-        beside.addWidget(self.table)
-        beside.addWidget(self.stack)
-        beside.setStretchFactor(0, 3)
-        beside.setStretchFactor(1, 1)
+        beside = in_halves((self.table, 3), (self.stack, 1), across=True)
         beside.setSizes([720, 280])
         shown = QWidget()
         in_column(head, scroll, (beside, 1), parent=shown, margins=(0, 0, 0, 0), spacing=2)

@@ -17,10 +17,11 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextDocument,
 )
-from PySide6.QtWidgets import QLabel, QLineEdit, QPlainTextEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QWidget
 
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.widgets.labels import search_field
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_count
@@ -64,11 +65,7 @@ class OutputPane(QWidget):
         self._left_out = 0
         self._following = True
         self.text = OutputText()
-        self.search = QLineEdit()
-        self.search.setPlaceholderText("Find")
-        self.search.setAccessibleName("Find in the output")
-        self.search.setToolTip("Enter finds the next, Shift+Enter the one before")
-        self.search.setClearButtonEnabled(True)
+        self.search = search_field("Find", "Find in the output", "Enter finds the next, Shift+Enter the one before")
         self.search.setMaximumWidth(240)
         self._matches = _muted()
         self.status = _muted()
