@@ -417,6 +417,13 @@ def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> No
     assert last.endswith("has ended; its exit code cannot be seen from outside.")
 
 
+def test_a_program_that_ends_before_it_is_entered_is_said_to_have_ended(tmp_path: Path) -> None:
+    with psutil.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    entered = ways_in.enter(process, tmp_path / "agent", "{}", lambda _seconds: False)
+    assert entered.why_not == "It cannot be entered: it has ended meanwhile."
+
+
 def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:
     with psutil.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as process:
         process.stdout.readline()

@@ -45,6 +45,8 @@ ARRIVAL_S = 10.0
 
 PREFIX = "gpudash-enter-"
 
+ENDED = "it has ended meanwhile"
+
 HOW = (
     "To be seen from inside, a program is started with GPUDASH_AGENT=1 (gpudash watch --prepare prints the lines for a "
     "shell), or calls gpudash.agent.open_door()"
@@ -134,6 +136,8 @@ def enter(
         _require_same_place(process)
     except WayClosedError as error:
         return Entered(closed={"any": str(error)})
+    except psutil.Error:
+        return Entered(closed={"any": ENDED})
     ways: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
         {"gdb": _by_debugger} if by_gdb else {"door": _through_door, "remote_exec": _by_remote_exec}
     )
@@ -143,7 +147,7 @@ def enter(
         except WayClosedError as error:
             closed[name] = str(error)
         except psutil.Error:
-            closed[name] = "it has ended meanwhile"
+            closed[name] = ENDED
         else:
             return Entered(name, closed)
     return Entered(closed=closed)
