@@ -107,9 +107,7 @@ class AgentHistory:
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         try:
             if enabled is None or not enabled():
-                torch.cuda.memory._record_memory_history(
-                    "all", context="alloc", stacks="python", max_entries=self._entries
-                )
+                _record_cuda(torch.cuda.memory._record_memory_history, self._entries)
                 self._ours.add("cuda")
         except Exception as error:
             # such as an allocator other than torch's own
@@ -176,6 +174,20 @@ class AgentHistory:
         if fresh:
             self._post({"type": "stacks", "stacks": fresh})
         self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": told})
+
+
+def _record_cuda(record: Callable[..., None], entries: int) -> None:
+    """Begin a history that any thread may end.
+
+    From 2.8 on torch notes what the program annotates, too. Unless it does so for all threads, it looks for the
+    callback of that in the thread that ends the history, and complains on the program's standard error where another
+    thread began it.
+    """
+    options = {"context": "alloc", "stacks": "python", "max_entries": entries}
+    try:
+        record("all", global_record_annotations=True, **options)
+    except TypeError:
+        record("all", **options)
 
 
 def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting: Lasting) -> str | None:

@@ -267,6 +267,53 @@ def test_python_314_is_entered_as_it_is(watcher: Watcher, start: Any) -> None:
     assert running.end()[1:] == ("", 0)
 
 
+TRAINING = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+made, inputs = 0, torch.randn(32, 8)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters())
+
+def trained(steps):
+    global made
+    for _ in range(steps):
+        loss = (model(inputs) - inputs[:, :1]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    made += steps
+    return loss.item().hex()
+"""
+
+
+def test_a_training_in_python_314_is_followed_and_has_the_losses_of_one_that_is_left_alone(
+    watcher: Watcher, start: Any
+) -> None:
+    python = shutil.which("python3.14")
+    torch = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if python is None or subprocess.run([python, "-c", torch], check=False).returncode:
+        pytest.skip("there is no Python 3.14 with torch")
+    running, alone = start({}, python), start({}, python)
+    for one in (running, alone):
+        one.do(f"exec({TRAINING!r})")
+        one.tell("trained(1)")
+    before = running.tell("state()")
+    for _ in range(2):
+        watcher.session.attach(running.pid)
+        running.do("while not state()['watched']: trained(1)")
+        watcher.until(lambda: any("PyTorch" in note for note in watcher.notes("program")))
+        running.tell("trained(10)")
+        watcher.until(lambda: bool((run := watcher.session.store.run) and run.step))
+        watcher.session.stop_run()
+        assert watcher.ended().result["attached"]["way"] == "remote_exec"
+        assert running.tell(f"settled({before!r})") == before
+        watcher.records.clear()
+    loss, made = running.tell("[trained(1), made]")
+    assert alone.tell(f"trained({made - 1})") == loss
+    assert [one.end()[1:] for one in (running, alone)] == [("", 0), ("", 0)]
+
+
 def test_a_debugger_goes_inside_where_it_is_asked_for(watcher: Watcher, start: Any) -> None:
     program("gdb")
     running = start({})
