@@ -92,7 +92,7 @@ def monitor(
 def _monitor_over_ssh(address: str, seconds: float | None, rate: float | None, *, json: bool) -> int:
     from gpudash.cli.terminal.linking import linked, read_addresses
     from gpudash.cli.terminal.monitoring import LiveTable
-    from gpudash.session.remote.summary import summary
+    from gpudash.session.remote.machine import summary
 
     with linked(read_addresses([address]), rate_hz=rate) as fleet, interruptible() as interruption:
         machine = fleet.machines[0]

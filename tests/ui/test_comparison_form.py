@@ -10,8 +10,8 @@ from gpudash.devices.names import Device
 from gpudash.specs import ComparisonSpec
 from gpudash.ui.forms.device_forms import ComparisonForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel
-from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.units import GIB
+from tests.ui.parts import enabled_choices
 
 CPU = Device("cpu", "A processor", 16 * GIB)
 GPU = Device("cuda:0", "A card", 24 * GIB, "GPU-1")

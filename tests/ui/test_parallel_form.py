@@ -14,11 +14,11 @@ from gpudash.specs import ComparisonSpec, TrainingSpec
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import OTHERS, form_of
 from gpudash.ui.forms.parallel_form import ONE_RANK_WORDS, ONLY_SEVERAL, ParallelForm
-from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import enabled_choices
 
 DEVICES = [
     Device("cpu", "EPYC", 128 * GIB),

@@ -11,10 +11,10 @@ from gpudash.telemetry.records import Transfer
 from gpudash.ui.colours import Palette, contrast
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import epoch_rows, stage_rows
-from gpudash.ui.widgets.fields import enabled_choices
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession, gpu
+from tests.ui.parts import enabled_choices
 
 SIM = simulated_gpu(0, 8 * GIB)
 

@@ -9,7 +9,8 @@ from pytestqt.qtbot import QtBot
 from gpudash.specs import BUILT_IN, PipelineSpec, PressureSpec, Spec, TrainingSpec, TransferSpec
 from gpudash.ui.forms.device_forms import form_of
 from gpudash.ui.forms.spec_form import SpecForm
-from gpudash.ui.widgets.fields import ChoiceField, enabled_choices
+from gpudash.ui.widgets.fields import ChoiceField
+from tests.ui.parts import enabled_choices
 
 
 @pytest.fixture

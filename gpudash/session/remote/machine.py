@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gpudash.devices.names import Device, Gpu
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.session.live.session import Status, metrics
+from gpudash.session.live.session import summary as of_session
 from gpudash.session.recordings.folder import facts
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.replay import Replay
@@ -395,3 +397,41 @@ class RemoteReplay(Replay):
     def device_words(self, device: str) -> str:
         """How a reading's device is called."""
         return self.machine.words(device)
+
+
+def summary(machine: RemoteMachine) -> dict[str, Any]:
+    """What ``gpudash monitor ssh://host --json`` prints: the same keys as of this machine, and ``machine``.
+
+    ``error`` is there where the link is lost for good.
+    """
+    seconds = machine.clock()
+    status = Status(
+        recording=None,
+        recording_bytes=0,
+        rate_hz=machine.rate_hz,
+        missed=0,
+        own_cpu_ratio=time.process_time() / max(seconds, 1e-9),
+        driver=None,
+        torch=None,
+    )
+    found = of_session(machine.store, status, seconds, machine.gpus, machine.gpu_problem, None)
+    product = machine.devices()[0].product
+    shared = any(gpu.shared_memory for gpu in machine.gpus)
+    listed = [
+        ("cpu", product, None, shared),
+        *((None, gpu.product, gpu.uuid, gpu.shared_memory) for gpu in machine.gpus),
+    ]
+    devices = [
+        {
+            "name": name,
+            "product": product,
+            "uuid": uuid,
+            "shared_memory": shared,
+            "metrics": metrics(machine.store, uuid),
+        }
+        for name, product, uuid, shared in listed
+    ]
+    why = machine.why_not_linked
+    error = {"kind": "ConnectionError", "message": why, "remedy": ""} if why else None
+    status_word = "failed" if why else "finished"
+    return {**found, "status": status_word, "error": error, "devices": devices, "machine": str(machine.host)}

@@ -226,10 +226,3 @@ def disable_choices(combo: QComboBox, refused: Mapping[str, str]) -> None:
         item = model.item(row)
         item.setEnabled(why is None)
         item.setToolTip(plain_tip(f"{combo.itemText(row)}: {why}" if why else ""))
-
-
-def enabled_choices(combo: QComboBox) -> list[Any]:
-    """The values of ``combo`` that can be chosen."""
-    model = combo.model()
-    assert isinstance(model, QStandardItemModel)
-    return [combo.itemData(row) for row in range(combo.count()) if model.item(row).isEnabled()]
