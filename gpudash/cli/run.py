@@ -193,7 +193,7 @@ def _require_devices_agree(spec: Spec, options: RunOptions) -> None:
         if options.device is not None:
             both = f"--device {options.device} and --devices {spec.devices} say different things"
             raise RequestError(both, "Give one of them.")
-        if options.profile_steps:
+        if options.profile_steps and spec.rank_devices:
             raise RequestError(
                 "--profile-steps: steps of a run on several devices are not profiled", "Profile one on a single device."
             )

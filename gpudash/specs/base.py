@@ -151,6 +151,11 @@ class Spec(BaseModel):
         return ()
 
     @property
+    def rank_devices(self) -> tuple[str, ...]:
+        """`device_names`, unless several devices have one process, without ranks."""
+        return self.device_names
+
+    @property
     def own_device(self) -> str | None:
         """Where this run takes place by its own fields; ``None``: wherever it is put."""
         names = self.device_names

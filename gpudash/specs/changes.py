@@ -60,7 +60,7 @@ def size_field(spec: Spec) -> str | None:
 
 def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
     """The fields that make the batch of each forward pass ``size``, on each rank where there are several."""
-    return {"global_batch": size * spec.world_size} if spec.global_batch and spec.device_names else {"batch": size}
+    return {"global_batch": size * spec.world_size} if spec.global_batch and spec.rank_devices else {"batch": size}
 
 
 def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange | None:
@@ -90,7 +90,8 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
 
 def batch_words(spec: TrainingSpec | ModelSpec, size: int) -> str:
     """How a batch of ``size`` is told."""
-    return f"batch {size} on each rank" if spec.device_names else f"batch {size}"
+    ranks = spec.rank_devices if isinstance(spec, TrainingSpec) else spec.device_names
+    return f"batch {size} on each rank" if ranks else f"batch {size}"
 
 
 def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:

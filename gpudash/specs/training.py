@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -152,15 +153,16 @@ class TrainingSpec(Spec):
 
     devices: Devices = field(
         "",
-        "Several devices, A,B: one rank on each, data parallel through torchrun",
+        "Several devices, A,B: one rank on each, data parallel through torchrun; or the two halves of a split model",
         more="several devices",
         when={"mode": ("train",)},
     )
-    parallel: Literal["ddp", "fsdp"] = field(
+    parallel: Literal["ddp", "fsdp", "split"] = field(
         "ddp",
-        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
+        "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2); split: no ranks, the "
+        "first half of the layers on one device, the second on another",
         more="several devices",
-        words={"ddp": "DDP", "fsdp": "FSDP2"},
+        words={"ddp": "DDP", "fsdp": "FSDP2", "split": "split by hand"},
         when={"mode": ("train",)},
     )
     global_batch: int = field(
@@ -221,11 +223,25 @@ class TrainingSpec(Spec):
             raise ValueError("devices: several devices train together; choose one for inference, or --mode train")
         if self.move_at_epoch:
             raise ValueError(f"move_at_epoch: {self.move_at_epoch}: a run on several devices cannot move; leave it 0")
+        if self.parallel == "split":
+            self._can_be_split(ranks)
+            return self
         if self.global_batch % ranks:
             below, above = self.global_batch // ranks * ranks, (self.global_batch // ranks + 1) * ranks
             nearest = f"{below} and {above} do" if below else f"{above} does"
             raise ValueError(f"global_batch: {self.global_batch} does not divide among {ranks} ranks; {nearest}")
         return self
+
+    def _can_be_split(self, devices: int) -> None:
+        if devices != 2:
+            raise ValueError(f"devices: a model is split over two devices, and {devices} are named; name two")
+        if self.device_names[0] == self.device_names[1]:
+            raise ValueError(f"devices: {self.devices} is one device; a model is split over two, cuda:0,cuda:1")
+        if self.depth < 2:
+            raise ValueError("depth: a model of one layer cannot be split; take two or more")
+        for name in ("global_batch", "max_restarts", "slow_rank"):
+            if value := getattr(self, name):
+                raise ValueError(f"{name}: {value:g}: a model that is split by hand has no ranks; leave it 0")
 
     def problems(self, device: str) -> list[str]:
         found = super().problems(device)
@@ -234,26 +250,40 @@ class TrainingSpec(Spec):
         return found
 
     def run_problems(self, device: str) -> list[str]:
-        reason = unconnected(self.device_names)
+        reason = unconnected(self.rank_devices)
+        if reason and len(self.device_names) == 2:
+            reason += ", or split the model over them by --parallel split"
         return [*self.problems(device), *([f"--devices {self.devices}: {reason}"] if reason else [])]
 
     @property
     def device_names(self) -> tuple[str, ...]:
+        """The devices of the ranks or of the model's halves, in their order; none when the run takes place on one."""
         return several(self.devices)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the model's halves lie on two devices."""
+        return self.parallel == "split" and bool(self.devices)
+
+    @property
+    def rank_devices(self) -> tuple[str, ...]:
+        return () if self.is_split else self.device_names
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return len(self.device_names) or 1
+        return len(self.rank_devices) or 1
 
     @property
     def rank_batch(self) -> int:
         """Sequences or samples per forward pass of one rank."""
-        return self.global_batch // self.world_size if self.device_names and self.global_batch else self.batch
+        return self.global_batch // self.world_size if self.rank_devices and self.global_batch else self.batch
 
     @property
     def rank_spec(self) -> TrainingSpec:
-        """What one rank runs, as a run on one device."""
+        """What one rank runs, as a run on one device; one whose model is split is left as it is."""
+        if self.is_split:
+            return self
         return self.model_copy(update={**ONE_RANK, "batch": self.rank_batch})
 
     @property
@@ -265,6 +295,24 @@ class TrainingSpec(Spec):
     def passes(self) -> int:
         """Epochs that take place: never more than there are steps."""
         return min(self.epochs, self.steps)
+
+    @property
+    def second_half(self) -> int:
+        """Where the second half of a model that is split begins: with a block; or in an MLP, whose layers and ReLUs
+        follow one another, with a layer, and with checkpointing with one at which a group begins.
+
+        Of an odd number of layers the first half has the larger part.
+        """
+        middle = (self.depth + 1) // 2
+        if self.model != "mlp":
+            return middle
+        group = self.mlp_group if self.checkpointing else 2
+        return group * max(1, round(2 * middle / group))
+
+    @property
+    def mlp_group(self) -> int:
+        """Layers and ReLUs of an MLP between two kept inputs, with checkpointing: as many as there are such groups."""
+        return 2 * math.ceil(self.depth / max(2, math.isqrt(self.depth)))
 
     @property
     def heads(self) -> int:

@@ -48,7 +48,7 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [
         row
-        for tell in (comparison_rows, prediction_rows, _pipeline, _transfer, _figures)
+        for tell in (comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
         for row in _sensible(tell, result)
     ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
@@ -114,6 +114,8 @@ def _cost_figures(run: RunView) -> Iterator[Row]:
     allocated, used = run.peak_allocated_bytes, run.peak_used_bytes
     if run.error is not None and run.error.explanation is not None:
         pass  # where memory stood is told already
+    elif run.result.get("devices"):
+        yield from _sensible(_device_peaks, run.result)
     elif allocated is not None:
         yield "peak allocated", format_bytes(allocated)
     elif used is not None:
@@ -261,6 +263,14 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
         yield f"prediction {number}", told
     if predictions and not result.get("pretraining", 1):
         yield "learnt", "nothing, its weights are random"
+
+
+def _device_peaks(result: Mapping[str, Any]) -> Iterator[Row]:
+    """The peaks of each device over which a model is split."""
+    for row in result.get("devices", ()):
+        allocated, reserved = row["peak_allocated_bytes"], row["peak_reserved_bytes"]
+        words = f"{format_beside(allocated, reserved)} allocated, {format_beside(reserved, allocated)} reserved"
+        yield f"peak on {shown_name(row['device'])}", words
 
 
 def _class_words(predicted: Mapping[str, Any]) -> str:

@@ -157,6 +157,8 @@ def plots_for(
     plots = [
         memory_plot(store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until)
     ]
+    if halves := devices_of_halves(store.run):
+        plots.append(memory_by_device(halves))
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
@@ -294,6 +296,26 @@ def _gpu_memory(
         lines=lines,
         stretch=2,
     )
+
+
+def devices_of_halves(run: RunView | None) -> tuple[str, ...]:
+    """torch's names of the devices over which the model of ``run`` is split; none of any other run."""
+    devices = "" if run is None or run.spec.get("parallel") != "split" else run.spec.get("devices")
+    return tuple(devices.split(",")) if isinstance(devices, str) and devices else ()
+
+
+def memory_by_device(devices: Sequence[str]) -> PlotSpec:
+    """What torch's allocators hold on the devices over which a model is split."""
+    curves: list[CurveSpec] = []
+    for device, (colour, style) in zip(devices, LOOKS, strict=False):
+        name = shown_name(device)
+        curves += [
+            CurveSpec(("allocator", "allocated_bytes", device), f"{name} allocated", "bytes", colour, style=style),
+            CurveSpec(
+                ("allocator", "reserved_bytes", device), f"{name} reserved", "bytes", colour, style=style, faint=True
+            ),
+        ]
+    return PlotSpec(id="device_memory", title="MEMORY BY DEVICE", curves=tuple(curves), unit="bytes")
 
 
 def memory_levels(device: str, uuid: str | None) -> PlotSpec:

@@ -41,7 +41,7 @@ from gpudash.workloads.programs.pressure_sizes import (
     WIDTH,
     leak_within,
 )
-from gpudash.workloads.training_code import indented, ranks_code, training_code
+from gpudash.workloads.training_code import indented, ranks_code, split_code, training_code
 
 
 def code(
@@ -74,7 +74,7 @@ def code(
     }
     write = writers.get(type(spec))
     if isinstance(spec, TrainingSpec) and spec.device_names:
-        write = ranks_code
+        write = split_code if spec.is_split else ranks_code
         if memory_cap is not None:
             raise ValueError("--memory-cap is not part of the program of several devices; leave it out")
     if write is None:

@@ -126,7 +126,7 @@ def _block(spec: TrainingSpec) -> list[str]:
 
 
 def _mlp(spec: TrainingSpec) -> list[str]:
-    width, group = spec.width, 2 * math.ceil(spec.depth / max(2, math.isqrt(spec.depth)))
+    width, group = spec.width, spec.mlp_group
     grouped = [
         "class Mlp(nn.Sequential):",
         "    def forward(self, x):",
@@ -357,6 +357,49 @@ def _gradients(spec: TrainingSpec) -> list[str]:
         *(["kept.append((loss, logits))"] if spec.keep_intermediates else []),
         *(["inputs.cpu(), targets.cpu()"] if spec.batches == "pingpong" else []),
     ]
+
+
+def split_code(spec: TrainingSpec, device: str) -> list[str]:
+    """The lines of the program of a model whose halves lie on two devices."""
+    place, second = spec.second_half, spec.device_names[1]
+    first_parts, second_parts = {
+        "transformer": (
+            f"model.characters, model.positions, model.blocks[:{place}]",
+            f"model.blocks[{place}:], model.norm, model.head",
+        ),
+        "mlp": (f"model[:{place}],", f"model[{place}:],"),
+        "cnn": (f"model.stem, model.blocks[:{place}]", f"model.blocks[{place}:], model.head"),
+    }[spec.model]
+    found: list[str] = []
+    for line in training_code(spec.joined_spec, device):
+        indent = " " * (len(line) - len(line.lstrip()))
+        if line.startswith("device = "):
+            found += [line, f'second = torch.device("{second}")']
+        elif line.startswith("model = "):
+            found += [
+                line.removesuffix(".to(device)"),
+                f"for part in ({first_parts}): part.to(device)",
+                f"for part in ({second_parts}): part.to(second)",
+            ]
+        elif line.strip() == "for block in self.blocks:":
+            found += [
+                f"{indent}for place, block in enumerate(self.blocks):",
+                f"{indent}    x = x.to(second) if place == {place} else x",
+            ]
+        elif line.strip().startswith("for first in range(0, len(self)"):
+            found += [line, f"{indent}    x = x.to(second) if first == {place} else x"]
+        elif line.strip() == "logits = model(inputs)" and spec.model == "mlp" and not spec.checkpointing:
+            found.append(f"{indent}logits = model[{place}:](model[:{place}](inputs).to(second))")
+        else:
+            found.append(_targets_on_second(line))
+    return found
+
+
+def _targets_on_second(line: str) -> str:
+    """A line that moves a batch, with the targets where the second half puts out."""
+    line = line.replace("targets.to(device)", "targets.to(second)")
+    both = "tensor.to(place) for tensor, place in zip(batch(index), (device, second))"
+    return line.replace("tensor.to(device) for tensor in batch(index)", both)
 
 
 def ranks_code(spec: TrainingSpec, device: str) -> list[str]:

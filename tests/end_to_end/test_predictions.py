@@ -55,7 +55,9 @@ class Both:
 
     def predict(self, workload: str, spec: dict[str, Any], capacity: int) -> dict[str, Any]:
         target = {"device": "sim:0", "capacity_bytes": capacity, "free_bytes": capacity, "overhead_bytes": CONTEXT}
-        answer = self._predictor.ask(id=1, workload=workload, spec=spec, target=target, alternatives=False)
+        names = spec["devices"].split(",") if "devices" in spec else []
+        ranks = [{**target, "device": name} for name in names]
+        answer = self._predictor.ask(id=1, workload=workload, spec=spec, target=target, ranks=ranks, alternatives=False)
         while not answer["final"]:
             answer = self._predictor.read()
         assert "estimate" in answer, answer
@@ -131,6 +133,33 @@ def test_the_predicted_peak_of_a_workload_is_the_one_it_reaches(
     both: Both, workload: str, spec: dict[str, Any]
 ) -> None:
     _same_peaks(both, workload, spec)
+
+
+SPLIT = {"devices": "sim:0,sim:1", "parallel": "split"}
+
+HALVES: dict[str, dict[str, Any]] = {
+    "MLP": TINY_MLP,
+    "MLP with checkpointing": {**TINY_MLP, "depth": 7, "checkpointing": True},
+    "transformer": SMALL,
+    "transformer in fp16 with checkpointing": {**SMALL, "depth": 3, "precision": "fp16", "checkpointing": True},
+    "transformer, kept and accumulated": {**SMALL, "accumulation": 2, "keep_intermediates": True, "steps": 12},
+    "CNN on resident batches": {**TINY_CNN, "batches": "resident"},
+    "CNN in bf16": {**TINY_CNN, "precision": "bf16", "batches": "pingpong", "optimizer": "momentum"},
+}
+
+
+@pytest.mark.parametrize("spec", HALVES.values(), ids=HALVES.keys())
+def test_a_split_model_takes_of_each_device_what_was_predicted_to_the_byte(both: Both, spec: dict[str, Any]) -> None:
+    halves = {**spec, **SPLIT}
+    predicted, reached = both.predict("training", halves, 8 * GIB), both.run("training", halves, 8 * GIB)
+    alone = both.run("training", spec, 8 * GIB)
+
+    assert reached["status"] == "finished" and reached["left"] == 0
+    told = [[each["peak_allocated_bytes"], each["peak_reserved_bytes"]] for each in predicted["ranks"]]
+    assert told == reached["devices"]
+    assert predicted["strategy"] == "split" and [each["device"] for each in predicted["ranks"]] == ["sim:0", "sim:1"]
+    assert reached["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert reached["copies"]["sim:0 sim:1"] > 0 and reached["copies"]["sim:1 sim:0"] > 0
 
 
 def _same_peaks(both: Both, workload: str, spec: dict[str, Any]) -> None:

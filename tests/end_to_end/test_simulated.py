@@ -98,6 +98,40 @@ def test_a_second_simulated_gpu_is_run_on_by_its_name(runs: dict[str, Any]) -> N
     assert second["memory"]["capacity_bytes"] == GIB // 2
 
 
+@pytest.mark.parametrize("isolate", ["--isolate", "--no-isolate"])
+def test_a_split_model_is_run_predicted_and_recorded_on_both_devices(
+    gpudash: Command, tmp_path: Path, isolate: str
+) -> None:
+    recording = tmp_path / "run.gpudash"
+    split = ("--devices", "sim:0,sim:1", "--parallel", "split", *TWO)
+    split += ("--model", "mlp", "--width", "64", "--depth", "2", "--steps", "20")
+    run = gpudash("run", "training", *split, isolate, "--record", str(recording), "--json").document
+    estimate = gpudash("estimate", "training", *split, "--json").document
+
+    assert (run["status"], run["device"]) == ("finished", "sim:0")
+    names = ("device", "peak_allocated_bytes", "peak_reserved_bytes")
+    reached = [tuple(row[name] for name in names) for row in run["result"]["devices"]]
+    assert [row[0] for row in reached] == ["sim:0", "sim:1"]
+    assert [tuple(half[name] for name in names) for half in estimate["ranks"]] == reached
+    assert set(run["result"]["placement"]["groups"]["parameters"]) == {"sim:0", "sim:1"}
+    assert run["result"]["placement"]["strays"] == []
+    ways = {stage["name"]: (stage["from"], stage["to"]) for stage in run["stages"] if stage["copied"]}
+    assert ways["activations across"] == ("sim:0", "sim:1") and ways["gradients back"] == ("sim:1", "sim:0")
+
+    store = Replay(recording).store
+    for device in ("sim:0", "sim:1"):
+        assert store.series("allocator", "reserved_bytes", device) is not None
+    assert store.series("transfer", "d2d") is not None
+
+
+def test_a_split_model_that_does_not_fit_names_the_device(gpudash: Command) -> None:
+    split = ("--devices", "sim:0,sim:1", "--parallel", "split", "--simulate", "2GiB", "--simulate", "330MiB")
+    outcome = gpudash("run", "training", *split, "--model", "mlp", "--width", "1024", "--json", "--no-record")
+    assert outcome.code == 3 and "The memory of sim:1 (SIMULATED) ran out" in outcome.document["error"]["message"]
+    predicted = gpudash("estimate", "training", *split, "--model", "mlp", "--width", "1024")
+    assert "does not fit" in predicted.stdout and "sim:1 has least to spare and decides" in predicted.stdout
+
+
 def test_they_are_listed_as_simulated_and_never_as_the_default(gpudash: Command) -> None:
     document = gpudash("devices", *TWO, "--simulate-others", "256MiB", "--json").document
     listed = {device["name"]: device for device in document["devices"]}

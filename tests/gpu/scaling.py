@@ -17,6 +17,8 @@ STEPS = 30 if not is_here() else 6
 LARGE = {"width": 1024, "depth": 12, "batch": 8, "sequence": 512, "steps": STEPS, "epochs": 1}
 TINY = {"model": "mlp", "width": 32, "depth": 2, "batch": 16, "steps": 20, "epochs": 1, "threads": 1}
 
+HALVED = {"width": 256, "depth": 5, "batch": 8, "sequence": 128, "steps": 60, "epochs": 1}
+
 STRATEGIES = ("ddp", "fsdp")
 
 RUN_LIMIT_S = 90.0
@@ -49,6 +51,29 @@ def measure(devices: Sequence[str], *, values: Mapping[str, Any] = LARGE) -> dic
             **_scaling(alone, run, len(devices)),
         }
     return found
+
+
+def split(devices: Sequence[str]) -> list[dict[str, Any]]:
+    """A model split over two devices: what each of them reaches, and what was predicted.
+
+    Returns:
+        of each device ``device, measured_bytes, predicted_bytes``: peak reserved.
+
+    Raises:
+        AssertionError: when it did not finish.
+    """
+    where = ("--devices", ",".join(devices), "--parallel", "split")
+    run = _command("run", HALVED, *where, "--no-record", "--on-nan", "continue")
+    assert run.get("status") == "finished", run
+    estimate = _command("estimate", HALVED, *where)
+    return [
+        {
+            "device": reached["device"],
+            "measured_bytes": reached["peak_reserved_bytes"],
+            "predicted_bytes": predicted["peak_reserved_bytes"],
+        }
+        for reached, predicted in zip(run["result"]["devices"], estimate["ranks"], strict=True)
+    ]
 
 
 def _command(name: str, values: Mapping[str, Any], *words: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Data parallel training on several GPUs: every rank works, and takes what was predicted."""
+"""Training on several GPUs, data parallel or with a split model: each works, and takes what was predicted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ def test_the_ranks_end_with_the_same_parameters_over_nccl(found: dict[str, Any],
     run = found[strategy]["run"]
     assert run["status"] == "finished", run
     assert run["parameters_equal"] is True and run["backend"] == "nccl"
+
+
+def test_no_half_of_a_split_model_takes_more_than_was_predicted() -> None:
+    if COUNT < 2:
+        pytest.skip("needs two CUDA devices")
+    halves = scaling.split(["cuda:0", "cuda:1"])
+    assert [half["device"] for half in halves] == ["cuda:0", "cuda:1"]
+    for half in halves:
+        assert half["predicted_bytes"] == pytest.approx(half["measured_bytes"], rel=MARGIN_RATIO), half
 
 
 UNPACED = pytest.mark.values("DDP's peak differs from run to run without a card's pace; the cause is not known")

@@ -125,6 +125,20 @@ def test_equal_gpus_need_no_word_on_their_memory(form: ParallelForm) -> None:
     assert form.told == "2 ranks, one on each GPU."
 
 
+def test_a_model_split_by_hand_is_offered_and_needs_no_fields_of_ranks(form: ParallelForm) -> None:
+    form.set_devices([*DEVICES, Device("sim:1", "Simulated GPU", 8 * GIB, "SIM-1")])
+    form.set_values({"devices": "sim:0,sim:1", "global_batch": 32})
+    assert form.spec() is None and "--parallel split" in form.errors()[""]
+    form.set_values({"devices": "sim:0,sim:1", "global_batch": 32, "parallel": "split"})
+
+    spec = form.spec()
+    assert isinstance(spec, TrainingSpec) and spec.is_split and spec.global_batch == 0
+    assert form.told == "The first half of the layers on sim:0, the second on sim:1."
+    assert changeable(form) == {"parallel"}
+    form.set_values({"devices": "cpu,cpu", "parallel": "split"})
+    assert "is one device" in form.error_words("devices")
+
+
 def test_inference_has_one_device_whatever_was_chosen_for_training(form: ParallelForm) -> None:
     form.set_values({"devices": "cpu,cpu", "mode": "inference"})
     spec = form.spec()

@@ -8,7 +8,7 @@ import pytest
 
 from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
-from gpudash.telemetry.records import Note
+from gpudash.telemetry.records import Note, RunStarted, Transfer
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.plots.axes import format_value
@@ -79,6 +79,36 @@ def test_a_run_without_ranks_has_the_plots_it_had() -> None:
     shown = plots(session)
     assert list(shown) == ["memory", "utilisation", "loss", "throughput"]
     assert not any(spec.extra for spec in shown.values())
+
+
+def test_a_split_model_has_the_memory_of_both_its_devices_and_what_is_copied_between_them() -> None:
+    session = FakeSession([gpu(0), gpu(1)])
+    session.feed(1)
+    spec = {"devices": "cuda:0,cuda:1", "parallel": "split"}
+    session.apply(RunStarted(time_s=session.now_s, run_id=1, workload="training", device="cuda:0", spec=spec))
+    for source, target in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")):
+        session.apply(
+            Transfer(
+                time_s=session.now_s,
+                run_id=1,
+                from_device=source,
+                to_device=target,
+                bytes=GIB,
+                seconds=0.1,
+                memory="pageable",
+                blocking=True,
+            )
+        )
+    shown = plots(session)
+
+    assert names(shown["device_memory"]) == [
+        "cuda:0 allocated",
+        "cuda:0 reserved",
+        "cuda:1 allocated",
+        "cuda:1 reserved",
+    ]
+    assert {curve.key[2] for curve in shown["device_memory"].curves} == {"cuda:0", "cuda:1"}
+    assert "D2D" in names(shown["transfer"])
 
 
 def test_each_of_four_ranks_has_a_colour_and_a_line_style_of_its_own_in_every_plot(fed: Fed) -> None:

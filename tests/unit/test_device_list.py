@@ -62,6 +62,32 @@ def test_what_only_one_device_can_do_is_refused_on_several(values: dict[str, Any
         spec_of(devices="cpu,cpu", **values)
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"devices": "sim:0"}, "is only one device"),
+        ({"devices": "sim:0,sim:1,sim:2"}, "a model is split over two devices, and 3 are named; name two"),
+        ({"devices": "cpu,cpu"}, "cpu,cpu is one device; a model is split over two"),
+        ({"depth": 1}, "a model of one layer cannot be split"),
+        ({"mode": "inference"}, "train together"),
+        ({"move_at_epoch": 2}, "cannot move"),
+        ({"global_batch": 8}, "global-batch 8: a model that is split by hand has no ranks"),
+        ({"slow_rank": 0.2}, "slow-rank 0.2: a model that is split by hand has no ranks"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_in_a_sentence(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as told:
+        spec_of(**{"devices": "sim:0,sim:1", "parallel": "split", **values})
+    assert "\n" not in str(told.value)
+
+
+def test_a_split_model_runs_on_simulated_gpus_and_has_no_ranks() -> None:
+    spec = spec_of(devices="sim:0,sim:1", parallel="split", batch=8)
+    assert spec.run_problems("sim:0") == [] and spec.is_split and spec.own_device == "sim:0"
+    assert (spec.rank_devices, spec.world_size, spec.rank_batch) == ((), 1, 8)
+    assert "--parallel split" in spec_of(devices="sim:0,sim:1").run_problems("sim:0")[0]
+
+
 @pytest.mark.parametrize("name", ["dp", "DataParallel", "data_parallel"])
 def test_data_parallel_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ValueError, match="drives all GPUs from one process"):

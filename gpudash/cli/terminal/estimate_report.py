@@ -9,6 +9,7 @@ from gpudash.cli.terminal.output import one_line, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
+from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.units import format_beside, format_bytes
 
 BAR_WIDTH = 60
@@ -56,6 +57,8 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
 
 def _devices(estimate: Estimate) -> str:
     names = ", ".join(dict.fromkeys(rank.device for rank in estimate.ranks))
+    if estimate.strategy == SPLIT:
+        return names
     return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device, estimate.product)
 
 

@@ -178,9 +178,9 @@ class Estimate:
         method: how it was predicted.
         reason: why there is no prediction; "" when there is one.
         seconds: that predicting took.
-        ranks: each rank's figures; empty for a run on one device.
+        ranks: each rank's figures, or each device's over which a model is split; empty for a run on one device.
         deciding_rank: the one that has least room, whose figures all the other fields are.
-        strategy: "ddp" or "fsdp"; "" for a run on one device.
+        strategy: "ddp" or "fsdp", "split" for a model whose halves lie on two devices; "" for a run on one.
         communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
         assumptions: what the prediction of a user's code takes for granted where the code asks for numbers that a dry
             run does not have; each after the line that asks.

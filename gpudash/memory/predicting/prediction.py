@@ -9,9 +9,9 @@ from typing import Literal
 from gpudash.devices.names import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
-from gpudash.memory.predicting.rank_estimates import unequal
+from gpudash.memory.predicting.rank_estimates import SPLIT, unequal
 from gpudash.telemetry.explanation import RunChange
-from gpudash.units import MIB, SizeScale, format_bytes
+from gpudash.units import MIB, SizeScale, format_beside, format_bytes
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
 
@@ -89,13 +89,23 @@ class Prediction:
             return f"may fit: within the margin of {format_bytes(estimate.margin_bytes)}"
         if need is None or free is None:
             return "runs out of memory, as it is meant to"
-        where = "" if not estimate.ranks else f" on rank {estimate.deciding_rank}" if unequal(estimate) else " per rank"
+        where = self._where
         if found == "short":
             return f"does not fit, {self.scale.apart(need, free)} short{where}"
         if estimate.released_bytes:
             return f"{AFTER_RELEASE}{where}"
         spare = "with nothing to spare" if need == free else f"{self.scale.apart(need, free)} spare"
         return f"fits, {spare}{where}"
+
+    @property
+    def _where(self) -> str:
+        """Of a run on several devices, where that is what the headline says."""
+        estimate = self.estimate
+        if not estimate.ranks:
+            return ""
+        if estimate.strategy == SPLIT:
+            return f" on {estimate.device}"
+        return f" on rank {estimate.deciding_rank}" if unequal(estimate) else " per rank"
 
     @property
     def need(self) -> str:
@@ -168,6 +178,8 @@ class Prediction:
         estimate = self.estimate
         if not estimate.ranks:
             return []
+        if estimate.strategy == SPLIT:
+            return [*map(_half_words, estimate.ranks), f"{estimate.device} has least to spare and decides"]
         count, deciding = len(estimate.ranks), estimate.deciding_rank
         if unequal(estimate):
             lines = [f"{count} ranks, memory unequal: rank {deciding} on {estimate.device} has least and decides"]
@@ -291,11 +303,23 @@ def fit_words(fits: bool | None) -> str:
     return "may fit" if fits is None else "fits" if fits else "does not fit"
 
 
-def _rank_words(rank: RankEstimate) -> str:
-    """What one rank needs of its device."""
+def _half_words(half: RankEstimate) -> str:
+    """What a model that is split takes of one device."""
+    allocated, reserved = half.peak_allocated_bytes, half.peak_reserved_bytes
+    words = f"peak allocated {format_beside(allocated, reserved)}, reserved {format_beside(reserved, allocated)}"
+    return f"{_rank_words(half, half.device)}, {words}"
+
+
+def _rank_words(rank: RankEstimate, name: str = "") -> str:
+    """What one rank needs of its device.
+
+    Args:
+        name: in place of the rank's number and device.
+    """
+    name = name or f"rank {rank.rank} on {rank.device}"
     need, free = rank.needed_bytes, rank.free_bytes
     if need is None or free is None:
-        return f"rank {rank.rank} on {rank.device}: {format_bytes(need)}"
+        return f"{name}: {format_bytes(need)}"
     scale = SizeScale.of(need, free)
     fit = AFTER_RELEASE if rank.fits and rank.released_bytes else fit_words(rank.fits)
-    return f"rank {rank.rank} on {rank.device}: {scale.words(need)} of {scale.words(free)} free, {fit}"
+    return f"{name}: {scale.words(need)} of {scale.words(free)} free, {fit}"

@@ -8,7 +8,10 @@ from dataclasses import replace
 from gpudash.memory.predicting.estimate import Estimate, RankEstimate, Target
 from gpudash.units import MIB
 
-STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP2"}
+SPLIT = "split"
+"""`Estimate.strategy` of a model whose halves lie on two devices: no ranks, and each device asks for its own."""
+
+STRATEGIES = {"ddp": "DDP", "fsdp": "FSDP2", SPLIT: "split by hand"}
 """`Estimate.strategy` → how it is called."""
 
 NCCL_CHANNEL_BYTES = 12 * MIB
@@ -75,6 +78,31 @@ def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target],
         strategy=strategy,
         method=f"{count}: {found[rank].method}",
     )
+
+
+def of_halves(found: Sequence[Estimate]) -> Estimate:
+    """The predictions of the devices over which a model is split as one: that with least to spare decides.
+
+    Args:
+        found: of each device, by what the run asks there.
+    """
+    place = min(range(len(found)), key=lambda number: _spare(found[number]))
+    decides = found[place]
+    passes = [each.fits for each in found]
+    return replace(
+        decides,
+        fits=False if False in passes else None if None in passes else True,
+        ranks=tuple(_rank(number, each) for number, each in enumerate(found)),
+        deciding_rank=place,
+        strategy=SPLIT,
+        method=f"each half of a model that is split: {decides.method}",
+    )
+
+
+def _spare(found: Estimate) -> tuple[int, float]:
+    """What sorts first decides: what does not fit, then what is within the margin, then what has least to spare."""
+    order = {False: 0, None: 1, True: 2}[found.fits]
+    return order, float("-inf") if found.spare_bytes is None else found.spare_bytes
 
 
 def unequal(estimate: Estimate) -> bool:

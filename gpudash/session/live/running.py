@@ -286,7 +286,9 @@ def run_request(
         spec=spec,
         device=device.name,
         run_id=run_id,
-        refuse=guards.refusal(machine.pool_of(memory)),
+        refuse=guards.refusal(
+            machine.pool_of(memory), {other.name: machine.pool_of(other.memory) for other in devices[1:]}
+        ),
         memory=partial(machine.level, memory),
         warn_ratio=warn_ratio,
         expected_uuid=device.uuid,
@@ -357,14 +359,18 @@ class RunGuards:
         sentence = self._guard(memory).observe(sample)
         return None if sentence is None else (memory, sentence)
 
-    def refusal(self, memory: str) -> Callable[..., str | None]:
+    def refusal(self, memory: str, others: Mapping[str, str] | None = None) -> Callable[..., str | None]:
         """What a run on ``memory`` asks before it takes bytes of "cpu" or of its device: a sentence refuses.
 
         A run in a process of its own may add what it knows to be in use.
+
+        Args:
+            others: of a run on several devices, those beside its first → their memory.
         """
+        elsewhere = dict(others or {})
 
         def refuse(size: int, device: str, used: int | None = None) -> str | None:
-            asked = HOST if device == "cpu" else memory
+            asked = HOST if device == "cpu" else elsewhere.get(device, memory)
             sentence = self._guard(asked).refuse(size, used)
             if sentence is not None:
                 self._tell(asked, sentence)

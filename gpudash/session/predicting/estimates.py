@@ -109,7 +109,8 @@ class Estimates:
             "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "alternatives": alternatives,
         }
-        return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s)
+        split = bool(names) and not spec.rank_devices
+        return self._ask(message, where, time_limit_s, memory_cap, names, longest_s=longest_s, split=split)
 
     def ask_callable(
         self,
@@ -172,16 +173,18 @@ class Estimates:
         command: Sequence[str] | None = None,
         *,
         longest_s: float | None = None,
+        split: bool = False,
     ) -> int:
         target = self.target(device)
         if cap is not None and (problems := cap.problems(device, target.capacity_bytes)):
             raise ValueError("; ".join(problems) + ".")
+        targets = [self.target(name) for name in names]
         whole = {
             **message,
             "target": _plain(_within(target, cap)),
             "elsewhere": [_plain(_within(other, cap)) for other in self._elsewhere(device)],
             "used_bytes": self.used_bytes(device),
-            "ranks": [_plain(_within(rank, cap)) for rank in ranks_on([self.target(name) for name in names])],
+            "ranks": [_plain(_within(rank, cap)) for rank in (targets if split else ranks_on(targets))],
         }
         return self._estimator.ask(whole, time_limit_s, command, longest_s=longest_s)
 

@@ -27,7 +27,9 @@ from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.plots import (
     CurveSpec,
     PlotSpec,
+    devices_of_halves,
     loss,
+    memory_by_device,
     memory_levels,
     rank_curves,
     rank_plots,
@@ -56,6 +58,7 @@ _TITLES = {
     "throughput": "Throughput",
     "transfer": "Transfer bandwidth",
     "utilisation": "Utilisation",
+    "device_memory": "Memory by device",
     "rank_memory": "Memory by rank",
     "rank_step": "Step time by rank",
 }
@@ -96,6 +99,8 @@ def _described(store: Store, device: str, uuid: str | None, run: RunView | None)
         title = "Loss and accuracy" if run.workload == WATCH else "Loss (nats) and accuracy"
         yield replace(loss(run), title=title, lines=())
         yield throughput(run)
+    if halves := devices_of_halves(run):
+        yield memory_by_device(halves)
     copies = transfers(store, None, None)
     if copies is not None:
         yield copies

@@ -6,7 +6,7 @@ It has to be a process of its own: the simulated device of a process either comp
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,18 +43,24 @@ class LeftTheDeviceError(RuntimeError):
 
 
 class RequestRecorder:
-    """Turns what happens on the first card into a `Trace`.
+    """Turns what happens on one card into a `Trace`.
+
+    Args:
+        backend: of this process.
+        tracker: tells steps and phases, and what blocks are for.
+        index: of the card.
 
     Attributes:
         trace: what has been recorded.
     """
 
-    def __init__(self, backend: Backend, tracker: Tracker) -> None:
+    def __init__(self, backend: Backend, tracker: Tracker, index: int = 0) -> None:
         self.trace = Trace()
-        self._card = backend.engine.cards[0]
+        self._index = index
+        self._card = backend.engine.cards[index]
         self._module = backend.module
         self._tracker = tracker
-        self._streams: list[Any] = [self._module.default_stream(0)]
+        self._streams: list[Any] = [self._module.default_stream(index)]
         self._blocks: dict[int, int] = {}
         self._born: list[str] = []
         self._freed: dict[int, str] = {}
@@ -107,7 +113,7 @@ class RequestRecorder:
 
         The streams of a device that Python registers have no numbers of their own.
         """
-        current = self._module.current_stream(0)
+        current = self._module.current_stream(self._index)
         for number, stream in enumerate(self._streams):
             if stream is current:
                 return number
@@ -173,24 +179,49 @@ class DryRun:
         """Record what ``run`` does on ``sim:0``.
 
         Args:
-            run: is given the tracker, whose ``step`` it sets when a step begins.
-            trusting: of `Engine`.
-            capacity: bytes of the card; without end unless given.
+            run, trusting, capacity: as of `record_each`.
             architecture: of the card.
 
         Raises:
+            DataDependentError, LeftTheDeviceError: as `record_each`.
+        """
+        return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity)[0]
+
+    def record_each(
+        self,
+        run: Callable[[Tracker], Any],
+        architectures: Sequence[Architecture],
+        *,
+        trusting: bool = False,
+        capacity: int | None = None,
+    ) -> list[Trace]:
+        """Record what ``run`` does on each of several cards: ``sim:0``, ``sim:1`` and so on.
+
+        Args:
+            run: is given the tracker, whose ``step`` it sets when a step begins.
+            architectures: of the cards.
+            trusting: of `Engine`.
+            capacity: bytes of each card; without end unless given.
+
+        Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.
-            LeftTheDeviceError: when it allocated nothing on the device.
+            LeftTheDeviceError: when it allocated nothing on one of them.
         """
         engine = self.backend.engine
         engine.trusting = trusting
         engine.integers = None if trusting else KnownIntegers(engine.storages)
-        engine.replace([_card(capacity or ENDLESS, architecture)])
+        engine.replace([_card(capacity or ENDLESS, design, index) for index, design in enumerate(architectures)])
         tracker = Tracker(engine, stacks=False)
-        recorder = RequestRecorder(self.backend, tracker)
-        tracker.on_roots = recorder.classify
+        recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
+
+        def classify() -> None:
+            for recorder in recorders:
+                recorder.classify()
+
+        tracker.on_roots = classify
         tracker.start()
-        recorder.start()
+        for recorder in recorders:
+            recorder.start()
         try:
             run(tracker)
         except Exception as error:
@@ -198,13 +229,15 @@ class DryRun:
                 raise
             raise DataDependentError(f"{TAKES_OUT}.") from error
         finally:
-            recorder.stop()
+            for recorder in recorders:
+                recorder.stop()
             tracker.stop()
-        if not recorder.trace.events:
-            raise LeftTheDeviceError(
-                f"Nothing was allocated on {DEVICE}:0; the code has to use the device it is given."
-            )
-        return recorder.trace
+        for index, recorder in enumerate(recorders):
+            if not recorder.trace.events:
+                raise LeftTheDeviceError(
+                    f"Nothing was allocated on {DEVICE}:{index}; the code has to use the device it is given."
+                )
+        return [recorder.trace for recorder in recorders]
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
@@ -234,8 +267,8 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
     return tensor
 
 
-def _card(capacity: int, architecture: Architecture) -> SimulatedGpu:
-    return SimulatedGpu(0, capacity, context=0, computes=False, architecture=architecture)
+def _card(capacity: int, architecture: Architecture, index: int = 0) -> SimulatedGpu:
+    return SimulatedGpu(index, capacity, context=0, computes=False, architecture=architecture)
 
 
 __all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "RequestRecorder"]

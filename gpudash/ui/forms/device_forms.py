@@ -59,7 +59,7 @@ CPU_RANKS = (2, 3, 4, 8)
 OTHERS = "…"
 """In the choice of a device: other devices are to be typed."""
 
-ASKED = "Devices of the ranks, one each, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
+ASKED = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
 
 
 class DeviceChoice(ChoiceField):
@@ -85,8 +85,10 @@ class DeviceChoice(ChoiceField):
                 offer(self, device_words(device, self), device, device.problem)
             if ranks:
                 gpus = [device.name for device in devices if device.kind == "cuda" and device.problem is None]
+                simulated = [device.name for device in devices if device.simulated][:2]
+                several = [gpus[:count] for count in range(2, len(gpus) + 1)] + [["cpu"] * n for n in CPU_RANKS]
                 self.insertSeparator(self.count())
-                for names in [gpus[:count] for count in range(2, len(gpus) + 1)] + [["cpu"] * n for n in CPU_RANKS]:
+                for names in [*several, *([simulated] if len(simulated) == 2 else [])]:
                     self._add(",".join(names))
                 self.addItem("Other devices…", OTHERS)
         self.show_choice(self._shown)
@@ -106,7 +108,11 @@ class DeviceChoice(ChoiceField):
         if len(names) > 1 and {*names} == {"cpu"}:
             words = f"{len(names)} ranks on cpu"
         self.addItem(words, value)
-        self.setItemData(self.count() - 1, plain_tip(f"{len(names)} ranks: {value}"), Qt.ItemDataRole.ToolTipRole)
+        self.setItemData(
+            self.count() - 1,
+            plain_tip(f"{len(names)} ranks, or the halves of a model: {value}"),
+            Qt.ItemDataRole.ToolTipRole,
+        )
 
     def _activated(self, _row: int) -> None:
         value = str(self.currentData())

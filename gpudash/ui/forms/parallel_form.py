@@ -17,6 +17,9 @@ from gpudash.units import format_bytes
 ONLY_SEVERAL = ("parallel", "global_batch", "max_restarts", "rank_timeout", "slow_rank")
 """Fields that mean something only with several devices."""
 
+ONLY_RANKS = {"global_batch": 0, "max_restarts": 0, "rank_timeout": 60.0, "slow_rank": 0.0}
+"""Fields that mean something only with ranks, as a model that is split has them."""
+
 RANK_FIELDS = ("devices", *ONLY_SEVERAL)
 """All fields of a run with ranks."""
 
@@ -70,7 +73,10 @@ class ParallelForm(SpecForm):
     def values(self) -> dict[str, Any]:
         values = super().values()
         alone = super().why_not("devices")
-        return {**values, "devices": "" if alone else values["devices"] or ""}
+        values["devices"] = "" if alone else values["devices"] or ""
+        if values["devices"] and values.get("parallel") == "split":
+            values |= {name: value for name, value in ONLY_RANKS.items() if name in values}
+        return values
 
     def spec(self) -> Spec | None:
         return None if self._missing() else super().spec()
@@ -81,7 +87,8 @@ class ParallelForm(SpecForm):
 
     def why_not(self, name: str) -> str:
         one = name in ONLY_SEVERAL and not self.devices.text().strip()
-        return super().why_not(name) or ("only with several devices" if one else "")
+        split = name in ONLY_RANKS and not one and self.values().get("parallel") == "split"
+        return super().why_not(name) or ("only with several devices" if one else "only with ranks" if split else "")
 
     def title(self, name: str) -> str:
         return "Device" if name == "devices" else super().title(name)
@@ -126,6 +133,8 @@ class ParallelForm(SpecForm):
         names = self._names_of_devices()
         if not names or self._missing():
             return ""
+        if self.values().get("parallel") == "split":
+            return "The first half of the layers on {}, the second on {}.".format(*names) if len(names) == 2 else ""
         if kind_of(names[0]) == "cpu":
             return f"{len(names)} ranks share the CPU and its memory."
         sizes = {device.name: device.total_bytes for device in self._offered}

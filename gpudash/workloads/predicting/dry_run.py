@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -66,6 +66,7 @@ class DryContext(Context):
         steps: after how many the run ends.
         alike: whether its steps are alike, so that nothing is to be seen after the last.
         level: how full the memory of the device is taken to be.
+        devices: how many there are.
         wrap: makes of a model on the device what one rank of several trains.
     """
 
@@ -76,11 +77,13 @@ class DryContext(Context):
         level: MemoryLevel | None,
         *,
         alike: bool,
+        devices: int = 1,
         wrap: Callable[[nn.Module], nn.Module] | None = None,
     ) -> None:
         super().__init__(
             torch.device("sim", 0), run_id=0, emit=lambda _event: None, clock=time.monotonic, memory=lambda: level
         )
+        self.devices = tuple(torch.device("sim", index) for index in range(devices))
         self.host = "meta"
         self._tracker = tracker
         self._limit = steps
@@ -144,15 +147,31 @@ def trace_of(
     Raises:
         DataDependentError, LeftTheDeviceError: as `DryRun.record`.
     """
-    spread = isinstance(spec, TrainingSpec) and bool(spec.device_names)
+    return traces_of(spec, dry, level, steps, capacity, (architecture,))[0]
+
+
+def traces_of(
+    spec: Spec,
+    dry: DryRun,
+    level: MemoryLevel | None = None,
+    steps: int = STEPS,
+    capacity: int | None = None,
+    architectures: Sequence[Architecture] = (A100,),
+) -> list[Trace]:
+    """As `trace_of`, of each of the devices over which a model is split.
+
+    Args:
+        architectures: of the GPUs, one for each device.
+    """
+    spread = isinstance(spec, TrainingSpec) and bool(spec.rank_devices)
     steps += spread  # DistributedDataParallel makes its buckets anew in the second step
     short, wanted = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, steps)
     limit = steps if wanted is not None else MOST_STEPS
     program = _Program(short, limit, level, alike=wanted is not None)
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
-        trace = dry.record(program, trusting=True, capacity=capacity, architecture=architecture)
-        trace = replace(trace, followed=program.followed)
-    return repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace
+        found = dry.record_each(program, architectures, trusting=True, capacity=capacity)
+    traces = [replace(trace, followed=program.followed) for trace in found]
+    return [repeated(trace, wanted) if wanted is not None and keeps_growing(trace) else trace for trace in traces]
 
 
 def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
@@ -160,7 +179,8 @@ def flops_of(spec: Spec, dry: DryRun, level: MemoryLevel | None = None) -> int:
     attention)."""
     short, _ = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, 1)
     with dry.backend.engine.counting_flops() as counted:
-        dry.record(_Program(short, 1, level, alike=True), trusting=True)
+        cards = (A100,) * (2 if isinstance(short, TrainingSpec) and short.is_split else 1)
+        dry.record_each(_Program(short, 1, level, alike=True), cards, trusting=True)
         return counted()
 
 
@@ -183,7 +203,9 @@ class _Program:
 
     def __call__(self, tracker: Tracker) -> None:
         workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
-        context = DryContext(tracker, self._limit, self._level, alike=self._alike, wrap=self.wrap)
+        split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
+        devices = 2 if split else 1
+        context = DryContext(tracker, self._limit, self._level, alike=self._alike, devices=devices, wrap=self.wrap)
         configured = os.environ.get(WORKSPACE_VARIABLE)
         torch.manual_seed(self._spec.seed)
         try:

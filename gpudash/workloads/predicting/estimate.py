@@ -25,7 +25,7 @@ from gpudash.memory.predicting.estimate import (
     needed_room,
     passage,
 )
-from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
+from gpudash.memory.predicting.rank_estimates import deciding, of_halves, of_ranks
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
@@ -33,7 +33,7 @@ from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import MIB
 from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, as_alternative, unchanged
-from gpudash.workloads.predicting.dry_run import flops_of, trace_of
+from gpudash.workloads.predicting.dry_run import flops_of, trace_of, traces_of
 from gpudash.workloads.predicting.largest import Sized, largest
 from gpudash.workloads.predicting.spreading import spread_over
 from gpudash.workloads.running.context import MemoryLevel
@@ -56,7 +56,8 @@ class Question:
         target: where.
         level: how full the device is; a workload may choose its own size by it.
         elsewhere: the other devices there are.
-        ranks: where each rank of a run on several devices is to fit, in place of ``target``.
+        ranks: where each rank of a run on several devices is to fit, or each half of a model that is split, in place of
+            ``target``.
     """
 
     spec: Spec
@@ -91,7 +92,8 @@ class _Estimation:
         self._elsewhere = () if self._ranks else question.elsewhere
         self._level = question.level
         self._dry = dry
-        self._traces: dict[tuple[str, Architecture], Trace] = {}
+        self._split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
+        self._traces: dict[tuple[str, tuple[Architecture, ...]], list[Trace]] = {}
 
     def results(self, *, alternatives: bool) -> Iterator[Estimate]:
         """See `estimate`."""
@@ -104,14 +106,13 @@ class _Estimation:
         if isinstance(spec, PressureSpec) and spec.until == "oom":
             yield from self._until_full(spec, alternatives=alternatives)
             return
-        trace = self._trace(spec)
-        found = self._judged(trace)
+        found = self._judged(spec)
         yield found
         if not alternatives or target.room_bytes is None:
             return
         largest = self._largest()
         if largest is not None:
-            together = largest.size * len(self._ranks) if self._ranks else None
+            together = largest.size * len(self._ranks) if self._ranks and not self._split else None
             found = replace(
                 found,
                 largest_batch_size=largest.size,
@@ -122,15 +123,22 @@ class _Estimation:
         if found.has_room:
             return
         known: list[Alternative] = []
-        for alternative in self._alternatives(trace, found):
+        for alternative in self._alternatives(found):
             known.append(alternative)
             yield replace(found, alternatives=tuple(known))
 
-    def _judged(self, trace: Trace) -> Estimate:
-        spec = self._spec
+    def _judged(self, spec: Spec) -> Estimate:
+        if self._split:
+            return of_halves([judge(trace, target, spec.name) for trace, target in self._halves(spec)])
         if not self._ranks or not isinstance(spec, TrainingSpec):
-            return judge(trace, self._target, spec.name)
+            return judge(self._trace(spec), self._target, spec.name)
         return of_ranks(self._ranks, spec.parallel, lambda target: judge(self._trace(spec, target), target, spec.name))
+
+    def _halves(self, spec: Spec) -> list[tuple[Trace, Target]]:
+        """What a model that is split asks for on each device, and where that is to fit."""
+        designs = tuple(target.architecture for target in self._ranks)
+        traces = self._known(spec, designs, lambda: traces_of(spec, self._dry, self._level, architectures=designs))
+        return list(zip(traces, self._ranks, strict=True))
 
     def _until_full(self, spec: PressureSpec, *, alternatives: bool) -> Iterator[Estimate]:
         """A run that fills the memory on purpose takes all of it."""
@@ -163,9 +171,17 @@ class _Estimation:
         """What a run asks for on a device, the one in question unless another is given."""
         on_gpu = target is not None and target.device != "cpu"
         architecture = target.architecture if target is not None and on_gpu else self._target.architecture
-        key = spec.model_dump_json(), architecture
+        return self._known(
+            spec, (architecture,), lambda: [trace_of(spec, self._dry, self._level, architecture=architecture)]
+        )[0]
+
+    def _known(
+        self, spec: Spec, architectures: tuple[Architecture, ...], follow: Callable[[], list[Trace]]
+    ) -> list[Trace]:
+        """What ``follow`` has found, or had found, of a run on GPUs."""
+        key = spec.model_dump_json(), architectures
         if key not in self._traces:
-            self._traces[key] = _recorded(lambda: trace_of(spec, self._dry, self._level, architecture=architecture))
+            self._traces[key] = _recorded(follow)
         return self._traces[key]
 
     def _largest(self) -> Sized | None:
@@ -176,7 +192,8 @@ class _Estimation:
         batch = self._batch(name)
         bounds = type(self._spec).model_fields[name].metadata
         limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
-        return largest(functools.partial(self._sized, name), batch, limit, self._target.room_bytes or 0)
+        tried = functools.partial(self._sized_halves if self._split else self._sized, name)
+        return largest(tried, batch, limit, self._target.room_bytes or 0)
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {"global_batch": 0} if self._ranks else {}
@@ -185,11 +202,22 @@ class _Estimation:
         need = needed_room(trace, self._target, found)
         return Sized(size, need, fits=found.fits is True, releases=bool(found.released))
 
+    def _sized_halves(self, name: str, size: int) -> Sized:
+        """As `_sized`, by the half that is shortest of room: as if the first device had just as little."""
+        halves = self._halves(self._spec.model_copy(update={name: size}))
+        passages = [passage(trace, target) for trace, target in halves]
+        lacks = [
+            needed_room(trace, target, found) - (target.room_bytes or 0)
+            for (trace, target), found in zip(halves, passages, strict=True)
+        ]
+        fits, releases = all(found.fits is True for found in passages), any(found.released for found in passages)
+        return Sized(size, (self._target.room_bytes or 0) + max(lacks), fits=fits, releases=releases)
+
     def _batch(self, name: str) -> int:
         """Of each forward pass, on each rank."""
         return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
 
-    def _alternatives(self, trace: Trace, found: Estimate) -> Iterator[Alternative]:
+    def _alternatives(self, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
         if name is not None and batch and batch < self._batch(name):
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
@@ -202,7 +230,8 @@ class _Estimation:
             with suppress(CannotPredictError):
                 yield from spread_over(self._spec, self._target, elsewhere, self._trace)
         yield from self._tried(change for change in found_changes if change.changes_training)
-        yield from unchanged(functools.partial(self._trace, self._spec), self._target, found, elsewhere)
+        if not self._split:
+            yield from unchanged(functools.partial(self._trace, self._spec), self._target, found, elsewhere)
 
     def _tried(self, wanted: Iterable[SpecChange]) -> Iterator[Alternative]:
         shared = False
@@ -219,7 +248,7 @@ class _Estimation:
             spec = change.applied(self._spec)
             if spec.problems(self._target.device):
                 return
-            found = judge(self._trace(spec), self._target, spec.name)
+            found = self._judged(spec) if self._split else judge(self._trace(spec), self._target, spec.name)
         except (ValidationError, CannotPredictError):
             return
         slowdown, slowdown_from = self._slowdown(spec, change)
@@ -244,7 +273,7 @@ class _Estimation:
         return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
 
 
-def _recorded(record: Callable[[], Trace]) -> Trace:
+def _recorded(record: Callable[[], list[Trace]]) -> list[Trace]:
     """What ``record`` returns; its errors in words."""
     with in_words():
         try:

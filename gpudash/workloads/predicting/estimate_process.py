@@ -63,10 +63,10 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     from gpudash.simulator.dry_run.dry_run import DryRun
 
     class Heeding(DryRun):
-        def record(self, *args: Any, **options: Any) -> Trace:
+        def record_each(self, *args: Any, **options: Any) -> list[Trace]:
             if superseded():
                 raise SupersededError
-            return super().record(*args, **options)
+            return super().record_each(*args, **options)
 
     return torch.__version__, Heeding()
 

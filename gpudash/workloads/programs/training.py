@@ -32,6 +32,7 @@ from gpudash.workloads.programs.batches import (
     same_device,
 )
 from gpudash.workloads.programs.epochs import Epochs
+from gpudash.workloads.programs.parallel.split_model import split_over
 from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -72,8 +73,8 @@ def model_of(spec: TrainingSpec, outputs: int, context: Context) -> nn.Module:
     with torch.device("meta"):
         size = sum(parameter.nbytes for parameter in build_model(spec, outputs).parameters())
     context.about_to_allocate(size, "cpu")
-    if context.device.type != "cpu":
-        context.about_to_allocate(size)
+    for device in context.devices if context.device.type != "cpu" else ():
+        context.about_to_allocate(size // len(context.devices), str(device))
     with torch.device(context.host):
         return build_model(spec, outputs)
 
@@ -86,21 +87,31 @@ class _Trainer:
         self._context = context
         self._source = source
         self._model = model
-        self._device = torch.device("cpu") if spec.move_at_epoch > 1 else context.device
-        self._model.to(self._device)
+        self._devices = (torch.device("cpu"),) if spec.move_at_epoch > 1 else context.devices
+        if spec.is_split:
+            split_over(model, spec, context.devices, context)
+        else:
+            self._model.to(self._device)
         make_interruptible(model, spec, self._device, context.check_stopped)
         self._model = model = context.spread(model)
         self._optimizer = optimizer_of(spec, model)
-        self._take_step = TrainingStep(spec, model, self._optimizer, self._device, context)
+        self._take_step = TrainingStep(spec, model, self._optimizer, self._devices[-1], context)
         self._resident: list[Batch] | None = None
         self._audited = False
         self._to_audit: Batch | None = None
         self._told_nan = False
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the model begins."""
+        return self._devices[0]
+
     def train(self) -> dict[str, Any]:
         spec, context = self._spec, self._context
         weights = sum(parameter.nbytes for parameter in self._model.parameters())
-        context.about_to_allocate(step_bytes(spec, weights, self._source.outputs), str(self._device))
+        for device in self._devices:
+            taken = step_bytes(spec, weights, self._source.outputs) // len(self._devices)
+            context.about_to_allocate(taken, str(device))
         if spec.batches == "resident":
             self._make_resident()
         epochs = Epochs(context)
@@ -110,7 +121,7 @@ class _Trainer:
         for epoch in range(1, spec.passes + 1):
             if epoch == spec.move_at_epoch:
                 self._move()
-            epochs.begin(epoch, str(self._device))
+            epochs.begin(epoch, ", ".join(map(str, self._devices)))
             for index in epoch_order(spec, epoch)[: spec.steps - step]:
                 step += 1
                 loss, accuracy = self._step(index, step)
@@ -143,15 +154,23 @@ class _Trainer:
         """The micro-batches of a step on the device, each there by the time it is asked for."""
         whole = self._source.batch(index) if self._resident is None else self._resident[index]
         for part in micro_batches(whole, self._spec.batch):
-            batch = part if self._resident is not None else self._placed("batch", part, self._device)
+            batch = part if self._resident is not None else self._placed("batch", part, *self._devices)
             if not self._audited:
                 self._to_audit = batch
             yield batch
             if self._spec.batches == "pingpong":
                 self._placed("batch back", batch, torch.device("cpu"))
 
-    def _placed(self, stage: str, batch: Batch, device: torch.device) -> Batch:
-        inputs, targets = placed(stage, batch, device, self._context)
+    def _placed(self, stage: str, batch: Batch, *devices: torch.device) -> Batch:
+        """``batch`` on a device; inputs and targets on two where the model is split: targets meet what it puts out."""
+        if self._spec.is_split:
+            pairs = zip(batch, (devices[0], devices[-1]), strict=True)
+            inputs, targets = (
+                placed(f"{stage}, {what}", (tensor,), device, self._context)[0]
+                for what, (tensor, device) in zip(("inputs", "targets"), pairs, strict=True)
+            )
+        else:
+            inputs, targets = placed(stage, batch, devices[0], self._context)
         return inputs, targets
 
     def _make_resident(self) -> None:
@@ -164,11 +183,11 @@ class _Trainer:
         there: list[Batch] = []
         for batch in batches:
             self._context.check_cancelled()
-            there.append(self._placed("batches", batch, self._device))
+            there.append(self._placed("batches", batch, *self._devices))
         return there
 
     def _move(self) -> None:
-        source, self._device = self._device, self._context.device
+        source, self._devices = self._device, self._context.devices
         if source != self._device:
             weights = sum(parameter.nbytes for parameter in self._model.parameters())
             self._context.about_to_allocate(step_bytes(self._spec, weights, self._source.outputs) + weights)
@@ -182,7 +201,7 @@ class _Trainer:
         self._audited = False
 
     def _audit(self, batch: Batch) -> None:
-        words, facts = audit(self._model, self._optimizer, batch, self._device)
+        words, facts = audit(self._model, self._optimizer, batch, *self._devices)
         self._audited, self._to_audit = True, None
         self._context.note(Topic.PLACEMENT, words, **facts)
         self._context.keep(placement=facts)
@@ -407,7 +426,7 @@ GROUPS = ("parameters", "buffers", "optimizer state", "batches")
 
 
 def audit(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, batch: Iterable[torch.Tensor], device: torch.device
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, batch: Iterable[torch.Tensor], *devices: torch.device
 ) -> tuple[str, dict[str, Any]]:
     """Where parameters, buffers, optimizer state and the newest batch are.
 
@@ -415,8 +434,8 @@ def audit(
     are counted but are no strays.
 
     Returns:
-        a sentence, and ``groups`` (group → device → ``count, bytes``), ``strays`` (names of what is not on ``device``)
-        and ``device``.
+        a sentence, and ``groups`` (group → device → ``count, bytes``), ``strays`` (names of what is on none of
+        ``devices``) and ``device``, those with commas between.
     """
     groups: dict[str, dict[str, dict[str, int]]] = {group: {} for group in GROUPS}
     strays: list[str] = []
@@ -425,9 +444,10 @@ def audit(
         place["count"] += 1
         place["bytes"] += tensor.nbytes
         single = group == "optimizer state" and tensor.numel() == 1
-        if not same_device(tensor.device, device) and not single:
+        if not any(same_device(tensor.device, device) for device in devices) and not single:
             strays.append(f"{group}: {name} on {tensor.device}")
-    return _placement_words(groups, strays, device), {"groups": groups, "strays": strays, "device": str(device)}
+    where = ",".join(map(str, devices))
+    return _placement_words(groups, strays, where), {"groups": groups, "strays": strays, "device": where}
 
 
 def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
@@ -467,13 +487,13 @@ def _everything(
         yield "batches", ("inputs", "targets")[index] if index < 2 else str(index), tensor
 
 
-def _placement_words(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], device: torch.device) -> str:
+def _placement_words(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], where: str) -> str:
     if strays:
         more = f" and {len(strays) - 3} more" if len(strays) > 3 else ""
-        return f"Not on {device}: {', '.join(strays[:3])}{more}."
+        return f"Not on {where}: {', '.join(strays[:3])}{more}."
     there = [
         f"{group} {format_bytes(sum(place['bytes'] for place in places.values()))}"
         for group, places in groups.items()
         if places
     ]
-    return f"All on {device}: {', '.join(there)}."
+    return f"All on {where}: {', '.join(there)}."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -210,10 +210,22 @@ class Block(nn.Module):
         return transformed
 
 
+Handover = Callable[[torch.Tensor], torch.Tensor]
+"""Brings activations to the device on which the rest of a model lies."""
+
+
+def handed_over(activations: torch.Tensor, place: int, handover: tuple[int, Handover] | None) -> torch.Tensor:
+    """What goes into the layer at ``place``."""
+    return activations if handover is None or handover[0] != place else handover[1](activations)
+
+
 class Transformer(nn.Module):
     """Predicts the next character. Input: (batch, sequence) of integers; output: (batch, sequence, vocabulary).
 
     With checkpointing only the input of each block is kept for the backward pass, which computes the block again.
+
+    Attributes:
+        handover: where the model is split, the place of a block and what its input goes through first.
     """
 
     def __init__(
@@ -221,6 +233,7 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         self.checkpointing = checkpointing
+        self.handover: tuple[int, Handover] | None = None
         self.characters = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(sequence, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
@@ -229,7 +242,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.characters(x) + self.positions(torch.arange(x.shape[1], device=x.device))
-        for block in self.blocks:
+        for place, block in enumerate(self.blocks):
+            h = handed_over(h, place, self.handover)
             # No block draws random numbers, so the generator's state need not be kept for the second time.
             h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False) if self.checkpointing else block(h)
         logits: torch.Tensor = self.head(self.norm(h))
@@ -241,11 +255,15 @@ class Mlp(nn.Module):
 
     A layer keeps little more than its own input, so checkpointing saves memory over several: it works on √depth
     groups of layers (Chen et al. 2016, arXiv:1604.06174).
+
+    Attributes:
+        handover: as of `Transformer`, with the place of a layer.
     """
 
     def __init__(self, features: int, width: int, depth: int, classes: int, checkpointing: bool = False) -> None:
         super().__init__()
         self.checkpointing = checkpointing
+        self.handover: tuple[int, Handover] | None = None
         self.group = 2 * math.ceil(depth / max(2, math.isqrt(depth)))
         widths = [features, *[width] * depth]
         layers: list[nn.Module] = []
@@ -256,9 +274,14 @@ class Mlp(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.checkpointing:
             for first in range(0, len(self.layers), self.group):
+                x = handed_over(x, first, self.handover)
                 layers = self.layers[first : first + self.group]
                 x = checkpoint(layers, x, use_reentrant=False, preserve_rng_state=False)
             return x
+        if self.handover is not None:
+            place, hand_over = self.handover
+            x = hand_over(self.layers[:place](x))
+            return self.layers[place:](x)  # type: ignore[no-any-return]
         logits: torch.Tensor = self.layers(x)
         return logits
 
@@ -284,7 +307,8 @@ class Convolution(nn.Module):
 class Cnn(nn.Module):
     """Tells images apart. Input: (batch, colours, rows, columns); output: (batch, classes).
 
-    The first blocks, as many as ``halvings``, halve rows and columns. Checkpointing as in `Transformer`.
+    The first blocks, as many as ``halvings``, halve rows and columns. Checkpointing and ``handover`` as in
+    `Transformer`.
     """
 
     def __init__(
@@ -292,13 +316,15 @@ class Cnn(nn.Module):
     ) -> None:
         super().__init__()
         self.checkpointing = checkpointing
+        self.handover: tuple[int, Handover] | None = None
         self.stem = nn.Conv2d(colours, channels, 3, padding=1)
         self.blocks = nn.ModuleList(Convolution(channels, 2 if block < halvings else 1) for block in range(depth))
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = functional.relu(self.stem(x))
-        for block in self.blocks:
+        for place, block in enumerate(self.blocks):
+            h = handed_over(h, place, self.handover)
             h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False) if self.checkpointing else block(h)
         logits: torch.Tensor = self.head(h.mean((2, 3)))
         return logits

@@ -67,6 +67,7 @@ class Context:
 
     Attributes:
         device: where to compute.
+        devices: of a model that is split, those of its halves, the first of which is ``device``; else that alone.
         host: where tensors of the host are made: "cpu"; "meta", without numbers, in a dry run.
         warn_ratio: memory level of a warning, 0 to 1.
         link_bytes_per_second: theoretical rate of the link to the device, where it is known.
@@ -90,6 +91,7 @@ class Context:
         link_bytes_per_second: float | None = None,
     ) -> None:
         self.device = device
+        self.devices: tuple[torch.device, ...] = (device,)
         self.host = "cpu"
         self.warn_ratio = warn_ratio
         self.link_bytes_per_second = link_bytes_per_second
@@ -293,7 +295,7 @@ class Context:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
         self._wishes.free_cache.clear()
         if self.device.type != "cpu":
-            module_of(self.device).empty_cache()
+            module_of(self.device).empty_cache()  # of all devices of its kind
         give_back()
 
     def use_threads(self, threads: int) -> None:

@@ -6,7 +6,7 @@ import importlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,7 @@ from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.explanation import Explanation, Growth
-from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted
+from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted, Topic
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running import sim_backend as simulated
@@ -38,6 +38,8 @@ Probe = Callable[[], Mapping[str, int | None]]
 Workload = Callable[[Any, Context], Mapping[str, Any]]
 
 NO_PEAKS: Mapping[str, int | None] = {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
+
+NOT_EXPLAINED = "What the memory of several devices holds is not explained; run on one of them alone for that."
 
 DEVICES_REMEDY = "gpudash devices lists what there is."
 
@@ -65,7 +67,7 @@ class RunRequest:
         on_host: given that process's number before the run begins there, and ``None`` once it has ended.
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
             it has ended.
-        devices: what is known of the devices of a run on several, one a rank.
+        devices: what is known of the devices of a run on several, one a rank or one a half of a model that is split.
         folder: makes the private folder of such a run.
         on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
     """
@@ -184,6 +186,9 @@ class Run(RequestedRun):
             simulated.add(request.cards)
         device = torch.device(request.device)
         confirm(device, request.expected_uuid)
+        devices = (device, *(torch.device(one.name) for one in request.devices[1:]))
+        for other, known in zip(devices[1:], request.devices[1:], strict=True):
+            confirm(other, known.uuid)
         workload = resolve(request.spec)
         self._context = context = Context(
             device,
@@ -196,18 +201,19 @@ class Run(RequestedRun):
             warn_ratio=request.warn_ratio,
             link_bytes_per_second=request.link_bytes_per_second,
         )
+        context.devices = devices
         context.energy_counter = request.energy
         remark = Device(request.device, "", None).remark
         if remark:
             context.keep(remark=remark)
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
-        with (
-            _torch_as_asked(request.spec, device),
-            capped(device, request.memory_cap),
-            self._probed(device),
-            self._followed(device, context),
-        ):
+        with ExitStack() as stack:
+            stack.enter_context(_torch_as_asked(request.spec, device))
+            for one in devices:
+                stack.enter_context(capped(one, request.memory_cap))
+            stack.enter_context(self._probed(devices))
+            stack.enter_context(self._followed(devices, context))
             context.check_cancelled()
             try:
                 result = workload(request.spec, context)
@@ -227,9 +233,11 @@ class Run(RequestedRun):
             context.drop_stages()
 
     @contextmanager
-    def _followed(self, device: torch.device, context: Context) -> Iterator[None]:
-        """Who allocates what is followed on a GPU, so that a full memory can be explained."""
-        collector = collector_for(device, self.clock)
+    def _followed(self, devices: tuple[torch.device, ...], context: Context) -> Iterator[None]:
+        """Who allocates what is followed on a GPU, so that a full memory can be explained; not on several."""
+        if len(devices) > 1:
+            context.follow(_Unexplained(self.wishes, context))
+        collector = collector_for(devices[0], self.clock) if len(devices) == 1 else None
         if collector is None:
             yield
             return
@@ -260,21 +268,46 @@ class Run(RequestedRun):
         )
 
     @contextmanager
-    def _probed(self, device: torch.device) -> Iterator[None]:
-        """The allocator is read from the run's beginning on, and after it too: torch keeps what it has reserved."""
-        if device.type == "cpu":
+    def _probed(self, devices: tuple[torch.device, ...]) -> Iterator[None]:
+        """Allocators are read from the run's beginning on, and after it too: torch keeps what it has reserved."""
+        if devices[0].type == "cpu":
             yield
             return
         by_torch = self.request.expected_uuid == self.request.device  # nobody else reads it
-        probe = AllocatorProbe(device, with_memory=by_torch)
+        probes = [AllocatorProbe(device, with_memory=by_torch) for device in devices]
         if self._context is not None:
-            self._context.peaks = probe.peaks
+            self._context.peaks = probes[0].peaks
         if self.on_probe is not None:
-            self.on_probe(self.request.device, probe)
+            for device, probe in zip(devices, probes, strict=True):
+                self.on_probe(str(device), probe)
         try:
             yield
         finally:
-            self._peaks = {**probe.peaks()}
+            self._peaks = {**probes[0].peaks()}
+            if len(devices) > 1 and self._context is not None:
+                rows = zip(devices, probes, strict=True)
+                self._context.keep(devices=[{"device": str(device), **probe.peaks()} for device, probe in rows])
+
+
+class _Unexplained:
+    """Follows a run on several devices, and says that what their memory holds is not explained."""
+
+    stage = ""
+
+    def __init__(self, wishes: Wishes, context: Context) -> None:
+        self._wishes = wishes
+        self._context = context
+        self._step = 0
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step = step
+        if self._wishes.take_explain():
+            self._context.note(Topic.EXPLANATION, NOT_EXPLAINED)
 
 
 def resolve(spec: Spec) -> Workload:

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpudash.devices.names import shown_name
+from gpudash.devices.names import kind_of, shown_name
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.levels import REMEDY as GUARD_REMEDY
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
@@ -20,6 +20,7 @@ OTHER_REMEDY = "The details hold the traceback: change what it points to, and st
 
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]+ ?\w+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ ?\w+) of which ([\d.]+ ?\w+) is free")
+_INDEX = re.compile(r"GPU (\d+) has a total capacity")
 _ALLOWED = re.compile(r"([\d.]+ ?\w+) allowed;")
 _CPU_ALLOCATOR = "DefaultCPUAllocator"
 _SIMULATED_FULL = "SIM out of memory"
@@ -44,6 +45,7 @@ class Shortage:
         requested: of the device.
         capacity, free: of the device.
         allowed: what the process may reserve.
+        index: of the GPU.
     """
 
     memory: Memory
@@ -51,6 +53,7 @@ class Shortage:
     capacity: int | None = None
     free: int | None = None
     allowed: int | None = None
+    index: int | None = None
 
 
 class Cancelled(Exception):  # noqa: N818 - nothing went wrong: the user asked
@@ -130,15 +133,18 @@ def shortage_of(error: BaseException) -> Shortage | None:
         return None
     refused = getattr(error, REFUSED, None)
     if isinstance(refused, AllocationRefused):
-        return Shortage(memory, refused.requested, refused.capacity, refused.device_free, refused.allowed)
+        room = refused.capacity, refused.device_free, refused.allowed
+        return Shortage(memory, refused.requested, *room, refused.device)
     text = str(error)
     tried, capacity, allowed = _TRIED.search(text), _CAPACITY.search(text), _ALLOWED.search(text)
+    index = _INDEX.search(text)
     return Shortage(
         memory,
         requested=None if tried is None else _bytes(tried[1]),
         capacity=None if capacity is None else _bytes(capacity[1]),
         free=None if capacity is None else _bytes(capacity[2]),
         allowed=None if allowed is None else _bytes(allowed[1]),
+        index=None if index is None else int(index[1]),
     )
 
 
@@ -162,6 +168,8 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
 
 
 def _shortage_words(short: Shortage, device: str) -> str:
+    if short.index is not None and kind_of(device) == short.memory:  # of a split model it may be the second
+        device = f"{short.memory}:{short.index}"
     where = "This computer's memory" if short.memory == "host" else f"The memory of {shown_name(device)}"
     parts = [f"{where} ran out"]
     asked, free, limit = short.requested, short.free, short.allowed

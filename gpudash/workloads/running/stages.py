@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -125,10 +125,13 @@ class HostTiming:
 
 
 class CudaTiming:
-    """Times a block by CUDA events on the current stream, and asks for the result only when the GPU has passed them."""
+    """Times a block by CUDA events on the current stream, and asks for the result only when the GPU has passed them.
+
+    An event belongs to the device on which it was first recorded: those of each are used again there alone.
+    """
 
     def __init__(self) -> None:
-        self._idle: list[Any] = []
+        self._idle: defaultdict[int, list[Any]] = defaultdict(list)
 
     def begin(self) -> Any:
         event = self._event()
@@ -148,13 +151,14 @@ class CudaTiming:
         elif not ended.query():
             return None
         seconds: float = begun.elapsed_time(ended) / 1e3
-        self._idle += span
+        self._idle[begun.device.index] += span
         return seconds
 
     def _event(self) -> Any:
         import torch
 
-        return self._idle.pop() if self._idle else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        idle = self._idle[torch.cuda.current_device()]
+        return idle.pop() if idle else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 class WaitingTiming(HostTiming):

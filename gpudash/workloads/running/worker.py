@@ -246,7 +246,7 @@ class Worker:
         self._emit(ending)
 
     def _route(self, request: RunRequest) -> Callable[[RunRequest, Wishes], Event]:
-        if request.spec.device_names:
+        if request.spec.rank_devices:
             return self._on_several
         return self._hosted if request.isolate else self._run_here
 

@@ -13,6 +13,7 @@ from gpudash.memory.predicting.rank_estimates import (
     NCCL_BYTES,
     NCCL_WORDS,
     deciding,
+    of_halves,
     of_ranks,
     ranks_on,
     unequal,
@@ -45,6 +46,21 @@ def test_the_first_of_equal_ranks_decides() -> None:
 def test_a_rank_of_which_nothing_is_known_decides_over_one_that_fits() -> None:
     found = predicted(card(0), replace(card(1), free_bytes=None))
     assert (found.deciding_rank, found.fits) == (1, None)
+
+
+def test_of_a_split_model_the_device_with_least_to_spare_decides_and_each_has_its_own_peak() -> None:
+    larger = Trace(array("q", [1]), array("q", [3 * GIB]), [WEIGHTS], followed=3)
+    halves = [judge(TRACE, card(0), "training"), judge(larger, card(1, free=3 * GIB), "training")]
+    found = of_halves(halves)
+
+    assert (found.strategy, found.deciding_rank, found.device, found.fits) == ("split", 1, "cuda:1", False)
+    assert [half.peak_allocated_bytes for half in found.ranks] == [2 * GIB, 3 * GIB]
+    assert found.communication_bytes == 0 and found.free_bytes == 3 * GIB
+    told = Prediction(found)
+    assert told.headline.endswith(" on cuda:1")
+    assert "cuda:0: " in told.rank_lines[0] and "peak allocated 2.00 GiB" in told.rank_lines[0]
+    assert told.rank_lines[-1] == "cuda:1 has least to spare and decides"
+    assert of_halves([halves[0], replace(halves[0], fits=None)]).fits is None
 
 
 def test_ranks_on_one_device_share_what_is_free() -> None:

@@ -89,9 +89,9 @@ def test_what_a_dry_run_sets_for_cublas_is_over_with_it(sim: Backend, monkeypatc
         return {}
 
     class Recorded:
-        def record(self, run: Any, **_options: Any) -> Trace:
+        def record_each(self, run: Any, _architectures: Any, **_options: Any) -> list[Trace]:
             run(Tracker(sim.engine, stacks=False))
-            return Trace()
+            return [Trace()]
 
     monkeypatch.delenv(WORKSPACE_VARIABLE, raising=False)
     monkeypatch.setattr(dry_run, "resolve", lambda _spec: workload)

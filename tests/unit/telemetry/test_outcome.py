@@ -68,6 +68,17 @@ def test_a_predicted_class_is_told_with_how_sure_it_is_and_a_model_that_has_lear
     ]
 
 
+def test_a_split_model_tells_the_peak_of_each_device() -> None:
+    rows = [
+        {"device": name, "peak_allocated_bytes": size, "peak_reserved_bytes": 2 * size}
+        for name, size in (("cuda:0", 2**30), ("cuda:1", 2**31))
+    ]
+    assert outcome_rows({"devices": rows}) == [
+        ("peak on cuda:0", "1.00 GiB allocated, 2.00 GiB reserved"),
+        ("peak on cuda:1", "2.00 GiB allocated, 4.00 GiB reserved"),
+    ]
+
+
 def test_strays_of_the_placement_are_named() -> None:
     placement = {
         "groups": {"parameters": {"cuda:0": {"bytes": 2**20}}, "buffers": {}},

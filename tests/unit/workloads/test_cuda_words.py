@@ -189,6 +189,7 @@ class CudaEvent:
 
     passed = 0
     made = 0
+    current = 0
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing
@@ -197,6 +198,9 @@ class CudaEvent:
     def record(self) -> None:
         CudaEvent.recorded = getattr(CudaEvent, "recorded", 0) + 1
         self.place = CudaEvent.recorded
+        device = torch.device("cuda", CudaEvent.current)
+        assert getattr(self, "device", device) == device, "an event belongs to the device of its first recording"
+        self.device = device
 
     def query(self) -> bool:
         return self.place <= CudaEvent.passed
@@ -212,6 +216,7 @@ def test_stages_on_a_gpu_are_told_only_when_it_has_passed_them_and_reuse_their_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "Event", CudaEvent)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: CudaEvent.current)
     told: list[Any] = []
     stages = Stages(told.append, lambda: 1.0, 1, torch.device("cuda:0"))
     assert isinstance(stages.timing, CudaTiming)
@@ -228,6 +233,11 @@ def test_stages_on_a_gpu_are_told_only_when_it_has_passed_them_and_reuse_their_e
     with stages.open("three", {}):
         pass
     assert CudaEvent.made == made
+    stages.flush()
+    monkeypatch.setattr(CudaEvent, "current", 1)
+    with stages.open("on another GPU", {}):
+        pass
+    assert CudaEvent.made == made + 2
     stages.drop()
     stages.flush()
-    assert len(told) == 2
+    assert len(told) == 3

@@ -114,14 +114,14 @@ def test_the_requested_size_is_read_from_torchs_words(text: str, size: int | Non
 def test_a_caps_refusal_is_read_from_torchs_words() -> None:
     text = "2.00 GiB is free. 512.00 MiB allowed; Of the allocated memory 100.00 MiB is allocated by PyTorch"
     error = torch.OutOfMemoryError(f"CUDA out of memory. GPU 0 has a total capacity of 8.00 GiB of which {text}")
-    assert shortage_of(error) == Shortage("cuda", None, 8 * 2**30, 2 * 2**30, 512 * 2**20)
+    assert shortage_of(error) == Shortage("cuda", None, 8 * 2**30, 2 * 2**30, 512 * 2**20, 0)
 
 
 def test_a_simulated_gpus_refusal_is_told_to_the_byte() -> None:
     refused = AllocationRefused(3 * 2**20 + 7, 2**20 + 7, 0, 2**31 + 1, 2**20 + 5, None, 0, 0, 0, 0, 0, 0)
     error = torch.OutOfMemoryError("SIM out of memory. Tried to allocate 3.00 MiB.")
     setattr(error, REFUSED, refused)
-    assert shortage_of(error) == Shortage("sim", 3 * 2**20 + 7, 2**31 + 1, 2**20 + 5, None)
+    assert shortage_of(error) == Shortage("sim", 3 * 2**20 + 7, 2**31 + 1, 2**20 + 5, None, 0)
 
 
 def test_a_device_that_is_broken_for_good_says_to_start_anew(bench: Bench, custom: MakeSpec) -> None:

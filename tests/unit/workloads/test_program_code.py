@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 import re
 import subprocess
 import sys
@@ -289,6 +290,32 @@ def test_a_program_for_a_simulated_gpu_reaches_the_losses_of_the_run_there() -> 
     done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == on_cpu
+
+
+SPLIT: list[dict[str, Any]] = [
+    {"model": "mlp", "depth": 3},
+    {"model": "mlp", "depth": 7, "checkpointing": True, "batches": "resident"},
+    {"model": "transformer", "depth": 2, "sequence": 8, "accumulation": 2},
+    {"model": "cnn", "depth": 3, "optimizer": "momentum"},
+]
+
+
+def test_the_program_of_a_split_model_reaches_the_losses_of_one_device() -> None:
+    programs, alone = [], []
+    for values in SPLIT:
+        whole = {**values, "width": 16, "batch": 4, "steps": 4}
+        spec = build(workloads()["training"], {**whole, "devices": "sim:0,sim:1", "parallel": "split"})
+        programs.append(code(spec, "sim:0", Simulation((GIB, GIB))))
+        is_readable(programs[-1])
+        alone.append(executed("training", whole)["printed"])
+    one_after_the_other = "import json, sys\nfor text in json.loads(sys.argv[1]): exec(text, {}), print('next')"
+    command = [sys.executable, "-c", one_after_the_other, json.dumps(programs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stderr
+    for printed, expected in zip(done.stdout.split("next\n")[:-1], alone, strict=True):
+        found, wanted = ([float(line.split()[1]) for line in text.splitlines()] for text in (printed, expected))
+        assert found == pytest.approx(wanted, abs=1e-5) and len(found) == 4
 
 
 SMALL_SIDES = {"width": 16, "depth": 2, "batch": 4}

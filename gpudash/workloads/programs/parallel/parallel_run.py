@@ -32,7 +32,7 @@ from gpudash.workloads.programs.parallel.joining import (
     overdue,
 )
 from gpudash.workloads.running.hosted.endings import MemoryKills
-from gpudash.workloads.running.run import Folder, RequestedRun
+from gpudash.workloads.running.run import NOT_EXPLAINED, Folder, RequestedRun
 from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
 
 STOP_S = 0.6
@@ -49,7 +49,6 @@ GRACE_S = 10.0
 
 LINGERS = "A rank's process does not end: a driver holds it, and what it took of its device is not free yet."
 NOT_PROFILED = "Steps of a run on several devices are not profiled; profile one on a single device."
-NOT_EXPLAINED = "What the memory of several devices holds is not explained; run on one of them alone for that."
 
 
 @dataclass(eq=False)

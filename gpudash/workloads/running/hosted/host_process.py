@@ -76,7 +76,7 @@ class _Host:
         self._wishes = Wishes()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
         self._asked = 0
-        self._readings: _Readings | None = None
+        self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
         self._problem: str | None = None
 
@@ -107,8 +107,8 @@ class _Host:
             return
         self._cards = request.cards if request.device.startswith("sim") else ()
         ending = Run(request, self._wishes, self._emit, clock, self._probed).perform(self._problem)
-        if self._readings is not None:
-            self._readings.stop()
+        for readings in self._readings:
+            readings.stop()
         if isinstance(ending, RunFailed) and ending.error == "cuda_error":
             ending = replace(ending, remedy=POISONED_REMEDY)
         self._outbox.end(ending)
@@ -140,9 +140,10 @@ class _Host:
     def _emit(self, event: Event) -> None:
         self._outbox.put(event)
 
-    def _probed(self, _device: str, probe: Probe) -> None:
-        self._readings = _Readings(probe, self._cards, self._outbox)
-        self._readings.start()
+    def _probed(self, device: str, probe: Probe) -> None:
+        cards = () if self._readings else self._cards  # one tells of all cards
+        self._readings.append(_Readings(device, probe, cards, self._outbox))
+        self._readings[-1].start()
 
     def _ask(self, what: str, **facts: Any) -> Any:
         """The answer of the process that started this one; ``None`` when it does not come soon."""
@@ -196,9 +197,10 @@ class _Host:
 
 
 class _Readings:
-    """Pushes what the allocator and the cards of this process hold."""
+    """Pushes what the allocator of a device and the cards of this process hold."""
 
-    def __init__(self, probe: Probe, cards: tuple[SimulatedGpu, ...], outbox: Outbox) -> None:
+    def __init__(self, device: str, probe: Probe, cards: tuple[SimulatedGpu, ...], outbox: Outbox) -> None:
+        self._device = device
         self._probe = probe
         self._cards = cards
         self._outbox = outbox
@@ -221,7 +223,8 @@ class _Readings:
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
                     reading = self._probe()
                     cards = [_figures(card) for card in self._cards]
-                    self._outbox.put({"type": "reading", "allocator": dict(reading), "cards": cards}, urgent=True)
+                    told = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
+                    self._outbox.put(told, urgent=True)
 
 
 def _figures(card: SimulatedGpu) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gpudash.devices.names import Device
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.explaining.memory_state import Surroundings
 from gpudash.memory.predicting.architecture import Architecture
@@ -42,6 +43,7 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
         "guarded": request.refuse is not None,
         "warn_ratio": request.warn_ratio,
         "expected_uuid": request.expected_uuid,
+        "devices": [[device.name, device.uuid] for device in request.devices],
         "link_bytes_per_second": request.link_bytes_per_second,
         "cards": [_card_fields(card) for card in request.cards],
         "memory_cap": None if request.memory_cap is None else asdict(request.memory_cap),
@@ -83,6 +85,7 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
         memory=level,
         warn_ratio=message["warn_ratio"],
         expected_uuid=message["expected_uuid"],
+        devices=tuple(Device(name, "", None, uuid=uuid) for name, uuid in message["devices"]),
         link_bytes_per_second=message["link_bytes_per_second"],
         cards=cards,
         memory_cap=None if cap is None else MemoryCap(**cap),

@@ -55,7 +55,7 @@ class HostedRun(RequestedRun):
     torch: Mapping[str, Any] | None = field(default=None, init=False)
     _started: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
-    _allocator: PushedReading | None = field(default=None, init=False)
+    _allocators: dict[str, PushedReading] = field(default_factory=dict, init=False)
     _stop_asked_s: float | None = field(default=None, init=False)
     _profile: ProfileWish | None = field(default=None, init=False)
     _ending: Event | None = field(default=None, init=False)
@@ -91,8 +91,8 @@ class HostedRun(RequestedRun):
             return
         if self.request.on_host is not None:
             self.request.on_host(None)
-        if self._allocator is not None:
-            self._allocator.end()
+        for allocator in self._allocators.values():
+            allocator.end()
         if self.request.on_cards is not None:
             self.request.on_cards(host.pid, ())
 
@@ -164,13 +164,12 @@ class HostedRun(RequestedRun):
     def _read(self, message: Message, pid: int) -> None:
         if self.request.on_cards is not None and message["cards"]:
             self.request.on_cards(pid, message["cards"])
-        if self._allocator is not None:
-            self._allocator.put(message["allocator"])
-            return
-        self._allocator = PushedReading(time.monotonic)
-        self._allocator.put(message["allocator"])
-        if self.on_probe is not None:
-            self.on_probe(self.request.device, self._allocator)
+        device = str(message["device"])
+        known = self._allocators.get(device)
+        allocator = self._allocators.setdefault(device, PushedReading(time.monotonic))
+        allocator.put(message["allocator"])
+        if known is None and self.on_probe is not None:
+            self.on_probe(device, allocator)
 
     def _died(self, host: Host) -> Event:
         code = host.end(patience_s=DYING_S)
@@ -192,7 +191,7 @@ class HostedRun(RequestedRun):
         if not self._started:
             self._pass_on(self._begun())
         now = self.clock()
-        peaks: Mapping[str, Any] = (self._allocator or PushedReading(time.monotonic)).peaks()
+        peaks: Mapping[str, Any] = self._allocators.get(request.device, PushedReading(time.monotonic)).peaks()
         return Progress(now, request.run_id, now - self.began_s, self._steps, {"memory": dict(peaks)})
 
 
