@@ -1,7 +1,8 @@
 """Measurements in processes of their own, so that none harms another: what runs there, and asking for it.
 
-``python -m tests.gpu.child MEASUREMENT DEVICE FILE [ARGUMENT]`` with ARGUMENT in JSON. DEVICE is "cuda:0"; "sim:0" for
-a simulated GPU; "dry" for one without numbers; "none" for a measurement that makes its own.
+``python -m tests.gpu.child MEASUREMENT DEVICE FILE ARGUMENT CARD`` with ARGUMENT and CARD in JSON. DEVICE is "cuda:0";
+"sim:0" for a simulated GPU; "dry" for one without numbers, of the design of CARD; "none" for a measurement that makes
+its own.
 """
 
 from __future__ import annotations
@@ -54,18 +55,21 @@ def asked(
     device: str,
     argument: Any = None,
     *,
+    card: Mapping[str, Any] | None = None,
     limit_s: float = 60.0,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Run a measurement in a child process and return what it told.
 
+    A ``card``, as `tests.gpu.prediction.card_of` tells of it, gives "dry" its design; without one it is an A100's.
     What went wrong is there as ``error``; ``seconds`` is what the whole process took.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file, errors = Path(folder, "told.json"), Path(folder, "errors.txt")
         name = f"{measurement.__module__}:{measurement.__name__}"
-        command = [sys.executable, "-m", "tests.gpu.child", name, device, str(file), json.dumps(argument)]
+        command = [sys.executable, "-m", "tests.gpu.child", name, device, str(file)]
+        command += [json.dumps(argument), json.dumps(card)]
         with errors.open("wb") as stream:
             process = subprocess.Popen(
                 command,
@@ -99,7 +103,8 @@ def _ended(process: subprocess.Popen[bytes], limit_s: float) -> str:
 
 
 def main() -> int:
-    name, where, file, argument = sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
+    name, where, file = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    argument, card = json.loads(sys.argv[4]), json.loads(sys.argv[5])
     told: dict[str, Any] = {}
 
     def tell(key: str, value: Any) -> None:
@@ -109,14 +114,14 @@ def main() -> int:
         whole.replace(file)
 
     try:
-        measured(name, where, argument, tell)
+        measured(name, where, argument, tell, card)
     except BaseException as error:
         tell("error", "".join(traceback.format_exception(error))[-LAST_WORDS:])
         return 1
     return 0
 
 
-def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
+def measured(name: str, where: str, argument: Any, tell: Tell, card: Mapping[str, Any] | None) -> None:
     """Run the measurement ``module:function`` in this process."""
     module, _, function = name.partition(":")
     measurement: Measurement = getattr(importlib.import_module(module), function)
@@ -129,7 +134,11 @@ def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
     if where == "dry":
         from gpudash.simulator.dry_run.dry_run import DryRun
 
-        DryRun().record(lambda _tracker: measurement(torch.device("sim", 0), argument, tell), trusting=True)
+        DryRun().record(
+            lambda _tracker: measurement(torch.device("sim", 0), argument, tell),
+            trusting=True,
+            architecture=architecture_of(card),
+        )
         return
     if where.startswith("sim"):
         from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -137,6 +146,13 @@ def measured(name: str, where: str, argument: Any, tell: Tell) -> None:
 
         simulated.add((SimulatedGpu(0, SIMULATED_BYTES),))
     measurement(torch.device(where), argument, tell)
+
+
+def architecture_of(card: Mapping[str, Any] | None) -> Any:
+    """The `Architecture` of a card that `tests.gpu.prediction.card_of` has told of; an A100's without one."""
+    from gpudash.memory.predicting.architecture import Architecture
+
+    return Architecture(**{**card, "capability": tuple(card["capability"])}) if card else Architecture()
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ class Collection:
 
     def _card(self) -> dict[str, Any]:
         """Compute capability and multiprocessors."""
-        return asked(prediction.tell_architecture, self._device)
+        return prediction.card_of(self._device) or {}
 
     def _scaling(self) -> dict[str, Any]:
         """Over every GPU of the machine; tried on two ranks of the CPU."""

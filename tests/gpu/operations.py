@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.gpu.child import Tell, asked
+from tests.gpu.prediction import card_of
 from tests.gpu.recording import differences, followed, unpacked
 
 Step = Callable[[], object]
@@ -310,7 +311,8 @@ def measure(device: str, names: Iterable[str], *, stacks: str = "all", limit_s: 
     """Follow the operations on ``device`` and in a dry run, and compare."""
     argument = {"names": list(names), "stacks": stacks}
     with ThreadPoolExecutor(2) as pool:
-        dry = pool.submit(asked, follow, "dry", {**argument, "stacks": "python"}, limit_s=limit_s)
+        card = card_of(device)
+        dry = pool.submit(asked, follow, "dry", {**argument, "stacks": "python"}, card=card, limit_s=limit_s)
         real = asked(follow, device, argument, limit_s=limit_s)
         predicted = dry.result()
     missing = {"error": "not reached"}

@@ -12,7 +12,8 @@ from typing import Any
 from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.specs import build, workloads
-from tests.gpu.child import Tell, asked
+from tests.cuda_standin.machine import is_here
+from tests.gpu.child import Tell, architecture_of, asked
 from tests.gpu.recording import History, allocations, differences, packed, peak, unpacked
 
 MARGIN_RATIO = 0.01
@@ -86,12 +87,30 @@ def target(device: str, capacity: int) -> dict[str, Any]:
         "overhead_words": "the context left out",
         "margin_ratio": 0.0 if device.startswith("sim") else MARGIN_RATIO,
         "settings": "",
-        "architecture": asked(tell_architecture, device) if device.startswith("cuda") else {},
+        "architecture": card_of(device) or {},
+    }
+
+
+def card_of(device: str) -> dict[str, Any] | None:
+    """What of the device's design decides how much memory kernels take; ``None`` of a simulated GPU, an A100's.
+
+    Raises:
+        RuntimeError: it could not be asked.
+    """
+    if not device.startswith("cuda"):
+        return None
+    told = asked(tell_architecture, device)
+    if "error" in told:
+        raise RuntimeError(told["error"])
+    return {
+        "capability": told["capability"],
+        "multiprocessors": told["multiprocessors"],
+        "cudnn_converts": not is_here(),
     }
 
 
 def tell_architecture(device: Any, _argument: None, tell: Tell) -> None:
-    """What of the device's design decides how much memory kernels take."""
+    """Compute capability and multiprocessors."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -150,7 +169,7 @@ def _peaks(ending: Any) -> dict[str, Any]:
 
 
 def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Tell) -> None:
-    """What the dry run of a spec asks for, with the lines that ask."""
+    """What the dry run of a spec asks for on ``argument["card"]``, with the lines that ask."""
     import torch
 
     from gpudash.simulator.dry_run.dry_run import DryRun
@@ -172,7 +191,7 @@ def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Tell) -> N
         tell("at_peak", sorted(at_peak.items(), reverse=True))
         tell("requests", packed(allocations(entries)))
 
-    DryRun().record(watched, trusting=True)
+    DryRun().record(watched, trusting=True, architecture=architecture_of(argument["card"]))
     tell("cuda_initialised", torch.cuda.is_initialized())
     tell("has_context", has_context())
 
@@ -256,10 +275,10 @@ def measure(device: str, capacity: int, specs: Specs, *, stacks: str = "all", li
         ThreadPoolExecutor(at_once) as running,
         ThreadPoolExecutor(at_once) as dry,
     ):
-        estimates = predicting.submit(predict, specs, target(device, capacity), limit_s)
-        given = {
-            n: {"workload": workload, "values": values, "stacks": stacks} for n, (workload, values) in specs.items()
-        }
+        told = target(device, capacity)
+        estimates = predicting.submit(predict, specs, told, limit_s)
+        common = {"stacks": stacks, "card": told["architecture"]}
+        given = {n: {"workload": workload, "values": values, **common} for n, (workload, values) in specs.items()}
         real = {n: running.submit(asked, run_for_real, device, one, limit_s=limit_s) for n, one in given.items()}
         sizes = {n: dry.submit(asked, follow_on_sizes, "none", one, limit_s=limit_s) for n, one in given.items()}
         found = {n: compared(estimates.result()[n], real[n].result(), sizes[n].result()) for n in specs}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES
+from gpudash.memory.predicting.architecture import HOPPER_WORKSPACE_BYTES, USUAL_WORKSPACE_BYTES
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.units import GIB, MIB
@@ -51,6 +51,14 @@ def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_pro
     assert found["warm"]["requests"]["sizes"] == [16 * MIB]
     assert found["warm"]["peak_bytes"] == found["warm"]["requested_bytes"] == 16 * MIB
     assert operations.compared(found, found)["same"]
+
+
+def test_a_dry_run_beside_a_card_is_of_its_design() -> None:
+    hopper = {"capability": [9, 0], "multiprocessors": 132, "cudnn_converts": True}
+    argument = {"names": ["matmul_fp32"], "stacks": "python"}
+    found = asked(operations.follow, "dry", argument, card=hopper)["matmul_fp32"]
+
+    assert found["first"]["requests"]["sizes"] == [16 * MIB, HOPPER_WORKSPACE_BYTES]
 
 
 def test_a_recorded_training_is_replayed_and_packed_without_loss() -> None:
@@ -228,4 +236,5 @@ def test_a_snapshot_taken_apart_into_columns_is_replayed_alike(
 
 def test_gpu_tests_are_kept_apart_from_those_of_the_measurements() -> None:
     names = {path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
-    assert names - {Path(__file__).name} == {name for name in names if name.endswith("_on_a_gpu.py")}
+    needing_none = {Path(__file__).name, "test_recorded.py"}
+    assert names - needing_none == {name for name in names if name.endswith("_on_a_gpu.py")}

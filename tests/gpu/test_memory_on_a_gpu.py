@@ -82,7 +82,7 @@ def test_predicted_peaks_are_those_of_the_run_within_the_margin(name: str) -> No
 def test_common_operations_ask_for_what_the_dry_run_says() -> None:
     names = (
         *("linear", "layer_norm", "softmax", "gelu", "dropout", "cross_entropy", "adamw_default", "matmul_bf16"),
-        *("conv2d_patches", "conv1d", "conv_transpose2d"),
+        *("conv2d_patches", "conv1d", "conv_transpose2d", "linear_3d_bf16", "mean"),
     )
     found = operations.measure(DEVICE, names, stacks="python")
 
