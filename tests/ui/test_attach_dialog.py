@@ -69,6 +69,13 @@ def test_the_chosen_process_is_attached_to(qtbot: QtBot, asked: Asked) -> None:
     assert asked.pids == [815] and not dialog.isVisible()
 
 
+def test_enter_in_the_field_attaches(qtbot: QtBot, asked: Asked) -> None:
+    dialog = opened(qtbot, asked)
+    QTest.keyClicks(dialog.pid, "123")
+    QTest.keyClick(dialog.pid, Qt.Key.Key_Return)
+    assert asked.pids == [123] and not dialog.isVisible()
+
+
 def test_enter_on_a_row_attaches(qtbot: QtBot, asked: Asked) -> None:
     dialog = opened(qtbot, asked)
     dialog.table.view.activated.emit(dialog.table.model.index(0, 0))

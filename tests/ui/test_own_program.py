@@ -15,7 +15,7 @@ from gpudash.session import Replay
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Warning
+from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Topic, Warning
 from gpudash.ui.forms.script_form import Script, ScriptForm
 from gpudash.ui.widgets.remembered import recall
 from gpudash.ui.window.main_window import MainWindow
@@ -173,6 +173,24 @@ def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow,
     session.watched("cuda:0")
     settle(window)
     assert window.workspace.dashboard.selected == session.gpus[0].uuid
+
+
+def turn_to(session: FakeSession, window: MainWindow, device: str) -> str:
+    """The device that is shown once the program has turned to ``device``."""
+    session.apply(Note(time_s=6.0, run_id=1, topic=Topic.DEVICE, text="It does.", details={"device": device}))
+    settle(window)
+    return window.workspace.dashboard.selected
+
+
+def test_the_device_that_the_program_turns_to_is_shown_unless_another_was_chosen(
+    window: MainWindow, session: FakeSession
+) -> None:
+    session.watched("cpu")
+    settle(window)
+    assert window.workspace.dashboard.selected == "host"
+    assert turn_to(session, window, "cuda:0") == session.gpus[0].uuid
+    window.workspace.dashboard.select_device("host")
+    assert turn_to(session, window, "cuda:0") == "host"
 
 
 def test_stop_is_asked_for_once_and_then_more_firmly(window: MainWindow, session: FakeSession, script: Path) -> None:

@@ -27,7 +27,7 @@ from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
-from gpudash.telemetry.records import Event, RemediesFound, RunEnded, RunStarted, Table
+from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnded, RunStarted, Table, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
@@ -103,6 +103,7 @@ class Dashboard(PlotsPage):
         super().__init__(session, palette, parent)
         self._selected: str | None = None
         self._awaited_device: str | None = None
+        self._shown_for_program: str | None = None
         self.forecasts: dict[str, Forecast | None] = {}
         self._events_seen = 0
         self._rewound = session.store.rewound
@@ -262,6 +263,8 @@ class Dashboard(PlotsPage):
             self.tabs.output.begin()
             self.tabs.show_output()
             self._awaited_device = event.device
+        elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
+            self._awaited_device = event.details.get("device")
 
     def show_result(self, *, asked: bool = True) -> None:
         """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing.
@@ -300,10 +303,15 @@ class Dashboard(PlotsPage):
             self.start_requested.emit()
 
     def _show_awaited_device(self) -> None:
-        """Show the device of the program that was started, once it is there."""
+        """Show the device of the program that is watched once it is there, and the one it turns to unless another was
+        chosen meanwhile."""
         for device in self.session.devices():
             if device.name == self._awaited_device:
                 self._selected, self._awaited_device = device.uuid or "host", None
+                self._shown_for_program = self._selected
+
+    def _follows_program(self) -> bool:
+        return self._awaited_device is not None or self._selected == self._shown_for_program
 
     @property
     def selected(self) -> str:
