@@ -175,6 +175,17 @@ def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow,
     assert window.workspace.dashboard.selected == session.gpus[0].uuid
 
 
+def test_a_program_that_ran_already_is_said_to_print_elsewhere(window: MainWindow, session: FakeSession) -> None:
+    output = window.workspace.dashboard.tabs.output.text
+    for spec, words in (
+        ({"pid": 4711}, "what it prints stays where it was started"),
+        ({"command": []}, "appears here"),
+    ):
+        session.watched("cpu", spec)
+        settle(window)
+        assert words in output.placeholderText() and not output.toPlainText()
+
+
 def turn_to(session: FakeSession, window: MainWindow, device: str) -> str:
     """The device that is shown once the program has turned to ``device``."""
     session.apply(Note(time_s=6.0, run_id=1, topic=Topic.DEVICE, text="It does.", details={"device": device}))

@@ -260,7 +260,7 @@ class Dashboard(PlotsPage):
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
-            self.tabs.output.begin()
+            self.tabs.output.begin(elsewhere="pid" in event.spec)
             self.tabs.show_output()
             self._awaited_device = event.device
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():

@@ -37,6 +37,8 @@ STDOUT, STDERR, LEFT_OUT = 0, 1, 2
 
 EMPTY = "What your own program prints appears here: choose My script at the left and press Start."
 
+ELSEWHERE = "This program was running already: what it prints stays where it was started."
+
 GUTTER_PX = 34
 """Width of the column that names the stream."""
 
@@ -89,9 +91,14 @@ class OutputPane(QWidget):
         """Draw in other colours."""
         self.text.set_palette(palette)
 
-    def begin(self) -> None:
-        """Another program has begun: its lines take the place of the last one's."""
+    def begin(self, *, elsewhere: bool = False) -> None:
+        """Another program has begun: its lines take the place of the last one's.
+
+        Args:
+            elsewhere: whether it prints where it was started, so that no line will come.
+        """
         self.text.clear()
+        self.text.setPlaceholderText(ELSEWHERE if elsewhere else EMPTY)
         self._number = self._behind = self._left_out = 0
         self._following = True
         self._show_status()
