@@ -18,6 +18,7 @@ import torch
 from gpudash.agent.memory import snapshots as cuda_snapshot
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segment
 from gpudash.memory.allocator.blocks import Rounding, segment_size
+from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
 from gpudash.memory.explaining.memory_state import (
@@ -56,7 +57,7 @@ class SimulatedBlocks:
 
     def __init__(self, backend: Backend, index: int, clock: Callable[[], float]) -> None:
         self.refused: MemoryState | None = None
-        self._trace: Trace | None = Trace()
+        self._trace: Trace | None = Trace(addresses_fall=addresses_fall(torch.__version__))
         self._refused_at = (0, 0)
         self._engine = backend.engine
         self._card = backend.cards[index]
@@ -115,7 +116,8 @@ class SimulatedBlocks:
         if whole is None or self.refused is None or self.refused.device != f"sim:{self._card.index}":
             return None
         sizes = array("q", [*whole.sizes, size])
-        return Trace(array("q", [*whole.events[:events], len(sizes)]), sizes, [OTHER_TENSORS] * len(sizes))
+        made = array("q", [*whole.events[:events], len(sizes)])
+        return Trace(made, sizes, [OTHER_TENSORS] * len(sizes), addresses_fall=whole.addresses_fall)
 
     def settings(self) -> AllocatorSettings:
         return self._card.settings

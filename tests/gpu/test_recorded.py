@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.gpu.prediction import MARGIN_RATIO, SPECS, predict
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "h100.json").read_text(encoding="utf-8"))
 RUNS: dict[str, Any] = RECORDED["runs"]
-LARGE = ("transformer_checkpointing", "transformer_adam_bf16_checkpointing", "transformer_momentum_accumulation")
-"""Take long to follow and say nothing that the others do not."""
-
-NAMES = [name for name in RUNS if name not in LARGE]
+WITHOUT_CUDNN = [name for name in RUNS if not name.startswith("cnn")]
 
 CONVOLVING_RATIO = 0.03
 """Partial sums of cuDNN's gradients are not predicted."""
@@ -38,10 +36,20 @@ def predicted() -> dict[str, dict[str, Any]]:
         "settings": "",
         "architecture": {"capability": card["capability"], "multiprocessors": card["multiprocessors"]},
     }
-    return predict({name: SPECS[name] for name in NAMES}, target)
+    return predict({name: SPECS[name] for name in RUNS}, target)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WITHOUT_CUDNN)
+def test_with_the_torch_that_ran_on_the_card_its_peaks_are_predicted_to_the_byte(
+    name: str, predicted: dict[str, dict[str, Any]]
+) -> None:
+    if torch.__version__ != RECORDED["hardware"]["torch"]:
+        pytest.skip(f"the runs had torch {RECORDED['hardware']['torch']}")
+    found = predicted[name]["peak_allocated_bytes"], predicted[name]["peak_reserved_bytes"]
+    assert found == (RUNS[name]["allocated"]["card"], RUNS[name]["reserved"]["card"])
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_predicted_to_allocate_what_it_allocated_on_the_card(
     name: str, predicted: dict[str, dict[str, Any]]
 ) -> None:
@@ -49,12 +57,11 @@ def test_a_run_is_predicted_to_allocate_what_it_allocated_on_the_card(
     assert predicted[name]["peak_allocated_bytes"] == pytest.approx(RUNS[name]["allocated"]["card"], rel=most)
 
 
-def test_what_runs_are_predicted_to_reserve_is_what_they_reserved(predicted: dict[str, dict[str, Any]]) -> None:
-    errors = [abs(predicted[name]["peak_reserved_bytes"] / RUNS[name]["reserved"]["card"] - 1) for name in NAMES]
-    assert statistics.median(errors) < 0.001 and max(errors) < 0.06
+def test_what_runs_are_predicted_to_reserve_is_about_what_they_reserved(predicted: dict[str, dict[str, Any]]) -> None:
+    errors = [abs(predicted[name]["peak_reserved_bytes"] / RUNS[name]["reserved"]["card"] - 1) for name in RUNS]
+    assert statistics.median(errors) < 0.001 and max(errors) < 0.12
 
 
 def test_the_stand_in_took_what_the_card_took_wherever_cudnn_takes_nothing() -> None:
-    for name, run in RUNS.items():
-        if not name.startswith("cnn"):
-            assert run["allocated"]["standin"] == run["allocated"]["card"], name
+    for name in WITHOUT_CUDNN:
+        assert RUNS[name]["allocated"]["standin"] == RUNS[name]["allocated"]["card"], name

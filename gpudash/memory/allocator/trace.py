@@ -39,6 +39,7 @@ class Trace:
         marks: where steps and phases begin, in order.
         followed: steps that were dry-run; 0 for a run that was not, or that has none.
         streams: block → stream it was asked on; those that are not here were on the default one, 0.
+        addresses_fall: of the torch that made it, see `device_memory.addresses_fall`.
     """
 
     events: array[int] = field(default_factory=lambda: array("q"))
@@ -47,6 +48,7 @@ class Trace:
     marks: list[TraceMark] = field(default_factory=list)
     followed: int = 0
     streams: dict[int, int] = field(default_factory=dict)
+    addresses_fall: bool = False
 
     @property
     def steps(self) -> int:
@@ -74,6 +76,7 @@ class Trace:
             "marks": [[mark.at, mark.step, mark.phase] for mark in self.marks],
             "followed": self.followed,
             "streams": [list(item) for item in self.streams.items()],
+            "addresses_fall": self.addresses_fall,
         }
 
     @classmethod
@@ -90,6 +93,7 @@ class Trace:
             [TraceMark(*mark) for mark in written["marks"]],
             written["followed"],
             dict(written["streams"]),
+            written["addresses_fall"],
         )
 
     def without(self, category: str) -> Trace:
@@ -138,4 +142,4 @@ def repeated(trace: Trace, steps: int) -> Trace:
             elif -event in previous and previous[-event] < len(blocks_of[-1]):
                 events.append(-blocks_of[-1][previous[-event]])
         blocks_of.append(fresh)
-    return Trace(events, sizes, categories, marks, trace.followed, streams)
+    return Trace(events, sizes, categories, marks, trace.followed, streams, trace.addresses_fall)

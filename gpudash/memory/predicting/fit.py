@@ -72,9 +72,11 @@ def peaks(
         AllocationRefused: when it does not pass there.
     """
     if room is None:
-        allocator = CachingAllocator(DeviceMemory(LARGEST_CAPACITY), _of_everything(settings))
+        allocator = CachingAllocator(
+            DeviceMemory(LARGEST_CAPACITY, falls=trace.addresses_fall), _of_everything(settings)
+        )
     else:
-        allocator = _allocator_in(room, settings, allowed)[0]
+        allocator = _allocator_in(trace, room, settings, allowed)[0]
     held: dict[int, tuple[int, int]] = {}
     by_category = dict.fromkeys(trace.categories, 0)
     highest, at_highest = 0, dict(by_category)
@@ -139,7 +141,7 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
     """
     if room <= 0:
         return Outcome(fits=not trace.events, failed_at=0 if trace.events else None, retries=0)
-    allocator, memory = _allocator_in(room, settings, allowed)
+    allocator, memory = _allocator_in(trace, room, settings, allowed)
     held: dict[int, int] = {}
     sizes, streams, malloc, free = trace.sizes, trace.streams, allocator.malloc, allocator.free
     index = 0
@@ -184,7 +186,7 @@ def looks_at_its_share(settings: AllocatorSettings | None) -> bool:
 
 
 def _allocator_in(
-    room: int, settings: AllocatorSettings | None, allowed: int | None
+    trace: Trace, room: int, settings: AllocatorSettings | None, allowed: int | None
 ) -> tuple[CachingAllocator, MeteredMemory]:
     """An allocator on a card with ``room`` bytes for it, and the card's memory; the arguments are those of `run_on`."""
     room, settings = min(room, LARGEST_CAPACITY), settings or AllocatorSettings()
@@ -192,7 +194,7 @@ def _allocator_in(
         capacity, settings = room, _of_everything(settings)
     else:
         capacity = min(LARGEST_CAPACITY, card_of(max(room, allowed), settings.per_process_memory_fraction))
-    memory = MeteredMemory(capacity, capacity - room)
+    memory = MeteredMemory(capacity, capacity - room, falls=trace.addresses_fall)
     return CachingAllocator(memory, settings), memory
 
 

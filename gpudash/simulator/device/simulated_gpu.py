@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu
 from gpudash.memory.allocator.caching import CachingAllocator
-from gpudash.memory.allocator.device_memory import DeviceMemory
+from gpudash.memory.allocator.device_memory import DeviceMemory, addresses_fall
 from gpudash.memory.allocator.refusal import AllocationRefused
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.architecture import Architecture
@@ -30,6 +32,14 @@ OTHER_PROCESS = 2**22 + 1
 
 Observer = Callable[[str, int, int, int], None]
 Tagger = Callable[[], Any]
+
+
+@functools.cache
+def _follows_addresses() -> bool:
+    try:
+        return addresses_fall(metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 class ContextRefused(AllocationRefused):
@@ -81,7 +91,7 @@ class SimulatedGpu:
         self.busy_s = 0.0
         self.before_reset: list[Callable[[], None]] = []
         self._context_bytes = context
-        self._memory = DeviceMemory(capacity, sum(self.others.values()))
+        self._memory = DeviceMemory(capacity, sum(self.others.values()), falls=_follows_addresses())
         self._allocator = CachingAllocator(self._memory, settings, index)
         self._fraction = self._allocator.settings.per_process_memory_fraction
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._library import custom_ops, simple_registry
 
+from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace, TraceMark
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.backend import Backend, register
@@ -55,7 +56,7 @@ class RequestRecorder:
     """
 
     def __init__(self, backend: Backend, tracker: Tracker, index: int = 0) -> None:
-        self.trace = Trace()
+        self.trace = Trace(addresses_fall=addresses_fall(torch.__version__))
         self._index = index
         self._card = backend.engine.cards[index]
         self._module = backend.module

@@ -16,6 +16,7 @@ from gpudash.memory.allocator import (
     Segment,
 )
 from gpudash.memory.allocator.blocks import Rounding
+from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.units import GIB, KIB, MIB
 
 FREE, ALLOCATED, PENDING = "inactive", "active_allocated", "active_pending_free"
@@ -415,3 +416,36 @@ def test_unmapped_memory_is_had_again_by_others() -> None:
     assert allocator.malloc(1024)
     assert allocator.reserved_bytes == 42 * MIB
     assert kept == allocator.segments()[0].address
+
+
+def test_where_addresses_fall_they_do_so_by_32_mib_and_what_a_chunk_has_left_serves_smaller_requests() -> None:
+    memory = DeviceMemory(GIB, falls=True)
+    first, second, third = (memory.reserve(44 * MIB) for _ in range(3))
+    assert (second, third) == (first - 64 * MIB, first - 128 * MIB)
+    assert memory.reserve(20 * MIB) == third + 44 * MIB
+    assert memory.reserve(16 * MIB) == second + 44 * MIB
+    assert memory.reserve(2 * MIB) == second + 60 * MIB
+    assert memory.reserve(22 * MIB) == third - 32 * MIB
+
+
+@given(st.lists(st.integers(1, 100 * MIB), max_size=60), st.booleans())
+def test_no_address_is_given_twice(requests: list[int], falls: bool) -> None:
+    memory, taken = DeviceMemory(2**40, falls=falls), list[tuple[int, int]]()
+    for size in requests:
+        address = memory.reserve(size)
+        assert all(address >= end or address + size <= begin for begin, end in taken)
+        taken.append((address, address + size))
+
+
+@pytest.mark.parametrize(("version", "falls"), [("2.4.1", True), ("2.12.0+cu130", True), ("2.13.0+cpu", False)])
+def test_older_versions_of_torch_look_at_addresses(version: str, falls: bool) -> None:
+    assert addresses_fall(version) is falls
+
+
+@pytest.mark.parametrize(("falls", "taken"), [(False, 0), (True, 1)])
+def test_of_two_blocks_alike_the_older_is_taken_or_the_one_at_the_lower_address(falls: bool, taken: int) -> None:
+    allocator = CachingAllocator(DeviceMemory(GIB, falls=falls))
+    blocks = [allocator.malloc(40 * MIB) for _ in range(2)]
+    for address in blocks:
+        allocator.free(address)
+    assert allocator.malloc(40 * MIB) == blocks[taken]
