@@ -35,7 +35,7 @@ STATES = ("inactive", "active_allocated", "active_pending_free")
 STACKS = ((("somewhere.py", 1, "step"),), (("memory.py", 2, "empty_cache"),))
 """What stands for the stacks: all that a replay asks of them is whether the program emptied the cache."""
 
-SETTINGS = ("max_split_size", "garbage_collection_threshold", "expandable_segments")
+SETTINGS = ("max_split_size", "garbage_collection_threshold", "expandable_segments", "oldest_first")
 
 
 def columns(device: DeviceSnapshot) -> dict[str, np.ndarray[Any, Any]]:
@@ -118,12 +118,13 @@ def _segments(
 
 
 def _settings(c: Mapping[str, np.ndarray[Any, Any]]) -> AllocatorSettings:
-    limit, threshold, expandable = c["settings"].tolist()
+    limit, threshold, expandable, oldest_first = c["settings"].tolist()
     divisions = {2**power: int(parts) for power, parts in enumerate(c["divisions"].tolist()) if parts}
     return AllocatorSettings(
         max_split_size=int(limit) or None,
         garbage_collection_threshold=float(threshold),
         expandable_segments=bool(expandable),
+        oldest_first=bool(oldest_first),
         roundup_power2_divisions=divisions or 0,
     )
 

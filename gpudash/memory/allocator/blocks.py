@@ -31,7 +31,7 @@ class FreeList:
     def __init__(self, pool: Pool, stream: int) -> None:
         self.pool = pool
         self.stream = stream
-        self.entries: list[tuple[int, int]] = []
+        self.entries: list[tuple[int, int, int]] = []
         self.unmapped: list[int] = []
 
     def insert_unmapped(self, block: Block) -> None:
@@ -103,15 +103,17 @@ class Block:
         home: the list it is in while free.
         before, after: its neighbours in the segment.
         expandable: the range it lies in, ``None`` in an ordinary segment.
+        order: of its segment among those that are preferred by age, 0 where addresses alone decide.
         owner: whatever the caller gave to know it again.
     """
 
-    __slots__ = ("address", "after", "before", "expandable", "home", "owner", "requested", "size", "state")
+    __slots__ = ("address", "after", "before", "expandable", "home", "order", "owner", "requested", "size", "state")
 
-    def __init__(self, address: int, size: int, home: FreeList) -> None:
+    def __init__(self, address: int, size: int, home: FreeList, order: int = 0) -> None:
         self.address = address
         self.size = size
         self.home = home
+        self.order = order
         self.state = FREE
         self.requested = 0
         self.before: Block | None = None

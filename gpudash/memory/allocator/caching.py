@@ -222,11 +222,11 @@ class CachingAllocator:
         place = bisect_left(entries, (rounded,))
         if place == len(entries):
             return -1
-        block = blocks[entries[place][1]]
+        block = blocks[entries[place][-1]]
         if self.settings.expandable_segments:
             # a block that can grow counts with what it can grow to
             while block.expandable is not None and place + 1 < len(entries):
-                following = blocks[entries[place + 1][1]]
+                following = blocks[entries[place + 1][-1]]
                 if self._can_grow_to(following) >= self._can_grow_to(block):
                     break
                 block, place = following, place + 1
@@ -235,7 +235,7 @@ class CachingAllocator:
                 place += 1
                 if place == len(entries):
                     return -1
-                block = blocks[entries[place][1]]
+                block = blocks[entries[place][-1]]
         too_large = block.size >= self._limit and (
             rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding
         )
@@ -247,7 +247,7 @@ class CachingAllocator:
 
     def _take(self, home: FreeList, place: int) -> Block:
         """Take the free block at a place out of the list."""
-        address = home.entries.pop(place)[1]
+        address = home.entries.pop(place)[-1]
         if self._heap.freed_at is not None:
             del self._heap.freed_at[address]
         return self._blocks[address]
@@ -449,8 +449,8 @@ def _release_free(heap: Heap, pool: Pool) -> None:
 
 
 def _free_blocks(heap: Heap, pool: Pool) -> list[Block]:
-    """By stream, size and address, as torch's set has them."""
-    return [heap.blocks[address] for _stream, home in sorted(pool.lists.items()) for _size, address in home.entries]
+    """As torch's set has them: by stream, size, order and address."""
+    return [heap.blocks[address] for _stream, home in sorted(pool.lists.items()) for *_, address in home.entries]
 
 
 def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
@@ -465,12 +465,12 @@ def _release_oversize(heap: Heap, home: FreeList, size: int) -> bool:
     wanted = max(size, limit)
     place = bisect_left(home.entries, (wanted,))
     if place < len(home.entries):
-        block = heap.blocks[home.entries[place][1]]
+        block = heap.blocks[home.entries[place][-1]]
         if _is_segment(block):
             heap.release_segment(block)
             return True
     released = 0
-    for found, address in reversed(list(home.entries)):
+    for found, _order, address in reversed(list(home.entries)):
         if released >= wanted or found < limit:
             break
         if _is_segment(heap.blocks[address]):

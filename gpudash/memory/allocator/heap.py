@@ -44,6 +44,7 @@ class Heap:
         "large",
         "memory",
         "observer",
+        "orders",
         "private",
         "reserved",
         "settings",
@@ -56,6 +57,7 @@ class Heap:
         self.settings = settings
         self.observer: Observer | None = None
         self.allowed: int | None = None
+        self.orders = 0
         self.reserved = 0
         self.blocks: dict[int, Block] = {}
         self.freed_at: dict[int, int] | None = None
@@ -99,9 +101,14 @@ class Heap:
         for pools in home.pool.counted:
             pools.reserved.add(-size)
 
+    def next_order(self) -> int:
+        """The order of a segment that is new."""
+        self.orders += self.settings.oldest_first
+        return self.orders
+
     def add_segment(self, home: FreeList, address: int, size: int) -> Block:
         """A segment from cudaMalloc as one free block, which is not in its list yet."""
-        block = self.blocks[address] = Block(address, size, home)
+        block = self.blocks[address] = Block(address, size, home, self.next_order())
         self.reserve(home, size)
         for pools in home.pool.counted:
             pools.segment.add(1)
@@ -158,20 +165,20 @@ class Heap:
 
     def put_in(self, block: Block) -> None:
         """Enter a free block in its list."""
-        insort(block.home.entries, (block.size, block.address))
+        insort(block.home.entries, (block.size, block.order, block.address))
         if self.freed_at is not None:
             self.freed_at[block.address] = block.home.pool.searches
 
     def take_out(self, block: Block) -> None:
         """Take a free block out of its list."""
         entries = block.home.entries
-        del entries[bisect_left(entries, (block.size, block.address))]
+        del entries[bisect_left(entries, (block.size, block.order, block.address))]
         if self.freed_at is not None:
             del self.freed_at[block.address]
 
     def split(self, block: Block, size: int) -> Block:
         """Cut ``block`` at ``size`` bytes and return the rest, which is in no list yet."""
-        rest = Block(block.address + size, block.size - size, block.home)
+        rest = Block(block.address + size, block.size - size, block.home, block.order)
         rest.state, rest.expandable = block.state, block.expandable
         rest.before, rest.after = block, block.after
         if rest.after is not None:
@@ -256,7 +263,7 @@ def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
     # torch reserves one and an eighth of the card's memory for each
     addresses = -(-(heap.memory.capacity * 9 // 8) // granule) * granule
     reserved = ExpandableRange(heap.memory.reserve(addresses), addresses, granule)
-    block = heap.blocks[reserved.address] = Block(reserved.address, addresses, home)
+    block = heap.blocks[reserved.address] = Block(reserved.address, addresses, home, heap.next_order())
     block.state, block.expandable = UNMAPPED, reserved
     home.insert_unmapped(block)
     return block

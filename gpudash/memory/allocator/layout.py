@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator.blocks import FREE, STATE_NAMES, Block, ExpandableRange
@@ -26,7 +26,13 @@ def seed(heap: Heap, given: Iterable[Segment]) -> None:
     """
     if heap.blocks:
         raise ValueError("The allocator holds memory already, so that it cannot be given a recorded layout.")
-    for segment in sorted(given, key=lambda segment: segment.address):
+    by_address = sorted(given, key=lambda segment: segment.address)
+    if heap.settings.oldest_first and not any(segment.order for segment in by_address):
+        # which came first is not recorded, but the driver's addresses fall
+        count = len(by_address)
+        by_address = [replace(segment, order=count - place) for place, segment in enumerate(by_address)]
+    heap.orders = max((segment.order for segment in by_address), default=0)
+    for segment in by_address:
         if not heap.memory.take(segment.address, segment.total_size):
             raise ValueError(
                 f"The recorded layout does not fit: the card has {heap.memory.free_bytes} bytes free and its segment "
@@ -64,6 +70,7 @@ class Segment:
     pool_id: Hashable
     is_expandable: bool
     blocks: tuple[BlockView, ...]
+    order: int = 0
 
     @property
     def allocated_size(self) -> int:
@@ -89,6 +96,7 @@ def _view(blocks: list[Block]) -> Segment:
             BlockView(block.address, block.size, block.requested, STATE_NAMES[block.state], block.owner)
             for block in blocks
         ),
+        order=blocks[0].order,
     )
 
 
@@ -102,7 +110,7 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
         reserved = ExpandableRange(segment.address, segment.total_size, granule)
     before: Block | None = None
     for view in segment.blocks:
-        block = heap.blocks[view.address] = Block(view.address, view.size, home)
+        block = heap.blocks[view.address] = Block(view.address, view.size, home, segment.order)
         block.state, block.owner, block.expandable = STATE_NAMES.index(view.state), view.owner, reserved
         block.before, before = before, block
         if block.before is not None:

@@ -68,6 +68,8 @@ class AllocatorSettings:
         large_segment_size: bytes of a segment for requests above 1 MiB and below 10 MiB.
         max_non_split_rounding: bytes by which a block of at least `max_split_size` may exceed the request it serves.
         ignored: keys that were read and have no effect on device memory, with their values.
+        oldest_first: no setting, but how the allocator of torch 2.13 and newer takes one of two free blocks of a size:
+            that of the segment it has had for longer, and not the one at the lower address.
 
     Raises:
         ValueError: in one sentence, for a value that torch would refuse.
@@ -81,6 +83,7 @@ class AllocatorSettings:
     large_segment_size: int = LARGE_SEGMENT_SIZE
     max_non_split_rounding: int = LARGE_SEGMENT_SIZE
     ignored: Mapping[str, str] = field(default_factory=dict)
+    oldest_first: bool = False
 
     def divisions(self) -> tuple[int, ...]:
         """Parts of each of the 16 intervals between powers of two that begin at 1, 2, 4 ... 32768 MiB."""

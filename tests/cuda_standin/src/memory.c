@@ -13,6 +13,7 @@
 
 #define PAGE (2ull << 20) /* the driver gives memory in pages of 2 MiB */
 #define PAGES(bytes) (((bytes) + PAGE - 1) / PAGE * PAGE)
+#define CHUNK (32ull << 20)
 #define WINDOW 0x020000000000ull /* 2 TiB of addresses for each device */
 
 enum kind { DEVICE, IMPORTED, MAPPED, HOST, REGISTERED };
@@ -125,13 +126,17 @@ static void take_out(block_t *block) {
 
 static uintptr_t window(int device) { return 0x200000000000ull + device * WINDOW; }
 
+/* As the driver places: in the lowest gap of what it has begun, or else below it, in multiples of 32 MiB. */
 static uintptr_t first_gap(int device, size_t bytes) {
-    uintptr_t address = window(device);
-    for (size_t i = after(address - 1); i < count && blocks[i].address < window(device + 1); i++) {
-        if (blocks[i].address - address >= bytes) break;
+    static uintptr_t lowest[MAX_DEVICES];
+    uintptr_t end = window(device + 1), address = lowest[device] ? lowest[device] : end;
+    for (size_t i = after(address - 1); i < count && blocks[i].address < end; i++) {
+        if (blocks[i].address - address >= bytes) return address;
         address = blocks[i].address + PAGES(blocks[i].bytes);
     }
-    return address;
+    if (end - address >= bytes) return address;
+    lowest[device] = (lowest[device] ? lowest[device] : end) - (bytes + CHUNK - 1) / CHUNK * CHUNK;
+    return lowest[device];
 }
 
 /* Maps a place of a file of device memory at the first free address. */

@@ -169,6 +169,7 @@ def allocator_settings_of(recorded: Mapping[str, Any]) -> AllocatorSettings:
             roundup_power2_divisions=divided or 0,
             garbage_collection_threshold=float(threshold),
             expandable_segments=recorded.get("expandable_segments") is True,
+            oldest_first="max_cached_size" in recorded,  # a key that torch writes since 2.13
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise ShapeError(f"its allocator settings cannot be right: {error}".rstrip(".")) from error

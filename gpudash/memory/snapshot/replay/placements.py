@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings, DeviceMemory, Segment
@@ -21,7 +23,7 @@ from gpudash.memory.allocator.caching import UNKNOWN, CachingAllocator
 from gpudash.memory.allocator.heap import SMALL_GRANULE, is_free, is_whole
 from gpudash.memory.allocator.layout import SHARED
 from gpudash.memory.snapshot.history.model import ALLOC, DeviceSnapshot, SnapshotError, TraceEntry
-from gpudash.memory.snapshot.replay.trace_program import compiled, releases
+from gpudash.memory.snapshot.replay.trace_program import TraceProgram, compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 
 
@@ -32,7 +34,21 @@ class RecordedAllocator(CachingAllocator):
         """Address that `malloc` would give from what is cached; ``None`` when it would ask the card."""
         home = self._home(size, stream, pool)
         place = self._best(home, self._rounding.rounded(size))
-        return None if place < 0 else home.entries[place][1]
+        return None if place < 0 else home.entries[place][-1]
+
+    def passed_over(self, address: int) -> tuple[int, list[int]]:
+        """Orders of the segment of the free block at ``address``, and of those that have another of its size."""
+        block = self._blocks.get(address)
+        if block is None or block.state != FREE:
+            return 0, []
+        entries, others = block.home.entries, []
+        for place in range(bisect_left(entries, (block.size,)), len(entries)):
+            size, order, _address = entries[place]
+            if size != block.size:
+                break
+            if order != block.order:
+                others.append(order)
+        return block.order, others
 
     def segment_for(self, size: int) -> int:
         """Bytes that `malloc` would ask of the card for a segment."""
@@ -74,6 +90,8 @@ class RecordedAllocator(CachingAllocator):
         block.expandable = ExpandableRange(address, size, size)
         heap.reserve(home, size)
         block.before, block.after = self._ending_at(address, home), self._beginning_at(address + size, home)
+        neighbour = block.before or block.after
+        block.order = heap.next_order() if neighbour is None else neighbour.order
         if block.before is not None:
             block.before.after = block
         if block.after is not None:
@@ -193,7 +211,7 @@ class RecordedAllocator(CachingAllocator):
         found = self._blocks.get(address)
         if found is not None and found.state == FREE and found.size >= size:
             return found
-        for _size, begin in home.entries:
+        for *_, begin in home.entries:
             block = self._blocks[begin]
             if begin < address and address + size <= begin + block.size:
                 return block
@@ -255,7 +273,7 @@ def replay(
         ValueError: the capacity is not between 1 byte and 2**50 bytes.
     """
     if capacity is None and settings is None:
-        return _Check(device).run()
+        return _Check(device, aged(device, compiled(device)[0])).run()
     return _what_if(device, capacity, settings)
 
 
@@ -277,15 +295,50 @@ class _Pools:
         return identity if isinstance(identity, tuple) else None
 
 
-class _Check:
-    """Follows the trace: each placement is predicted, counted, and then made where the real one was."""
+def aged(device: DeviceSnapshot, program: TraceProgram) -> TraceProgram:
+    """``program`` with its first segments in the order in which torch had got them, where that decides.
 
-    def __init__(self, device: DeviceSnapshot) -> None:
+    No snapshot tells it. Whenever a block is taken, its segment is older than those of all free blocks of its size;
+    where nothing tells, the one at the higher address is taken to be older, since the driver's addresses fall.
+    """
+    if not device.settings.oldest_first or program.disagreeing or len(program.begin) < 2:
+        return program
+    falling = sorted(program.begin, key=lambda segment: -segment.address)
+    guessed = replace(program, begin=[replace(segment, order=at) for at, segment in enumerate(falling, 1)])
+    younger_than: dict[int, set[int]] = {}
+    with suppress(SnapshotError):
+        check = _Check(device, guessed)
+        younger_than = check.younger_than
+        check.run()
+    waits: dict[int, int] = dict.fromkeys(range(1, len(falling) + 1), 0)
+    for younger in younger_than.values():
+        for order in younger:
+            waits[order] += 1
+    ready = [order for order, count in waits.items() if not count]
+    found: list[int] = []
+    while ready:
+        found.append(heappop(ready))
+        for order in younger_than.get(found[-1], ()):
+            waits[order] -= 1
+            if not waits[order]:
+                heappush(ready, order)
+    if len(found) < len(falling):  # they contradict each other, as in a trace that torch did not write
+        return guessed
+    return replace(program, begin=[replace(falling[order - 1], order=at) for at, order in enumerate(found, 1)])
+
+
+class _Check:
+    """Follows the trace: each placement is predicted, counted, and then made where the real one was.
+
+    Attributes:
+        younger_than: order of a first segment → orders of those that have shown to be younger.
+    """
+
+    def __init__(self, device: DeviceSnapshot, program: TraceProgram) -> None:
         # each entry is made when it is asked for, and all are asked for several times
         self._trace = tuple(device.trace)
         self._releases = releases(device)
         self._pools = _Pools(device.segments)
-        program, _, _ = compiled(device)
         if program.disagreeing:
             raise SnapshotError(
                 f"The trace and the segments of the snapshot disagree in {program.disagreeing} of their events "
@@ -302,6 +355,8 @@ class _Check:
         self._peak = self._model.allocated_bytes - self._live_slack
         self._fresh: list[TraceEntry] = []
         self._retried = False
+        self._first = len(program.begin) if device.settings.oldest_first else 0
+        self.younger_than: dict[int, set[int]] = {}
         self._hits = self._allocations = self._segments = self._segments_right = self._releases_right = 0
 
     def run(self) -> ReplayOutcome:
@@ -362,8 +417,14 @@ class _Check:
         self._retried = False
         if predicted == entry.address:
             self._hits += 1
+        if self._first:
+            self._learn(*model.passed_over(entry.address))
         model.place(entry.address, entry.size, entry.stream, pool, entry.stack)
         self._peak = max(self._peak, model.allocated_bytes - self._live_slack)
+
+    def _learn(self, taken: int, others: list[int]) -> None:
+        if 0 < taken <= self._first:
+            self.younger_than.setdefault(taken, set()).update(order for order in others if order <= self._first)
 
     def _take_unused(self, number: int) -> None:
         """Take what the card gave for a request that it then refused, which is the next one in the trace."""
@@ -399,7 +460,7 @@ class _Check:
 
 def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> ReplayOutcome:
     """Let the model decide, on a card of some capacity and under some settings."""
-    program, _, _ = compiled(device)
+    program = aged(device, compiled(device)[0])
     chosen = device.settings if settings is None else settings
     ran = Rerun(program, UNLIMITED if capacity is None else capacity, chosen).run()
     emptied = sum(not release.is_retry for release in releases(device))

@@ -12,6 +12,7 @@ from gpudash.memory.allocator.device_memory import GRANULE, Tried, smallest_capa
 from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.estimate import CARDS_BYTES, smallest_card
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
+from gpudash.memory.snapshot.replay.placements import aged
 from gpudash.memory.snapshot.replay.trace_program import TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Checkpoint, ReplayRun, Rerun
 from gpudash.units import GIB, format_bytes, format_count
@@ -93,7 +94,7 @@ class WhatIf:
     def program(self) -> TraceProgram:
         """What the trace asked of the allocator."""
         if self._program is None:
-            self._program = compiled(self._device)[0]
+            self._program = aged(self._device, compiled(self._device)[0])
         return self._program
 
     @property
@@ -141,7 +142,7 @@ class WhatIf:
         if capacity is not None and not 0 < capacity <= UNLIMITED:
             return WhatIfAnswer(capacity, settings, "A capacity lies between 1 byte and 1 PiB.")
         try:
-            chosen = self._device.settings if settings is None else AllocatorSettings.parse(settings)
+            chosen = self._chosen(None if settings is None else AllocatorSettings.parse(settings))
         except ValueError as error:
             return WhatIfAnswer(capacity, settings, str(error))
         ran = self.run(capacity, chosen)
@@ -162,7 +163,7 @@ class WhatIf:
 
     def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> ReplayRun:
         """The outcome on a card, replayed when it does not follow from an earlier one."""
-        chosen = self._device.settings if settings is None else settings
+        chosen = self._chosen(settings)
         room = UNLIMITED if capacity is None else capacity
         known = self._known(room, chosen)
         if known is not None:
@@ -178,6 +179,11 @@ class WhatIf:
         self._ran.setdefault(key, []).append(ran)
         return ran
 
+    def _chosen(self, settings: AllocatorSettings | None) -> AllocatorSettings:
+        """The recorded settings, or others of the same torch."""
+        recorded = self._device.settings
+        return recorded if settings is None else replace(settings, oldest_first=recorded.oldest_first)
+
     def _last_checkpoint(self, capacity: int, key: tuple[Any, ...]) -> Checkpoint | None:
         """The last one that a run on such a card passes too; its layout before the trace has to fit as it was."""
         if sum(segment.total_size for segment in self.program.begin) > capacity:
@@ -191,7 +197,7 @@ class WhatIf:
 
     def smallest_capacity(self, settings: AllocatorSettings | None = None) -> int:
         """The fewest bytes, in whole 2 MiB, with which the whole trace finds memory."""
-        chosen = self._device.settings if settings is None else settings
+        chosen = self._chosen(settings)
         known = self._smallest.get(_key(chosen))
         if known is not None:
             return known
@@ -239,4 +245,5 @@ def _key(settings: AllocatorSettings) -> tuple[Any, ...]:
         settings.per_process_memory_fraction,
         settings.large_segment_size,
         settings.max_non_split_rounding,
+        settings.oldest_first,
     )

@@ -175,15 +175,13 @@ class AllocatorMachine(RuleBasedStateMachine):
     @invariant()
     def free_lists_hold_exactly_the_free_blocks(self) -> None:
         heap = self.model._heap
-        listed = [
-            (size, address) for pool in heap.pools() for home in pool.lists.values() for size, address in home.entries
-        ]
-        free = [(block.size, block.address) for block in heap.blocks.values() if block.state == FREE]
+        listed = [entry for pool in heap.pools() for home in pool.lists.values() for entry in home.entries]
+        free = [(block.size, block.order, block.address) for block in heap.blocks.values() if block.state == FREE]
         assert sorted(listed) == sorted(free)
         unmapped = [a for pool in heap.pools() for home in pool.lists.values() for a in home.unmapped]
         assert sorted(unmapped) == sorted(b.address for b in heap.blocks.values() if b.state == UNMAPPED)
         if heap.freed_at is not None:
-            assert heap.freed_at.keys() == {address for _size, address in free}
+            assert heap.freed_at.keys() == {address for *_, address in free}
 
     def teardown(self) -> None:
         if not hasattr(self, "model"):

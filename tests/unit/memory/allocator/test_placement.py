@@ -449,3 +449,11 @@ def test_of_two_blocks_alike_the_older_is_taken_or_the_one_at_the_lower_address(
     for address in blocks:
         allocator.free(address)
     assert allocator.malloc(40 * MIB) == blocks[taken]
+
+
+def test_where_age_decides_addresses_do_not() -> None:
+    allocator = CachingAllocator(DeviceMemory(GIB, falls=True), AllocatorSettings(oldest_first=True))
+    blocks = [allocator.malloc(40 * MIB) for _ in range(3)]
+    for address in blocks:
+        allocator.free(address)
+    assert [allocator.malloc(40 * MIB) for _ in range(3)] == blocks

@@ -198,6 +198,7 @@ def test_keys_that_are_not_known_are_named_in_a_warning(write: Write, read: Call
         ({"PYTORCH_CUDA_ALLOC_CONF": "something_newer:5", "max_split_size": -1}, {}),
         ({"max_split_size": 32 * MIB}, {"max_split_size": 32 * MIB}),
         ({"roundup_power2_divisions": {"1": 4, "2": 0}}, {"roundup_power2_divisions": {1: 4}}),
+        ({"max_cached_size": 0, "max_split_size": -1}, {"oldest_first": True}),
     ],
 )
 def test_recorded_settings_are_those_of_the_environment_and_of_the_program(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
 from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
+from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.memory.snapshot.replay.trace_program import Windows, compiled
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, ReplayRun, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf, WhatIfAnswer
@@ -35,6 +36,21 @@ def run(program: list[int], made: Made) -> tuple[bool, int | None]:
     except AllocationRefused:
         return False, calls
     return True, None
+
+
+@given(before=st.lists(SIZES, max_size=12), program=PROGRAM)
+def test_where_age_decides_the_trace_shows_which_segments_were_there_first(
+    before: list[int], program: list[int]
+) -> None:
+    made = Made(settings=AllocatorSettings(oldest_first=True))  # whose addresses grow: the first guess is all wrong
+    for address in made.before(*before):
+        made.free(address)
+    run(program, made)
+    if made.entries:
+        found = replay(made.device())
+        assert found.allocations_at_real_address == found.allocations
+        again = WhatIf(made.device()).answer()
+        assert again.peak_reserved_bytes == made.model.statistics()["reserved_bytes.all.peak"]
 
 
 @given(program=PROGRAM, share=st.floats(0.3, 1.2))
