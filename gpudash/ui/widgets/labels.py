@@ -51,7 +51,7 @@ def search_field(placeholder: str, name: str, tip: str = "") -> QLineEdit:
     field = QLineEdit()
     field.setPlaceholderText(placeholder)
     field.setAccessibleName(name)
-    field.setToolTip(tip)
+    field.setToolTip(plain_tip(tip))
     field.setClearButtonEnabled(True)
     return field
 
