@@ -13,8 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 from gpudash.cli.terminal.output import DEVICES, Exit, RequestError, print_json
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
-from gpudash.memory.serving.answer import ServingAnswer
-from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags
+from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:

@@ -127,8 +127,8 @@ def _studied(
     opened = _opening(path)
     try:
         # meanwhile the file is read
+        from gpudash.memory.explaining.call_sites import source_line
         from gpudash.memory.snapshot.summary import studied
-        from gpudash.memory.watching.growth_notice import source_line
         from gpudash.session.watching.report_folder import beside
 
         known = beside(path)

@@ -34,7 +34,7 @@ def _run_and_draw(simulated: SimulateOptions) -> int:
     from gpudash.cli.terminal.report import print_run
     from gpudash.settings import recordings_folder
     from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
-    from gpudash.telemetry.recording.naming import recording_name
+    from gpudash.telemetry.recording.schema import recording_name
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
     target = recording_name(recordings_folder(), spec.name)

@@ -1,14 +1,19 @@
-"""What the processes that gpudash starts have in common: how they end, and how the reading and predicting ones talk."""
+"""What the processes that gpudash starts have in common: how they end, and how the reading and predicting ones talk;
+and what the system knows of this one.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +28,9 @@ _RATHER_THIS_ONE = "500"
 """Added to what the kernel kills by when memory is full (proc(5), oom_score_adj), so that it does not kill gpudash."""
 
 _CHUNK = 65_536
+
+STATM = Path("/proc/self/statm")
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 
 def die_with(parent: int, name: bytes) -> None:
@@ -130,3 +138,38 @@ class Conversation:
                 if line.strip():
                     self._asked.put(line)
         os._exit(0)
+
+
+def resident_bytes() -> int | None:
+    """Bytes of this process that are in memory now; ``None`` where the system has no /proc.
+
+    The second number of /proc/self/statm (proc(5)) in pages.
+    """
+    try:
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def waited_seconds() -> float:
+    """How long this thread has been ready to run while others had the cores; 0 where the system does not say.
+
+    The second number of /proc/thread-self/schedstat, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
+    """
+    try:
+        return int(SCHEDSTAT.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def give_back() -> None:
+    """Collect garbage and return the heap's free pages, where the C library can (glibc's ``malloc_trim``)."""
+    gc.collect()
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+        trim(0)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.explaining.call_sites import growing_lines
+from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, source_line
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Surroundings
 from gpudash.memory.explaining.remedies import replay_remedies
-from gpudash.memory.watching.growth_notice import GrowthNotice, source_line
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, OutOfMemory
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from gpudash.devices.names import shown_name
 from gpudash.memory import frames
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.naming import trace_name
+from gpudash.telemetry.recording.schema import trace_name
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_duration
 from gpudash.workloads.running.installed import variable

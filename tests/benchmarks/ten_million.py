@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from gpudash.telemetry.recording import schema
-from gpudash.telemetry.recording.page_writer import PageWriter
+from gpudash.telemetry.recording.recorder import PageWriter
 from gpudash.telemetry.records import Note, RunStarted, StepFinished
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store

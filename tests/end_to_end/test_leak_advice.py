@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.memory.watching.growth_notice import source_line
 from tests.end_to_end.conftest import environment
 from tests.unit.memory.snapshot.made import explained
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtWidgets import QFileDialog, QLineEdit
 
-from gpudash.memory.predicting.model_facts import ModelFacts
+from gpudash.memory.predicting.estimate import ModelFacts
 from gpudash.specs import ModelSpec
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.workload_panel import WorkloadPanel

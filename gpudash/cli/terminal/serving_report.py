@@ -13,8 +13,7 @@ from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
-    from gpudash.memory.serving.answer import ServingAnswer
-    from gpudash.memory.serving.plan import Service
+    from gpudash.memory.serving.plan import Service, ServingAnswer
 
 BAR_WIDTH = 60
 """Characters of the bar."""

@@ -23,15 +23,14 @@ from gpudash.memory.explaining.remedies import (
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.history.history import History, moment_words
-from gpudash.memory.snapshot.history.model import Stack
+from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
-from gpudash.memory.snapshot.replay.card_limits import capacity_words, card_limits, retry_words
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
-from gpudash.memory.snapshot.replay.trace_program import compiled
+from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import NO_STACK, Evidence, Explanation, Growth, Remedy, short
-from gpudash.units import format_bytes, format_count, format_pair
+from gpudash.units import MIB, format_bytes, format_count, format_pair
 
 RECORD = "torch.cuda.memory._record_memory_history()"
 """What has to be called before a run for its snapshot to tell more than what is there at the end."""
@@ -425,3 +424,66 @@ def _kept(history: History, growing: Sequence[Growth]) -> Ints:
     sites = np.array([frame[:2] in lines for frame in history.sites.frames], bool)
     lives = history.lives
     return np.flatnonzero(sites[history.sites.of_stack[lives.stack]] & (lives.born >= 0))
+
+
+@dataclass(frozen=True, slots=True)
+class CardLimits:
+    """Bounds of what PyTorch could reserve of a card, in bytes.
+
+    Attributes:
+        least: that it had at once, and the driver called free beside it.
+        below: less than this: a request was refused that would have come to it; ``None`` when none was.
+        retries: requests for which the card had no more, and which were served once cached segments were released.
+    """
+
+    least: int
+    below: int | None
+    retries: int
+
+
+def card_limits(history: History) -> CardLimits:
+    """The bounds that a trace shows.
+
+    Before a request that the card refuses is asked again, the allocator releases its free segments
+    (c10/cuda/CUDACachingAllocator.cpp, `release_cached_blocks`): in the trace they go right before the segment that
+    came then, by the stack of that request where stacks were recorded. A program that empties the cache itself leaves
+    the stack of that, and its next segment would have fitted.
+    """
+    columns, reserved = history.columns, history.reserved
+    free = columns.device_free[history.ooms]
+    known = history.ooms[free != NONE]
+    least = max(int(reserved.max()), int((reserved[known + 1] + free[free != NONE]).max(initial=0)))
+    if history.device.settings.garbage_collection_threshold:
+        return CardLimits(least, None, 0)  # it releases segments while the card has more
+    came = [total for total in _asked_after_release(history) if total > least]
+    return CardLimits(least, min(came, default=None), len(came))
+
+
+def _asked_after_release(history: History) -> list[int]:
+    """Of each release that a request may have caused, what would have been reserved without it; bytes."""
+    columns = history.columns
+    action, stack = columns.action, columns.stack
+    found = []
+    for release in releases(history.device):
+        begin, end = release.begin, release.end
+        if not release.is_retry or action[end] not in (SEGMENT_ALLOC, SEGMENT_MAP):
+            continue
+        if (stack[begin : end + 1] == stack[end]).all():
+            found.append(int(history.reserved[begin]) + int(columns.size[end]))
+    return found
+
+
+def retry_words(limits: CardLimits) -> str:
+    """That requests were refused and asked again, in a sentence; "" when none was."""
+    if not limits.retries:
+        return ""
+    times = "once" if limits.retries == 1 else f"{format_count(limits.retries)} times"
+    return f"The card ran short {times}: PyTorch released its idle cache, asked again and got the memory."
+
+
+def capacity_words(limits: CardLimits) -> str:
+    """What is known of the card's size, in a sentence."""
+    if limits.below is None:
+        return "How much the card has is not in the file."
+    low, high = format_count(limits.least // MIB), format_count(-(-limits.below // MIB))
+    return f"So the card has between {low} and {high} MiB for PyTorch."

@@ -11,10 +11,9 @@ import numpy as np
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
-from gpudash.memory.snapshot.explaining import chosen_moment, remedies
+from gpudash.memory.snapshot.explaining import card_limits, chosen_moment, remedies
 from gpudash.memory.snapshot.history.history import History, SiteChange, difference_words, differences
 from gpudash.memory.snapshot.history.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
-from gpudash.memory.snapshot.replay.card_limits import card_limits
 from gpudash.memory.snapshot.replay.placements import ReplayOutcome, replay
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_replay import ReplayRun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.settings import recordings_folder
 from gpudash.specs import Spec
-from gpudash.telemetry.recording.naming import recording_name
+from gpudash.telemetry.recording.schema import recording_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from gpudash.session.live.machine import Machine
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.system.private_folder import PrivateFolder, runtime_folder
+from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
 

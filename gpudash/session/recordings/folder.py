@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.settings import Settings, recordings_folder
-from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.recorder import log_files
 from gpudash.telemetry.recording.retention import prune, purge_trash, trash_folder
+from gpudash.telemetry.recording.schema import recording_name
 
 
 def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:

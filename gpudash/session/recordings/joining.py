@@ -17,7 +17,7 @@ from typing import Any
 
 from gpudash.session.recordings.replay import origin
 from gpudash.session.watching.ranks import ranks_words
-from gpudash.system.private_folder import PrivateFolder, runtime_folder
+from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recording.recorder import Recorder

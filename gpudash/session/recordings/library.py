@@ -29,10 +29,10 @@ from gpudash.telemetry.recording.facts import (
     set_run_words,
     set_title,
 )
-from gpudash.telemetry.recording.naming import SUFFIX, TRACE_SUFFIX, traces_of
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
 from gpudash.telemetry.recording.retention import empty_trash, move_recording, move_to_trash, trash_folder
+from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
 
 WRITTEN_PEAK_S = 0.05
 """Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gpudash.telemetry.recording.page_writer import WIDEST
 from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.recorder import WIDEST
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic

@@ -14,7 +14,7 @@ from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange, name_of
 from gpudash.memory.snapshot.reading.stored import load
 from gpudash.session.child_process import ChildProcess, Waker
-from gpudash.system.private_folder import PrivateFolder
+from gpudash.system.files import PrivateFolder
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer

@@ -20,7 +20,7 @@ from gpudash.session.watching.program import is_running, process_name
 from gpudash.session.watching.program_news import ProgramNews
 from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.wiring import Wiring
-from gpudash.system.private_folder import PrivateFolder, runtime_folder
+from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Topic
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
-from gpudash.memory.explaining.call_sites import growing_lines
+from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning, source_line
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.frames import Frame
-from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, source_line
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.telemetry.pushed import PushedReading

@@ -20,9 +20,9 @@ import numpy as np
 
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
+from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
-from gpudash.memory.watching.growth_notice import source_line
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
@@ -31,12 +31,12 @@ from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS, write_json, write_steps
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
-from gpudash.system.private_folder import PrivateFolder
+from gpudash.system.files import PrivateFolder
 from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
-from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.retention import prune_reports
+from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
 from gpudash.telemetry.store import Store
 from gpudash.units import format_beside, format_bytes

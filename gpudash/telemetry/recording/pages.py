@@ -1,4 +1,4 @@
-"""The summaries that a recording carries, read back; see `page_writer`."""
+"""The summaries that a recording carries, read back; see `PageWriter`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpudash.telemetry.recording import schema
-from gpudash.telemetry.recording.page_writer import Samples, crc32, width_of
 from gpudash.telemetry.recording.reading import Recording
+from gpudash.telemetry.recording.recorder import Samples, crc32, width_of
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.series import BucketRow, Floats, merged_pairs, summary
 from gpudash.telemetry.store import Key

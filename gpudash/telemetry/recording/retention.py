@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.system.files import written_whole
-from gpudash.telemetry.recording.naming import SUFFIX, traces_of
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import being_written, log_files
+from gpudash.telemetry.recording.schema import SUFFIX, traces_of
 
 
 @dataclass(frozen=True, slots=True)

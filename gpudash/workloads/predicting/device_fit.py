@@ -1,9 +1,11 @@
-"""What a traced run comes to on a device, and what would let it fit without a change of it."""
+"""What a traced run comes to on a device, what would let it fit without a change of it, and the largest size that fits:
+a batch, or a sequence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
@@ -15,6 +17,9 @@ FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
 """What an expected time rests on."""
+
+MOST_TRIES = 20
+"""Dry runs spent on finding it."""
 
 
 def unchanged(
@@ -77,3 +82,55 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
         words = f"{count} cards with {name} each" if count else f"a card with {name}"
         yield as_alternative(words, judge(trace_on(card), card, found.workload), card_bytes=nominal)
         return
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The run at one size: the room it needs in bytes, the margin included, and whether it has as much."""
+
+    size: int
+    need: int
+    fits: bool
+    releases: bool
+
+
+def largest(tried: Callable[[int], Sized], size: int, limit: int, room: int) -> Sized | None:
+    """The largest size of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
+
+    Memory grows nearly linearly with the size: a line through two sizes tells which to try next. What it tells is off
+    by what segments are rounded to, so that the edge is looked for beside it.
+
+    Args:
+        tried: what a size comes to.
+        size: of the run as it is.
+        limit: the largest that may be asked for.
+        room: bytes that the run can have.
+    """
+    now = tried(size)
+    low, high = (size, limit + 1) if now.fits else (0, size)
+    known = {size: now}
+    if high - low > 1:
+        base, last, leap = tried(max(1, size // 2) if size > 1 else 2), now, 1
+        known[base.size] = base
+        for _ in range(MOST_TRIES):
+            if high - low <= 1:
+                break
+            next_size = _on_line(base, last, room)
+            next_size = max(next_size, low + leap) if last.size == low else min(next_size, high - leap)
+            leap *= 2
+            if not low < next_size < high:
+                next_size = limit if high > limit else (low + high) // 2
+            last = known[next_size] = tried(next_size)
+            if last.fits:
+                low = next_size
+            else:
+                high = next_size
+    if high - low > 1:
+        return None
+    return known.get(low, Sized(0, 0, fits=False, releases=False))
+
+
+def _on_line(base: Sized, last: Sized, room: int) -> int:
+    """The size that needs all there is, if two sizes and their needs lie on a line."""
+    slope = (last.need - base.need) / ((last.size - base.size) or 1)
+    return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size

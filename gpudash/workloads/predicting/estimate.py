@@ -32,9 +32,8 @@ from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
 from gpudash.units import MIB
-from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, as_alternative, unchanged
+from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of, traces_of
-from gpudash.workloads.predicting.largest import Sized, largest
 from gpudash.workloads.predicting.spreading import spread_over
 from gpudash.workloads.running.context import MemoryLevel
 

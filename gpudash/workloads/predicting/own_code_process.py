@@ -19,9 +19,8 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
 from gpudash.specs.model import ModelSpec
 from gpudash.system.processes import Conversation
-from gpudash.workloads.predicting.code_follower import CodeFollower, FollowedCode, RefusedError
 from gpudash.workloads.predicting.device_fit import unchanged
-from gpudash.workloads.predicting.model_estimate import estimates
+from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
 NAME_ANOTHER = "Name a Python that has torch 2.9 or newer with --python."
 

@@ -12,10 +12,10 @@ import torch
 from pydantic import ValidationError
 
 from gpudash.specs import Spec
+from gpudash.system.processes import resident_bytes, waited_seconds
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic, Transfer
 from gpudash.workloads.running.accelerators import module_of, synchronize
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.this_process import resident_bytes, waited_seconds
 
 if TYPE_CHECKING:
     from gpudash.workloads.running.run import Workload

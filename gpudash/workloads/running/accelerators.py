@@ -1,10 +1,16 @@
-"""What torch's backends differ in. CUDA's (also of a ROCm build), Intel's and a simulated GPU's modules have the same
-functions; Apple's has one device and others, and is given theirs here."""
+"""What torch's backends differ in, and reading and limiting their allocators during a run. CUDA's (also of a ROCm
+build), Intel's and a simulated GPU's modules have the same functions; Apple's has one device and others, and is given
+theirs here.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
+
+from gpudash.specs.memory_cap import MemoryCap
 
 if TYPE_CHECKING:
     import torch
@@ -68,3 +74,85 @@ class MetalModule:
     def device(self, _device: object) -> AbstractContextManager[None]:
         """The one device is always the current one."""
         return nullcontext()
+
+
+class AllocatorProbe:
+    """Reads the allocator of one device; callable from any thread that imports nothing.
+
+    The peak is that since the last reading: every reading resets torch's counter, and the run's own maximum is kept
+    here. What is allocated *and* freed between reading and resetting, a few microseconds, is not seen.
+
+    Args:
+        device: whose allocator it is.
+        module: torch's of that kind of device, as `module_of` gives it.
+        with_memory: also read how full the whole device is, which nobody else does.
+    """
+
+    def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:
+        self._device = device
+        self._torch: Any = module_of(device) if module is None else module
+        self._with_memory = with_memory
+        self._lock = threading.Lock()
+        self._torch.reset_peak_memory_stats(device)
+        self._retries_before = _number(self._torch.memory_stats(device), "num_alloc_retries") or 0
+        self._peak_allocated = int(self._torch.memory_allocated(device))
+        self._peak_reserved = int(self._torch.memory_reserved(device))
+
+    def __call__(self) -> Mapping[str, int | None]:
+        """Metrics of the ``allocator`` table in bytes; `with_memory` also the GPU's ``free_bytes`` and ``total_bytes``.
+
+        What torch does not tell is ``None``. ``allocation_retries`` counts from the run's beginning.
+        """
+        with self._lock:
+            statistics = self._torch.memory_stats(self._device)
+            self._torch.reset_peak_memory_stats(self._device)
+            retries = _number(statistics, "num_alloc_retries")
+            reading = {
+                "allocated_bytes": _number(statistics, "allocated_bytes.all.current"),
+                "reserved_bytes": _number(statistics, "reserved_bytes.all.current"),
+                "peak_allocated_bytes": _number(statistics, "allocated_bytes.all.peak"),
+                "peak_reserved_bytes": _number(statistics, "reserved_bytes.all.peak"),
+                "allocation_retries": None if retries is None else retries - self._retries_before,
+            }
+            for name in ("allocated_bytes", "peak_allocated_bytes"):
+                self._peak_allocated = max(self._peak_allocated, reading[name] or 0)
+            for name in ("reserved_bytes", "peak_reserved_bytes"):
+                self._peak_reserved = max(self._peak_reserved, reading[name] or 0)
+        if self._with_memory:
+            reading["free_bytes"], reading["total_bytes"] = map(int, self._torch.mem_get_info(self._device))
+        return reading
+
+    def peaks(self) -> dict[str, int]:
+        """The run's highest allocated and reserved bytes until now, of readings alone where torch keeps no peak, and
+        what else of the device is used now."""
+        reserved = self()["reserved_bytes"] or 0
+        free, total = self._torch.mem_get_info(self._device)
+        with self._lock:
+            return {
+                "peak_allocated_bytes": self._peak_allocated,
+                "peak_reserved_bytes": self._peak_reserved,
+                "beside_bytes": max(0, total - free - reserved),
+                "capacity_bytes": total,
+            }
+
+
+def _number(statistics: Mapping[str, Any], name: str) -> int | None:
+    value = statistics.get(name, 0)
+    return None if value is None else int(value)
+
+
+@contextmanager
+def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
+    """Let torch reserve at most ``cap`` on ``device`` inside the block, and what it was allowed before behind it."""
+    if cap is None:
+        yield
+        return
+    module = module_of(device)
+    read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch set it only
+    before = 1.0 if read is None else read(device)
+    module.set_per_process_memory_fraction(cap.fraction(module.get_device_properties(device).total_memory), device)
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # a broken device has its own error, which must not be hidden
+            module.set_per_process_memory_fraction(before, device)

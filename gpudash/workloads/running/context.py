@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from gpudash.system.processes import give_back
 from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished, Transfer
 from gpudash.workloads.profiling import ProfileWish, Profiling
 from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from gpudash.workloads.running.stages import Stage, StageFollower, Stages
-from gpudash.workloads.running.this_process import give_back
 
 if TYPE_CHECKING:
     import torch

@@ -12,24 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpudash.devices.names import SPEED_REMARK, Device, kind_of
+from gpudash.memory.explaining.call_sites import growth_warning
 from gpudash.memory.explaining.memory_state import Surroundings
-from gpudash.memory.watching.growth_notice import growth_warning
 from gpudash.memory.watching.levels import HOST
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
+from gpudash.system.processes import give_back
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted, Topic
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running import sim_backend as simulated
-from gpudash.workloads.running.accelerators import module_of
-from gpudash.workloads.running.allocator import AllocatorProbe, capped
+from gpudash.workloads.running.accelerators import AllocatorProbe, capped, module_of
 from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
 from gpudash.workloads.running.installed import gpu_uuid
 from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadError, ending_of
-from gpudash.workloads.running.this_process import give_back
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpudash.memory.watching.growth_notice import GrowthNotice, growth_warning, source_line
+from gpudash.memory.explaining.call_sites import GrowthNotice, growth_warning, source_line
 from gpudash.telemetry.explanation import Growth
 from gpudash.units import MIB
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.predicting.estimate import Alternative, Estimate
-from gpudash.memory.predicting.model_facts import ModelFacts
+from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts
 from gpudash.memory.predicting.prediction import Prediction, change_words, price
 from gpudash.units import GIB, MIB
 

@@ -18,7 +18,6 @@ import pytest
 from gpudash.cli import run as gpudash
 from gpudash.session import Replay
 from gpudash.session.recordings import loading
-from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.facts import read_facts
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
 from gpudash.telemetry.records import (
@@ -120,7 +119,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A recording of about 750 rows, with pages of summaries."""
     path = tmp_path_factory.mktemp("whole") / "whole.gpudash"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_writer, "PAGE_ROWS", 128)
+        patch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 128)
         write(path, records(TICKS))
     return path.read_bytes()
 

@@ -18,7 +18,6 @@ from gpudash.cli.terminal.monitoring import as_json
 from gpudash.session import Replay
 from gpudash.session.recordings import loading
 from gpudash.session.recordings.opener import LONGEST_LINE, Incoming, record_from_line
-from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import Recorder, log_files
@@ -126,7 +125,7 @@ def test_what_comes_while_a_recording_is_opened_is_taken_in_once(
 def test_an_earlier_moment_of_a_long_run_that_is_followed_has_all_its_steps(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 256)
     monkeypatch.setattr("gpudash.session.recordings.replay.MOST_EVENTS", 100)
     session = list(records(800, run_until=10**9))
     recorder, store, then = Recorder(path, meta={}), Store(), Store()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.system.private_folder import PrivateFolder, runtime_folder
+from gpudash.system.files import PrivateFolder, runtime_folder
 
 
 def test_a_folder_is_its_users_alone_and_gone_when_it_is_removed(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_folder_is_its_users_alone_and_gone_when_it_is_removed(tmp_path: Path)
 def test_the_next_one_sweeps_away_what_a_killed_one_has_left_and_nothing_else(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path\n"
-        "from gpudash.system.private_folder import PrivateFolder\n"
+        "from gpudash.system.files import PrivateFolder\n"
         "print(PrivateFolder(Path(sys.argv[1]), 'gpudash-').path, flush=True); os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -10,9 +10,9 @@ from gpudash.session import Session
 from gpudash.session.live.profiles import MOST_STEPS, profile_wish, trace_of
 from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import MatmulSpec, PipelineSpec
-from gpudash.telemetry.recording.naming import trace_name, traces_of
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.retention import prune, trash_folder
+from gpudash.telemetry.recording.schema import trace_name, traces_of
 from gpudash.telemetry.records import Note, Topic
 
 

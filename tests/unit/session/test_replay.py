@@ -12,7 +12,6 @@ import pytest
 from gpudash.session import Replay
 from gpudash.session.recordings import loading
 from gpudash.specs import PipelineSpec
-from gpudash.telemetry.recording import page_writer
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import Note, Output, RunStarted, StepFinished
 from gpudash.telemetry.store import Store
@@ -281,7 +280,7 @@ def test_progress_is_told_from_nothing_to_nearly_all(path: Path) -> None:
 def test_a_run_that_is_still_on_at_the_end_has_all_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "WHOLE_ROWS", 1000)
     monkeypatch.setattr(loading, "TAIL_ROWS", 1000)
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 256)
     live, _ = write(tmp_path / "on.gpudash", records(800, run_until=10**9))
     replay = Replay(tmp_path / "on.gpudash")
     assert live.run is not None
@@ -302,7 +301,7 @@ def test_of_a_watched_programs_output_a_long_recording_shows_the_newest_pieces(
     monkeypatch.setattr(loading, "TAIL_ROWS", 200)
     monkeypatch.setattr(loading, "OUTPUT_EVENTS", 50)
     monkeypatch.setattr(loading, "OUTPUT_WITHIN_S", PATIENCE_S)
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 256)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 256)
     began = RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={})
     printed = [Output(time_s=float(i), run_id=1, stream="stdout", lines=[f"line {i}"]) for i in range(1000)]
     before = Output(time_s=0.0, run_id=0, stream="stdout", lines=["of the program before"])

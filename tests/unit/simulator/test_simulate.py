@@ -13,7 +13,7 @@ from gpudash.simulator import simulate
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.memory_history import settings_text
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.workloads.running.allocator import capped
+from gpudash.workloads.running.accelerators import capped
 
 GIB = 2**30
 

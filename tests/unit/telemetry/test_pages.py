@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.recording import page_writer
-from gpudash.telemetry.recording.page_writer import width_of
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import width_of
 from gpudash.telemetry.records import RunStarted, StepFinished
 from gpudash.telemetry.runs import DIGEST_VALUES, RunView
 from gpudash.telemetry.series import BucketRow, merged_pairs, summary
@@ -56,7 +55,7 @@ def test_few_samples_are_kept_one_by_one_and_many_in_buckets(samples: int, width
 
 
 def test_what_is_summarised_adds_up_to_what_the_store_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 300)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 300)
     store, _ = write(tmp_path / "a.gpudash", records(700))
     with open_recording(tmp_path / "a.gpudash") as recording:
         pages = Pages(recording)

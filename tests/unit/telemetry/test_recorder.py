@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gpudash.telemetry.recording import page_writer, schema
+from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
@@ -228,12 +228,12 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 CHILD = """
     import sys, time
     from pathlib import Path
-    from gpudash.telemetry.recording import page_writer
+    from gpudash.telemetry.recording import recorder as recording
     from gpudash.telemetry.recording.recorder import Recorder
     from gpudash.telemetry.records import RunStarted, Sample, StepFinished
     from gpudash.telemetry.store import Store
 
-    page_writer.PAGE_ROWS = 32
+    recording.PAGE_ROWS = 32
     recorder, store = Recorder(Path(sys.argv[1]), meta={}), Store()
     if sys.argv[2] == "summaries":
         recorder.summarise(store)
@@ -350,7 +350,7 @@ def test_another_writer_ends_the_recording_and_spoils_nothing(recorder: Recorder
             recorder.add(record)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_writer, "PAGE_ROWS", 32)
+        patch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 32)
         add(100)
         recorder.commit()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.naming import recording_name
 from gpudash.telemetry.recording.recorder import Recorder, log_files
 from gpudash.telemetry.recording.retention import (
     INDEX,
@@ -24,6 +23,7 @@ from gpudash.telemetry.recording.retention import (
     purge_trash,
     trash_folder,
 )
+from gpudash.telemetry.recording.schema import recording_name
 from tests.unit.telemetry.recordings import dated, record
 
 NOON = datetime(2025, 3, 4, 12, 5, 6).astimezone()

@@ -16,8 +16,7 @@ from gpudash.devices.names import UNTRIED
 from gpudash.specs import PipelineSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB, MIB
-from gpudash.workloads.running.accelerators import MetalModule, synchronize
-from gpudash.workloads.running.allocator import AllocatorProbe
+from gpudash.workloads.running.accelerators import AllocatorProbe, MetalModule, synchronize
 from gpudash.workloads.running.installed import other_devices, torch_report, torch_words
 from gpudash.workloads.running.run import confirm
 from gpudash.workloads.running.run_errors import WorkloadError

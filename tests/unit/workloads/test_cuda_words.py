@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.workloads.running.allocator import AllocatorProbe
+from gpudash.workloads.running.accelerators import AllocatorProbe
 from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import confirm, release
 from gpudash.workloads.running.run_errors import WorkloadError

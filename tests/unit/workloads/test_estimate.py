@@ -16,10 +16,10 @@ from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, ju
 from gpudash.memory.predicting.rank_estimates import of_ranks
 from gpudash.specs import TrainingSpec
 from gpudash.units import GIB, MIB
+from gpudash.workloads.predicting import device_fit, own_code_process
 from gpudash.workloads.predicting import estimate as predicting
-from gpudash.workloads.predicting import largest, own_code_process
-from gpudash.workloads.predicting.code_follower import FollowedCode
 from gpudash.workloads.predicting.device_fit import unchanged
+from gpudash.workloads.predicting.model_estimate import FollowedCode
 from gpudash.workloads.predicting.own_code_process import OwnCode
 from tests.unit.memory.example_traces import holes
 
@@ -67,7 +67,7 @@ def test_the_largest_batch_that_fits_is_found() -> None:
 
 
 def test_no_largest_batch_is_named_when_the_tries_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(largest, "MOST_TRIES", 1)
+    monkeypatch.setattr(device_fit, "MOST_TRIES", 1)
     assert predicted(SMALL, batch=1024).largest_batch_size is None
 
 

@@ -9,14 +9,12 @@ import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import Alternative, Estimate, Target
-from gpudash.memory.predicting.model_facts import ModelFacts
+from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target
 from gpudash.memory.predicting.prediction import price
 from gpudash.specs import ModelSpec
 from gpudash.specs.changes import changes
 from gpudash.units import GIB, MIB
-from gpudash.workloads.predicting.code_follower import FollowedCode
-from gpudash.workloads.predicting.model_estimate import SEARCHED_S, estimates
+from gpudash.workloads.predicting.model_estimate import SEARCHED_S, FollowedCode, estimates
 
 CARD = Target("sim:0", 2 * GIB, 2 * GIB)
 FORWARD = 100

@@ -16,7 +16,7 @@ from gpudash.simulator.dry_run import ranks as fsdp_memory
 from gpudash.simulator.dry_run.ranks import NoRanksError
 from gpudash.specs import TrainingSpec
 from gpudash.workloads.predicting import estimate
-from gpudash.workloads.predicting.parallel_memory import one_of
+from gpudash.workloads.predicting.dry_run import one_of
 from tests.programs import told_by
 
 MLP = {"model": "mlp", "width": 512, "depth": 4, "batch": 64}

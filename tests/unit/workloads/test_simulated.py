@@ -15,7 +15,7 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import RunFailed, RunStarted
 from gpudash.units import GIB, MIB
 from gpudash.workloads.running import sim_backend as simulated
-from gpudash.workloads.running.allocator import capped
+from gpudash.workloads.running.accelerators import capped
 from gpudash.workloads.running.run import confirm, release
 from gpudash.workloads.running.run_errors import WorkloadError, memory_ran_out
 from tests.unit.workloads.conftest import Bench

@@ -26,7 +26,7 @@ import psutil
 
 from gpudash.agent.attach import door, entering
 from gpudash.session.watching.attaching.addresses import NoAddressError, addresses, mappings
-from gpudash.system.private_folder import runtime_folder
+from gpudash.system.files import runtime_folder
 
 OLDEST = (3, 9)
 """Python that the agent runs in."""

@@ -34,8 +34,8 @@ from PySide6.QtWidgets import (
 
 from gpudash.session.live.profiles import trace_of
 from gpudash.telemetry.cells import tab_separated
-from gpudash.telemetry.recording.naming import TRACE_SUFFIX
 from gpudash.telemetry.recording.recorder import RecordingError
+from gpudash.telemetry.recording.schema import TRACE_SUFFIX
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, DARK_TEXT, LIGHT_TEXT, Palette

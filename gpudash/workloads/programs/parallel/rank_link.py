@@ -17,8 +17,8 @@ from typing import Any
 
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL, Message
+from gpudash.system.processes import resident_bytes
 from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
-from gpudash.workloads.running.this_process import resident_bytes
 
 BEAT_S = 0.1
 """Between two readings of a rank's memory."""

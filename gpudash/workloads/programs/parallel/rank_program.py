@@ -21,7 +21,7 @@ from gpudash.system.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.programs.parallel.job import BACKENDS, SOCKET, TORCHRUN, Job, read_job
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link, facts_of
-from gpudash.workloads.running.allocator import AllocatorProbe, capped
+from gpudash.workloads.running.accelerators import AllocatorProbe, capped
 
 if TYPE_CHECKING:
     import torch

@@ -30,6 +30,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from gpudash.specs import TrainingSpec
+from gpudash.system.processes import waited_seconds
 from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order, micro_batches, placed
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, COMPUTING, LEAVING, EndsHere, Link, memory_facts
 from gpudash.workloads.programs.training import NAN_REMEDY, deterministic, loss_words, model_of, read_numbers
@@ -37,7 +38,6 @@ from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
 from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
-from gpudash.workloads.running.this_process import waited_seconds
 
 RECENT = 20
 """Newest steps whose computing the slowed rank is slowed down by."""

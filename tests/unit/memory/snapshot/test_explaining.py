@@ -9,10 +9,9 @@ import pytest
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings
 from gpudash.memory.explaining.explanation_text import report
-from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, explain_history
+from gpudash.memory.snapshot.explaining import ENDS_HERE, FROM_AN_EARLIER_STEP, CardLimits, card_limits, explain_history
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
-from gpudash.memory.snapshot.replay.card_limits import CardLimits, card_limits
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import GIB, MIB

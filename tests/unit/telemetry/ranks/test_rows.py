@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpudash.telemetry.export import trace
-from gpudash.telemetry.recording import page_writer
-from gpudash.telemetry.recording.page_writer import crc32
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.recording.recorder import Recorder
+from gpudash.telemetry.recording.recorder import Recorder, crc32
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 
@@ -62,7 +60,7 @@ def test_rows_of_ranks_are_read_back_as_they_were(tmp_path: Path) -> None:
 def test_a_recording_without_the_table_is_read_without_a_complaint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 16)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 16)
     path = without_ranks(written(tmp_path / "old.gpudash"))
     with open_recording(path) as recording:
         assert [sample.values["used_bytes"] for sample in recording.samples("host")] == list(range(12))
@@ -76,7 +74,7 @@ def test_a_recording_without_the_table_is_read_without_a_complaint(
 
 
 def test_pages_tell_where_the_ranks_stood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_writer, "PAGE_ROWS", 16)
+    monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 16)
     with open_recording(written(tmp_path / "new.gpudash")) as recording:
         found = Pages(recording)
         assert found.pages[-1].rows["rank"] == 36 and ("rank", "step_s", "0") in found.keys

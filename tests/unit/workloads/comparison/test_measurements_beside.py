@@ -11,6 +11,7 @@ import torch
 
 from gpudash.specs import ComparisonSpec, MatmulSpec, PipelineSpec, Spec, TrainingSpec, build
 from gpudash.specs.model import ModelSpec
+from gpudash.system import processes
 from gpudash.workloads.programs import comparison_side
 from gpudash.workloads.programs.comparison import (
     LASTS_S,
@@ -30,7 +31,6 @@ from gpudash.workloads.programs.comparison_side import (
     with_steps,
 )
 from gpudash.workloads.programs.comparison_verdict import Agreement, Measured, Ratio, SideFigures, verdict
-from gpudash.workloads.running import this_process
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import GuardRefused
 
@@ -162,14 +162,14 @@ def test_variants_of_a_workload_are_valid_specs() -> None:
 
 def test_memory_of_a_process_is_read_where_the_system_tells_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, reader, unknown in (
-        ("STATM", this_process.resident_bytes, None),
-        ("SCHEDSTAT", this_process.waited_seconds, 0.0),
+        ("STATM", processes.resident_bytes, None),
+        ("SCHEDSTAT", processes.waited_seconds, 0.0),
     ):
-        monkeypatch.setattr(this_process, name, tmp_path / "missing")
+        monkeypatch.setattr(processes, name, tmp_path / "missing")
         assert reader() == unknown
         file = tmp_path / name
         file.write_text("7 2000000000 9")
-        monkeypatch.setattr(this_process, name, file)
+        monkeypatch.setattr(processes, name, file)
         assert (reader() or 0) > 1
 
 
