@@ -79,7 +79,9 @@ class LaneStatistics:
 
 
 class Lane:
-    """Calls ``read`` every period and emits what it returns.
+    """Calls ``read`` at once, then at each multiple of its period, and emits what it returns.
+
+    So the lanes of one clock wake together: a processor needs less time for two readings when it is woken once.
 
     Args:
         name: of the thread and in statistics.
@@ -262,7 +264,7 @@ class Lane:
         self._worst_lateness_s = max(self._worst_lateness_s, lateness_s)
         self._busy_s += now_s - began_s
         self._cpu_s = time.thread_time()
-        self._due_s += self._period_s
+        self._due_s = (round(self._due_s / self._period_s) + 1) * self._period_s
         if now_s > self._due_s:
             skipped = int((now_s - self._due_s) / self._period_s)
             self._missed += skipped
