@@ -10,10 +10,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
+from gpudash.system.garbage import without_collection
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.text_size import set_text_scale
-from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme, without_collection
+from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.fake_session import FakeSession
 

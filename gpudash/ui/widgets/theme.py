@@ -5,15 +5,13 @@ Qt's own colour scheme is asked for as well, but many platforms ignore it, so no
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
+from gpudash.system.garbage import without_collection
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.widgets.stylesheet import style_sheet
 from gpudash.ui.widgets.text_size import set_text_scale
@@ -32,19 +30,7 @@ def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     return DARK if choice == "dark" else LIGHT
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Keep Python from collecting garbage, which may hold a widget, while Qt goes over all widgets: it would crash."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@without_collection()
+@without_collection()  # garbage may hold a widget, and Qt, which goes over all widgets, would crash
 def apply_colours(app: QApplication, choice: Choice) -> Palette:
     """Give the whole application its style and its colours; the style sheet is given to each window by `dress`.
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from gpudash.specs import PressureSpec
 from gpudash.specs.training import CLASSES, FEATURES
+from gpudash.system.garbage import without_collection
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_bytes
 from gpudash.workloads.programs.batches import classes
@@ -44,7 +45,8 @@ def leak(spec: PressureSpec, context: Context, cap: int | None) -> None:
     pace = Pace(spec, context, max(1, cap // lost) if cap is not None else None)
     inputs, targets = _batch(batch, spec.seed, context)
     model = small_model().to(context.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    with without_collection():  # a process's first optimizer imports 800 modules of torch
+        optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     losses: list[torch.Tensor] = []
     while cap is None or (len(losses) + 1) * lost <= cap:
         pace.wait()

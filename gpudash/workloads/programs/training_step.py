@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gpudash.specs import TrainingSpec
 from gpudash.specs.training import COLOURS, FEATURES, HALVINGS, MOMENTUM
+from gpudash.system.garbage import without_collection
 from gpudash.workloads.programs.batches import Batch
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -147,6 +148,7 @@ class InferenceStep:
         return logits
 
 
+@without_collection()  # the first weight or optimizer of a process imports 800 modules of torch
 def build_model(spec: TrainingSpec, outputs: int) -> nn.Module:
     """The model of ``spec``, freshly initialised, on torch's default device.
 
@@ -163,6 +165,7 @@ def build_model(spec: TrainingSpec, outputs: int) -> nn.Module:
             return Cnn(COLOURS, spec.width, spec.depth, HALVINGS, outputs, checkpointing)
 
 
+@without_collection()  # as above
 def optimizer_of(spec: TrainingSpec, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of ``spec`` for the weights of ``model``."""
     weights = model.parameters()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record, Topic
 from gpudash.units import format_beside, format_bytes
@@ -185,11 +188,15 @@ class Worker:
     def _load(self) -> None:
         if self._torch is not None and self._torch["version"] is not None:
             return
+        new = "torch" not in sys.modules
         self._loading = True
         try:
-            report = torch_report()
+            with without_collection():
+                report = torch_report()
         finally:
             self._loading = False
+        if new:  # 150,000 objects that stay: each later search for garbage passes them over, for all threads wait then
+            gc.freeze()
         self._tell_torch(report)
         self._wants_spare = bool(report["cuda_available"])
 

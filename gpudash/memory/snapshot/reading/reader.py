@@ -7,10 +7,8 @@ is written out.
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +26,7 @@ from gpudash.memory.snapshot.reading.trace_columns import (
     TraceColumns,
 )
 from gpudash.memory.snapshot.reading.unpickling import StreamingUnpickler, unpickled
+from gpudash.system.garbage import without_collection
 
 ROOM_PER_BYTE = 5
 """Bytes of memory that a byte of a file takes at least as Python's objects: 5 with shared stacks, 11 without."""
@@ -69,7 +68,7 @@ def read_snapshot(
         OSError: it cannot be read.
     """
     limits = limits or ReadLimits()
-    with _no_collection():
+    with without_collection():
         with Source(path, limits, progress) as source:
             if looks_like_json(source.begin):
                 return _shaped(source, "JSON", lambda: _whole(decoded(source), _kind(source, "JSON")), limits, times)
@@ -127,18 +126,6 @@ def decoded(source: Source) -> Any:
         ) from error
     except ValueError as error:
         raise SnapshotError(f"{source.name} is not a memory snapshot, since its JSON cannot be read.") from error
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the garbage collector, which a million new objects would start again and again for nothing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _shaped(
