@@ -168,7 +168,7 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         total_bytes: its memory, where that is known.
     """
     if options.profile_steps:
-        from gpudash.session.live.profiles import check_steps
+        from gpudash.session.live.running import check_steps
 
         try:
             check_steps(options.profile_steps)

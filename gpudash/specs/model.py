@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
-from gpudash.specs.base import NEEDS_CUDA, Presets, Spec, field
-from gpudash.specs.device_list import Devices, several
+from gpudash.specs.base import NEEDS_CUDA, Devices, Presets, Spec, field, several_devices
 
 ADAPTED = ("lora", "qlora")
 """Tasks in which adapters learn and the weights stay as they are."""
@@ -183,7 +182,7 @@ class ModelSpec(Spec):
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        return several(self.devices)
+        return several_devices(self.devices)
 
     @property
     def request(self) -> dict[str, object]:

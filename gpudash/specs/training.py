@@ -7,8 +7,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
-from gpudash.specs.base import CPU_FLOPS, NEEDS_GPU, Presets, Spec, field, long_operation
-from gpudash.specs.device_list import Devices, several, unconnected
+from gpudash.specs.base import (
+    CPU_FLOPS,
+    NEEDS_GPU,
+    Devices,
+    Presets,
+    Spec,
+    field,
+    long_operation,
+    several_devices,
+    unconnected,
+)
 from gpudash.units import MIB
 
 IMAGE_SIDE = 16
@@ -258,7 +267,7 @@ class TrainingSpec(Spec):
     @property
     def device_names(self) -> tuple[str, ...]:
         """The devices of the ranks or of the model's halves, in their order; none when the run takes place on one."""
-        return several(self.devices)
+        return several_devices(self.devices)
 
     @property
     def is_split(self) -> bool:

@@ -26,7 +26,6 @@ from gpudash.specs.pipeline import COUNT_LIMIT
 from gpudash.specs.training import CLASSES, FEATURES, SPREAD
 from gpudash.specs.transfer import COMPARED_BYTES, COMPUTE_MARGIN, COMPUTE_SIZE, COPY_STEPS, SERIES, SERIES_BYTES
 from gpudash.units import GIB
-from gpudash.workloads.model_code import model_code
 from gpudash.workloads.programs.pressure_sizes import (
     DEPTH,
     FIRST_TOOTH,
@@ -41,7 +40,7 @@ from gpudash.workloads.programs.pressure_sizes import (
     WIDTH,
     leak_within,
 )
-from gpudash.workloads.training_code import indented, ranks_code, split_code, training_code
+from gpudash.workloads.training_code import indented, model_code, ranks_code, split_code, training_code
 
 
 def code(

@@ -12,7 +12,7 @@ from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
-from gpudash.session.live.programs import program_of
+from gpudash.session.live.machine import program_of
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudash.specs import ComparisonSpec, TrainingSpec, build
-from gpudash.specs.device_list import MOST, several
+from gpudash.specs.base import MOST_DEVICES, several_devices
 
 
 def spec_of(**values: Any) -> TrainingSpec:
@@ -26,7 +26,7 @@ def spec_of(**values: Any) -> TrainingSpec:
         ("cpu,cuda:0", "Gloo on the CPU, NCCL on GPUs"),
         ("sim:0,cuda:0", "simulated GPUs and real ones"),
         ("sim:0,cpu", "cpu and sim:0 cannot train together"),
-        (",".join(["cpu"] * (MOST + 1)), f"at most {MOST} ranks"),
+        (",".join(["cpu"] * (MOST_DEVICES + 1)), f"at most {MOST_DEVICES} ranks"),
     ],
 )
 def test_devices_that_cannot_train_together_are_refused_in_one_sentence(text: str, words: str) -> None:
@@ -43,7 +43,7 @@ def test_ranks_on_simulated_gpus_are_predicted_but_not_run() -> None:
 
 
 def test_devices_keep_their_order_and_only_cpu_may_be_repeated() -> None:
-    assert several("") == () and several("cuda:1, cuda:0") == ("cuda:1", "cuda:0")
+    assert several_devices("") == () and several_devices("cuda:1, cuda:0") == ("cuda:1", "cuda:0")
     assert spec_of(devices=" cpu , cpu ").devices == "cpu,cpu"
 
 

@@ -1,6 +1,9 @@
-"""A prediction as a person reads it in the terminal."""
+"""A prediction as a person reads it in the terminal: of a run, and of a server."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -10,7 +13,12 @@ from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
 from gpudash.memory.predicting.rank_estimates import SPLIT
+from gpudash.memory.serving.plan import RANKS
+from gpudash.memory.serving.profiling import MARGIN_BYTES
 from gpudash.units import format_beside, format_bytes
+
+if TYPE_CHECKING:
+    from gpudash.memory.serving.plan import Service, ServingAnswer
 
 BAR_WIDTH = 60
 """Characters of the bar."""
@@ -31,6 +39,24 @@ LOOKS = {
 
 _STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
+MOST_CARDS = 8
+"""Cards that are named; ``--json`` has all."""
+
+
+class _Part(NamedTuple):
+    """A part of a bar: its letter stands for it where there are no colours."""
+
+    letter: str
+    colour: str
+    name: str
+    bytes: int
+
+    def mark(self, coloured: bool) -> str:
+        return "█" if coloured else self.letter
+
+    def words(self, coloured: bool) -> Text:
+        return Text.assemble((self.mark(coloured), self.colour), f" {self.name} ", (format_bytes(self.bytes), "bold"))
+
 
 def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
     """The verdict, a bar against free memory, the figures and the alternatives.
@@ -43,7 +69,7 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
     coloured = console.color_system is not None
     verdict = Text(told.headline, style=_STYLES[told.verdict])
     console.print(Text.assemble(one_line(f"{estimate.workload} on {_devices(estimate)}: "), verdict))
-    console.print(_bar(told, memory_cap, coloured=coloured))
+    console.print(_against_free(told, memory_cap, coloured=coloured))
     for line in _legend(told, coloured=coloured):
         console.print(line)
     if memory_cap is not None:
@@ -62,18 +88,24 @@ def _devices(estimate: Estimate) -> str:
     return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device, estimate.product)
 
 
-def _bar(told: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
-    """The parts side by side; ``|`` is where free memory ends."""
+def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
+    """The parts of ``whole`` bytes side by side; ``·`` is what is left."""
+    bar, reached = Text(), 0
+    for part in parts:
+        begin, reached = round(reached / whole * BAR_WIDTH), reached + part.bytes
+        bar.append(part.mark(coloured) * (round(reached / whole * BAR_WIDTH) - begin), style=part.colour)
+    return bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
+
+
+def _segments(told: Prediction) -> list[_Part]:
+    return [_Part(*LOOKS[name], name, size) for name, size in told.segments]
+
+
+def _against_free(told: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
+    """The bar of a run; ``|`` is where free memory ends."""
     free = told.estimate.free_bytes
     whole = max(told.bar_bytes, free or 0, 1)
-    bar = Text()
-    reached = 0
-    for name, size in told.segments:
-        letter, colour = LOOKS[name]
-        begin, reached = round(reached / whole * BAR_WIDTH), reached + size
-        width = round(reached / whole * BAR_WIDTH) - begin
-        bar.append("█" * width if coloured else letter * width, style=colour)
-    bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
+    bar = _bar(_segments(told), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
         bar = Text.assemble(bar[:end], ("|", "bold"), bar[end:])
@@ -83,11 +115,7 @@ def _bar(told: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
 
 def _legend(told: Prediction, *, coloured: bool) -> list[Text]:
     """Two parts a line."""
-    parts = []
-    for name, size in told.segments:
-        letter, colour = LOOKS[name]
-        mark = "█" if coloured else letter
-        parts.append(Text.assemble((mark, colour), f" {name} ", (format_bytes(size), "bold")))
+    parts = [part.words(coloured) for part in _segments(told)]
     for part in parts:
         part.pad_right(max(0, 34 - len(part)))
     return [Text.assemble(*parts[place : place + 2]) for place in range(0, len(parts), 2)]
@@ -132,4 +160,105 @@ def _ways_out(told: Prediction) -> Table:
     for way in told.ways_out:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
+    return table
+
+
+def print_serving(answer: ServingAnswer) -> None:
+    """The verdict, a bar over one card's memory, the figures, and what would serve as many as asked."""
+    console, service = stdout(), answer.service
+    coloured = console.color_system is not None
+    console.print(Text.assemble(one_line(f"{answer.path} on {_cards(service)}: "), _verdict(answer)), soft_wrap=True)
+    console.print(_of_a_card(service, coloured=coloured), soft_wrap=True)
+    for line in _served(answer):
+        console.print(line, soft_wrap=True)
+    if answer.ways:
+        console.print()
+        print_table(_ways("change", answer), console)
+    if answer.cards:
+        console.print()
+        print_table(_ways("card", answer), console)
+    elif answer.ways or not answer.enough:
+        console.print(f"No card known by name serves them, {RANKS[-1]} in one machine at the most.")
+
+
+def _cards(service: Service) -> str:
+    ranks = service.flags.tensor_parallel
+    return service.card.name if ranks == 1 else f"{ranks} × {service.card.name}"
+
+
+def _requests(count: int, length: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'} of {length:,} tokens"
+
+
+def _verdict(answer: ServingAnswer) -> Text:
+    service = answer.service
+    if service.kv_bytes <= 0:
+        missing = format_bytes(-service.kv_bytes)
+        return Text(f"does not start, {missing} short before there is a KV cache", style="bold red")
+    if not service.fits:
+        longest = service.cache.longest(service.max_model_len)
+        words = f"does not start: a request of {service.max_model_len:,} tokens has no room, one of {longest:,} has"
+        return Text(words, style="bold red")
+    words = f"serves {_requests(answer.served, answer.length)} at a time"
+    if answer.length > service.max_model_len:
+        words = f"requests of {answer.length:,} tokens are longer than --max-model-len {service.max_model_len:,}"
+    elif answer.users is not None and not answer.enough:
+        words += f", not {answer.users:,}"
+    if not service.certain:
+        words += " (within the margin of not starting)"
+    return Text(words, style="bold green" if answer.enough and service.certain else "bold yellow")
+
+
+def _of_a_card(service: Service, *, coloured: bool) -> Text:
+    """The bar of one card of a server, which leaves the rest alone, and its legend."""
+    graphs = service.graph_bytes if service.flags.graphs_reserved else 0
+    taken = [
+        _Part("W", "cyan", "weights", service.weights_bytes),
+        _Part("A", "green", "activations", service.activation_bytes),
+        _Part("G", "magenta", "CUDA graphs", graphs),
+        _Part("c", "bright_black", "CUDA libraries", service.non_torch_bytes),
+        _Part("K", "blue", "KV cache", max(service.kv_bytes, 0)),
+    ]
+    parts = [part for part in taken if part.bytes]
+    bar = _bar(parts, max(service.card.total_bytes, sum(part.bytes for part in parts)), coloured=coloured)
+    ranks = " on each" if service.flags.tensor_parallel > 1 else ""
+    bar.append(f" {format_bytes(service.card.total_bytes)}{ranks}\n", style="dim")
+    return bar.append(Text("   ").join(part.words(coloured) for part in parts))
+
+
+def _served(answer: ServingAnswer) -> list[str]:
+    service, flags, cache = answer.service, answer.service.flags, answer.service.cache
+    lines = []
+    if service.kv_bytes > 0:
+        length = service.max_model_len
+        tokens = f"KV cache: {cache.tokens(length):,} tokens in {cache.blocks:,} blocks"
+        if cache.token_bytes:
+            tokens += f", {format_bytes(cache.token_bytes)} a token"
+        lines += [tokens, f"maximum concurrency for {length:,} tokens per request: {service.concurrency:.2f}x"]
+    if answer.utilisation is not None:
+        what = _requests(answer.users or 1, answer.length)
+        lines.append(f"least --gpu-memory-utilization for {what}: {answer.utilisation:.2f}")
+    lines.append(
+        f"with --gpu-memory-utilization {flags.gpu_memory_utilization:g} --max-num-batched-tokens "
+        f"{flags.max_num_batched_tokens} --max-num-seqs {flags.max_num_seqs}"
+    )
+    source = "the config" if service.weights_from == "config" else "the safetensors files"
+    lines.append(
+        f"weights by {source}; the KV cache may be off by {format_bytes(MARGIN_BYTES)}; as vLLM counts since 0.21"
+    )
+    return lines
+
+
+def _ways(title: str, answer: ServingAnswer) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(title, overflow="fold")
+    for heading in ("KV cache", "requests", "of tokens"):
+        table.add_column(heading, justify="right")
+    table.add_column("enough")
+    for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
+        ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes
+        name = way.change if title == "change" or ranks == 1 else f"{ranks} × {way.change}"
+        words = format_bytes(left) if left > 0 else f"{format_bytes(-left)} short"
+        enough = Text("yes", style="green") if way.enough else Text("no", style="red")
+        table.add_row(name, words, f"{way.users:,}", f"{way.length:,}", enough)
     return table

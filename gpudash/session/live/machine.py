@@ -1,5 +1,5 @@
-"""Which devices there are and what they are called: what NVML lists, joined with what torch can use; and their
-energy counters.
+"""Which devices there are and what they are called: what NVML lists, joined with what torch can use; their
+energy counters; and a run on them as the plain PyTorch program it amounts to.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import (
+    OFFERED_BYTES,
     SIMULATED,
     CudaOrder,
     Device,
     Gpu,
+    Simulation,
     cuda_order,
     default_device,
     gpus_by_torch,
     kind_of,
     shown_name,
+    simulated_card,
     simulated_device,
     torch_devices,
     unread_gpus,
@@ -32,10 +35,9 @@ from gpudash.devices.names import (
 )
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
-from gpudash.session.live.programs import program_of
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.settings import data_folder
-from gpudash.specs import Spec
+from gpudash.specs import Spec, build, workloads
 from gpudash.telemetry.records import Note, State, Topic
 from gpudash.telemetry.store import NEVER_READ, Store
 from gpudash.units import GIB, MIB
@@ -58,6 +60,12 @@ NOT_READ_YET = "the GPU's energy counter has not been read"
 
 PLAUSIBLE_BYTES = range(32 * MIB, 8 * GIB)
 """A context outside of this was not measured but mixed up with a reading of another instant."""
+
+NOT_KEPT = (
+    "# From a recording, which keeps neither a cap on memory (--memory-cap) nor what simulated others held: where",
+    "# the run had either, this program has more room than it.",
+)
+"""Remark in the program of a recorded run on a GPU."""
 
 
 class Machine:
@@ -411,3 +419,42 @@ def _known_contexts() -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
     return {uuid: size for uuid, size in found.items() if isinstance(size, int) and size in PLAUSIBLE_BYTES}
+
+
+def program_of(
+    spec: Spec, device: str, devices: Sequence[Device] = (), others_bytes: int = 0, remark: Sequence[str] = ()
+) -> str:
+    """A program of at most 60 lines that does with torch alone what ``spec`` does on ``device``.
+
+    Args:
+        devices: what there is; of simulated GPUs the program makes as many of the same kind.
+        others_bytes: what simulated other processes hold of ``sim:0``.
+        remark: comments that it begins with.
+
+    Raises:
+        ValueError: one sentence, for a workload that is not built in.
+    """
+    from gpudash.workloads.program_code import code
+
+    cards = [simulated_card(found) for found in devices if found.simulated]
+    if kind_of(device) == "sim":
+        cards += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(cards))
+    return code(spec, device, Simulation(tuple(cards), others_bytes), remark=remark)
+
+
+def program_of_run(workload: str, fields: Mapping[str, Any], device: str, devices: Sequence[Device] = ()) -> str:
+    """The program of a run that was recorded.
+
+    Args:
+        workload, fields, device: as `RunStarted` tells them.
+
+    Raises:
+        ValueError: one sentence, when the workload is not here, not built in, or does not take these fields any more.
+    """
+    found = workloads().get(workload)
+    if found is None:
+        own = workload == "watch"
+        what = "your own program, which is one already" if own else f"the workload {workload}, which is not here"
+        raise ValueError(f"This was {what}; there is no program to copy.")
+    remark = () if kind_of(device) == "cpu" else NOT_KEPT
+    return program_of(build(found, dict(fields)), device, devices, remark=remark)

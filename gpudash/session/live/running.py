@@ -1,4 +1,6 @@
-"""The current run: a workload's in the worker, or a program that is watched, one at a time; and what guards it."""
+"""The current run: a workload's in the worker, or a program that is watched, one at a time; what guards
+it, and profiles of its steps.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpudash.devices.names import Device
 from gpudash.memory.watching.levels import HOST, Guard, memory_of
 from gpudash.session.live.machine import Machine
-from gpudash.settings import Settings
+from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.system.files import PrivateFolder, runtime_folder
+from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
 
@@ -28,6 +32,11 @@ LEAVING_S = 2.0
 NOT_YOUR_OWN = "Steps of your own program are not profiled here; use torch.profiler in it."
 
 A_RUN_IS_ON = "A run is in progress; stop it before starting another."
+
+MOST_STEPS = 50
+"""Steps profiled at once at most: what is recorded of each has to be read, during which the run waits."""
+
+DEFAULT_STEPS = 5
 
 
 class Watched(Protocol):
@@ -410,3 +419,47 @@ def _levels(
     if critical_ratio is not None and host_total is not None and HOST not in found:
         found[HOST] = int(host_total * critical_ratio), "the guard's level"
     return found
+
+
+def profile_wish(steps: int, recording: Path | None, spec: Spec | None = None) -> ProfileWish:
+    """The wish for a profile of ``steps``, its trace beside the recording, or where one would be.
+
+    Args:
+        spec: of a run that is about to start; ``None``: of one that is on.
+
+    Raises:
+        ValueError: one sentence, when so many steps are not profiled.
+    """
+    from gpudash.workloads.profiling import ProfileWish
+
+    check_steps(steps)
+    name = "profile" if spec is None else spec.name
+    beside = recording or recording_name(recordings_folder(), name)
+    single = spec is not None and spec.steps_field is not None and getattr(spec, spec.steps_field) == 1
+    return ProfileWish(steps, str(beside.absolute().with_suffix("")), from_start=single)
+
+
+def check_steps(steps: int) -> None:
+    """Make sure that so many steps are profiled at once.
+
+    Raises:
+        ValueError: one sentence, when they are not.
+    """
+    if not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"{steps} steps cannot be profiled at once; choose 1 to {MOST_STEPS}.")
+
+
+def trace_of(details: Mapping[str, Any], recording: Path | None) -> Path | None:
+    """The trace of a profile: beside its recording, wherever that lies today, else where it was written.
+
+    Args:
+        details: of the note that told the profile.
+
+    Returns:
+        ``None`` when there is none any more.
+    """
+    told = details.get("trace")
+    if not isinstance(told, str) or not told:
+        return None
+    places = [Path(told)] if recording is None else [recording.parent / Path(told).name, Path(told)]
+    return next((place for place in places if place.is_file()), None)

@@ -20,12 +20,11 @@ from gpudash.devices.names import Device, Gpu, Simulation
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.machine import Machine
-from gpudash.session.live.profiles import profile_wish
-from gpudash.session.live.running import RunGuards, Running
+from gpudash.session.live.running import RunGuards, Running, profile_wish
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.remedies import Remedies
-from gpudash.session.recordings.folder import facts, size_on_disk, tidy
+from gpudash.session.recordings.library import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring
@@ -196,7 +195,7 @@ class Session:
         """
         if self.recording is not None:
             source, product = self.host_capacity_source, self.machine.host.product
-            meta = facts(self.began_wall_s, self.settings, product, source)
+            meta = session_meta(self.began_wall_s, self.settings, product, source)
             self._recorder = Recorder(self.recording, meta=meta)
             self._recorder.summarise(self.store)
         if self._notify:
@@ -346,7 +345,7 @@ class Session:
 
     def introduction(self) -> Note:
         """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
-        told = facts(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
+        told = session_meta(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
         return Note(time_s=0.0, topic=Topic.SESSION, text="", details=told)
 
     def save_recording(self, target: Path) -> None:

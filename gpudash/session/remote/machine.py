@@ -15,7 +15,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.session import Status, metrics
 from gpudash.session.live.session import summary as of_session
-from gpudash.session.recordings.folder import facts
+from gpudash.session.recordings.library import session_meta
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.remote.readings import Greeting, Readings
@@ -108,7 +108,7 @@ class RemoteMachine:
         self._thread: threading.Thread | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
         try:
-            meta = facts(self.began_wall_s, settings, host.name, "RAM")
+            meta = session_meta(self.began_wall_s, settings, host.name, "RAM")
             self._recorder = Recorder(Path(self._folder.name) / f"{host.host.replace(':', '-')}.gpudash", meta=meta)
         except BaseException:
             self._folder.cleanup()

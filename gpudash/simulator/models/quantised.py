@@ -1,13 +1,13 @@
 """Which quantisation a config or a user asks for, and the layers of a model that it replaces.
 
 Layers are replaced on a model that has no numbers yet, as transformers does before it loads weights, so that the
-unpacked model takes memory nowhere.
+unpacked model takes memory nowhere. Also an optimizer whose state is packed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -337,3 +337,51 @@ def parameter_count(model: nn.Module) -> int:
     stored = {id(getattr(module, "weight", None)) for module in packed}
     plain = sum(one.numel() for one in model.parameters() if id(one) not in stored)
     return plain + sum(module.weights for module in packed)
+
+
+STATE_BLOCK = 256
+"""Numbers of an optimizer's state that share a scale (``blocksize`` of bitsandbytes)."""
+
+SMALLEST_STATE = 4096
+"""Parameters with fewer numbers keep their state in 32 bits (bitsandbytes' ``min_8bit_size``)."""
+
+STATE_CODES = 256
+"""Numbers that eight bits stand for; a table of each kind lies on the device once."""
+
+_Optimizer: Any = torch.optim.Optimizer
+
+
+class EightBitAdamW(_Optimizer):  # type: ignore[misc]  # a base that torch gives no type
+    """AdamW with its state in 8 bits, as bitsandbytes lays it out: its sizes, without its kernels.
+
+    It holds what ``bitsandbytes.optim.AdamW8bit`` holds, whose update is one kernel that allocates nothing. Names and
+    order are those of ``Optimizer2State.init_state`` in bitsandbytes/optim/optimizer.py of 0.50.2.
+
+    Args:
+        parameters: what is optimised.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        super().__init__(parameters, {})
+        self._tables: dict[torch.device, list[torch.Tensor]] = {}
+
+    @torch.no_grad()
+    def step(self, _closure: Callable[[], float] | None = None) -> None:
+        """Make the state of each parameter that has a gradient, where it has none yet."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    self._begin(parameter)
+
+    def _begin(self, parameter: torch.nn.Parameter) -> None:
+        state, count, device = self.state[parameter], parameter.numel(), parameter.device
+        if count < SMALLEST_STATE:
+            state["state1"], state["state2"] = (torch.zeros_like(parameter, dtype=torch.float32) for _ in range(2))
+            return
+        if device not in self._tables:
+            self._tables[device] = [torch.zeros(STATE_CODES, device=device) for _ in range(2)]
+        state["qmap1"], state["qmap2"] = self._tables[device]
+        for name in ("state1", "state2"):
+            state[name] = torch.zeros_like(parameter, dtype=torch.uint8)
+        for name in ("absmax1", "absmax2"):
+            state[name] = torch.zeros(-(-count // STATE_BLOCK), device=device)

@@ -18,14 +18,12 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.own_code import Followed, follow
 from gpudash.simulator.models import building, flash_attention
-from gpudash.simulator.models.adapters import adapt
 from gpudash.simulator.models.config import read, refused
-from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
 from gpudash.simulator.models.inputs import Inputs
 from gpudash.simulator.models.offload import NONE, Offload
-from gpudash.simulator.models.packed_layers import PackedLinear
+from gpudash.simulator.models.packed_layers import PackedLinear, adapt
 from gpudash.simulator.models.parallel import ModelRanks
-from gpudash.simulator.models.quantised import parameter_count
+from gpudash.simulator.models.quantised import EightBitAdamW, parameter_count
 
 Step = Callable[[], object]
 

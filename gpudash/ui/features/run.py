@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.session.live.profiles import DEFAULT_STEPS, MOST_STEPS
-from gpudash.session.live.programs import program_of_run
+from gpudash.session.live.machine import program_of_run
+from gpudash.session.live.running import DEFAULT_STEPS, MOST_STEPS
 from gpudash.session.watching.attaching.candidates import Candidate, candidates
 from gpudash.telemetry.records import Event, Note, Topic
 from gpudash.ui.dashboard.banner import python_of, report_of

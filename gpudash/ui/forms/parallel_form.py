@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.devices.names import Device, kind_of
 from gpudash.specs import Spec
-from gpudash.specs.device_list import several
+from gpudash.specs.base import several_devices
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_bytes
@@ -103,7 +103,7 @@ class ParallelForm(SpecForm):
     def _names_of_devices(self) -> tuple[str, ...]:
         """The devices of the ranks, as far as they make sense and the form trains."""
         try:
-            return several(self.values()["devices"])
+            return several_devices(self.values()["devices"])
         except ValueError:
             return ()
 

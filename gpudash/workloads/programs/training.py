@@ -32,8 +32,7 @@ from gpudash.workloads.programs.batches import (
     same_device,
 )
 from gpudash.workloads.programs.epochs import Epochs
-from gpudash.workloads.programs.parallel.split_model import split_over
-from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
+from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of, split_over
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
 

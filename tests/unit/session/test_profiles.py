@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Session
-from gpudash.session.live.profiles import MOST_STEPS, profile_wish, trace_of
+from gpudash.session.live.running import MOST_STEPS, profile_wish, trace_of
 from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import MatmulSpec, PipelineSpec
 from gpudash.telemetry.recording.reading import open_recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudash.devices.names import Device
-from gpudash.session.live.programs import NOT_KEPT, program_of, program_of_run
+from gpudash.session.live.machine import NOT_KEPT, program_of, program_of_run
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.units import GIB
 

@@ -22,8 +22,7 @@ from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import quantised
-from gpudash.simulator.models.adapters import adapt
-from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt
+from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, adapt
 from gpudash.simulator.models.steps import follow_model
 from gpudash.specs import ModelSpec
 

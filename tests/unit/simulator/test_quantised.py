@@ -14,8 +14,7 @@ from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from gpudash.simulator.dry_run.refusals import CannotPredictError
-from gpudash.simulator.models.adapters import adapt
-from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, MarlinLinear, PackedLinear
+from gpudash.simulator.models.packed_layers import Linear4bit, Linear8bitLt, MarlinLinear, PackedLinear, adapt
 from gpudash.simulator.models.quantised import CHOICES, chosen, kept_by_itself, parameter_count, quantise, read
 
 SMALL: dict[str, Any] = {

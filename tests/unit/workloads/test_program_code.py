@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudash.devices.names import Simulation
-from gpudash.session.live.programs import NOT_KEPT
+from gpudash.session.live.machine import NOT_KEPT
 from gpudash.specs import ComparisonSpec, Spec, TrainingSpec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.training import MOST_BYTES

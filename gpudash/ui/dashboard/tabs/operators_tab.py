@@ -32,7 +32,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.session.live.profiles import trace_of
+from gpudash.session.live.running import trace_of
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import TRACE_SUFFIX

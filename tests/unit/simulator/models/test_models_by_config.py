@@ -13,7 +13,7 @@ import torch
 
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import building, config
-from gpudash.simulator.models.eight_bit_adam import EightBitAdamW
+from gpudash.simulator.models.quantised import EightBitAdamW
 from gpudash.simulator.models.steps import AskedModel
 from tests.programs import told_by
 from tests.unit.simulator.models import real_models
