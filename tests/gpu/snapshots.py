@@ -21,6 +21,7 @@ from torch.nn import functional
 from gpudash.memory.snapshot.history.model import DeviceSnapshot
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.placements import replay
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import GIB, MIB
 from tests.gpu.child import Tell, asked
 from tests.gpu.fixtures import columns, rebuilt
@@ -232,7 +233,7 @@ def told_of(device: DeviceSnapshot, tell: Tell) -> None:
     checked = replay(device)
     tell("replay", asdict(checked))
     tell("rebuilt_alike", replay(rebuilt(columns(device))) == checked)
-    tell("alone", asdict(replay(device, capacity=2**49)))
+    tell("alone", asdict(WhatIf(device).run(2**49)))
 
 
 def judged(found: dict[str, Any]) -> dict[str, Any]:

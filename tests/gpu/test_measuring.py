@@ -16,6 +16,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Cachi
 from gpudash.memory.predicting.architecture import HOPPER_WORKSPACE_BYTES, USUAL_WORKSPACE_BYTES
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
+from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import GIB, MIB
 from tests.gpu import collect, isolation, operations, out_of_memory, prediction, snapshots
 from tests.gpu.child import ROOT, asked
@@ -228,7 +229,7 @@ def test_a_snapshot_taken_apart_into_columns_is_replayed_alike(
     device = DeviceSnapshot(0, tuple(model.segments()), events(told), chosen, stacks)
     again = rebuilt(columns(device))
     assert replay(again) == replay(device)
-    assert replay(again, capacity=4 * GIB) == replay(device, capacity=4 * GIB)
+    assert WhatIf(again).run(4 * GIB) == WhatIf(device).run(4 * GIB)
     assert [entry.action for entry in again.trace] == [entry.action for entry in device.trace]
     assert [entry.size for entry in again.trace] == [entry.size for entry in device.trace]
     assert [segment.total_size for segment in again.segments] == [segment.total_size for segment in device.segments]

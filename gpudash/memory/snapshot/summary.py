@@ -149,23 +149,8 @@ def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
     )
 
 
-def summary(
-    snapshot: Snapshot, capacity: int | None = None, settings: str | None = None, device: int | None = None
-) -> dict[str, Any]:
-    """The figures of every device, and what came of replaying their traces.
-
-    Args:
-        snapshot: as read.
-        capacity, settings, device: as of `studied`.
-
-    Raises:
-        ValueError: as `studied`.
-    """
-    return figures(snapshot, studied(snapshot, capacity, settings, device))
-
-
 def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any]:
-    """The same of devices that were studied already."""
+    """The figures of every device that was studied, and what came of replaying their traces."""
     warnings = list(snapshot.warnings)
     replays = []
     for study in studies:

@@ -111,6 +111,14 @@ class Columns:
         return len(self.action)
 
 
+EVENT_COLUMNS: Mapping[str, type[np.generic]] = {
+    "action": np.uint8,
+    **dict.fromkeys(("address", "size", "stream", "time_us", "device_free"), np.int64),
+    **dict.fromkeys(("stack", "pool", "context", "metadata"), np.int32),
+}
+"""The arrays of `Columns` and their types."""
+
+
 class EventList(Sequence[TraceEntry]):
     """The events of `columns` one by one; each is made when it is asked for."""
 

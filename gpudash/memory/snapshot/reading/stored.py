@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.history.model import NONE, Annotation, Columns, DeviceSnapshot, EventList, Snapshot
+from gpudash.memory.snapshot.history.model import (
+    EVENT_COLUMNS,
+    NONE,
+    Annotation,
+    Columns,
+    DeviceSnapshot,
+    EventList,
+    Snapshot,
+)
 from gpudash.memory.snapshot.reading.stacks import StackList, frames_of
 
 DOCUMENT = "snapshot.json"
 STATES = ("inactive", "active_allocated", "active_pending_free")
-
-_ARRAYS = tuple(field.name for field in fields(Columns) if field.name not in ("actions", "pools", "texts"))
 
 
 def store(snapshot: Snapshot, folder: Path) -> None:
@@ -45,7 +51,7 @@ def store(snapshot: Snapshot, folder: Path) -> None:
 
 def _store_device(device: DeviceSnapshot, folder: Path) -> dict[str, Any]:
     columns = device.trace.columns
-    for name in _ARRAYS:
+    for name in EVENT_COLUMNS:
         np.save(folder / f"{device.index}-{name}.npy", getattr(columns, name))
     blocks = [
         (b.address, b.size, b.requested_size, STATES.index(b.state), NONE if b.owner is None else b.owner)
@@ -89,7 +95,7 @@ def load(folder: Path) -> Snapshot:
 def _load_device(found: Mapping[str, Any], folder: Path, stacks: StackList) -> DeviceSnapshot:
     index = found["index"]
     columns = Columns(
-        **{name: _mapped(folder / f"{index}-{name}.npy") for name in _ARRAYS},
+        **{name: _mapped(folder / f"{index}-{name}.npy") for name in EVENT_COLUMNS},
         actions=tuple(found["actions"]),
         pools=tuple(map(tuple, found["pools"])),
         texts=tuple(found["texts"]),

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.memory.snapshot.history.model import ACTIONS, NONE, Columns, Frame
+from gpudash.memory.snapshot.history.model import ACTIONS, EVENT_COLUMNS, NONE, Columns, Frame
 from gpudash.memory.snapshot.reading.shape import ShapeError, as_dict, count, integer, pool_id, readable, shown, text
 from gpudash.memory.snapshot.reading.source import TimeRange
 from gpudash.memory.snapshot.reading.stacks import StackTable, frame_of
@@ -29,21 +29,6 @@ ABSENT_TEXTS = ("", "N/A")
 MOST_ACTIONS = 255
 
 _MISSING: Any = object()
-
-
-class EventRows(NamedTuple):
-    """Columns of some consecutive events, as in `Columns`."""
-
-    action: NDArray[np.uint8]
-    address: NDArray[np.int64]
-    size: NDArray[np.int64]
-    stream: NDArray[np.int64]
-    time_us: NDArray[np.int64]
-    stack: NDArray[np.int32]
-    pool: NDArray[np.int32]
-    device_free: NDArray[np.int64]
-    context: NDArray[np.int32]
-    metadata: NDArray[np.int32]
 
 
 class Numbering:
@@ -84,7 +69,7 @@ class TraceColumns:
         self._where = where
         self._actions = Numbering(ACTIONS)
         self._pools = Numbering((), (None,))
-        self._rows: deque[EventRows] = deque()
+        self._rows: deque[Columns] = deque()
         self.seen = self.held = 0
         self.unknown: dict[str, int] = {}
         self.first_us: int | None = None
@@ -121,17 +106,14 @@ class TraceColumns:
     def columns(self) -> Columns:
         """What is held, in one piece; it is no longer held here."""
         rows, self._rows = self._rows, deque()
-        whole = EventRows(
-            *(_joined([part[number] for part in rows], number) for number in range(len(EventRows._fields)))
-        )
         return Columns(
-            **whole._asdict(),
+            **{name: _joined([getattr(part, name) for part in rows], kind) for name, kind in EVENT_COLUMNS.items()},
             actions=tuple(map(readable, self._actions.numbers)),
             pools=tuple(self._pools.numbers),
             texts=tuple(map(readable, self._texts.numbers)),
         )
 
-    def _converted(self, entries: Sequence[Any]) -> EventRows:
+    def _converted(self, entries: Sequence[Any]) -> Columns:
         if {*map(type, entries)} != {dict}:
             raise ShapeError("an event is no dictionary")
         found, has_more = _columns(entries)
@@ -142,7 +124,7 @@ class TraceColumns:
         action = self._actions.of(found["action"], np.int64)
         if len(self._actions.numbers) > MOST_ACTIONS:
             raise ShapeError(f"{self._where} has more than {MOST_ACTIONS} different actions")
-        return EventRows(
+        return Columns(
             action=action.astype(np.uint8),
             address=_integers(found["addr"], 0, 0),
             size=_integers(found["size"], 0, 0),
@@ -252,11 +234,10 @@ def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArra
     return found
 
 
-def _joined(parts: Sequence[NDArray[Any]], number: int) -> NDArray[Any]:
-    if parts:
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-    kinds = (np.uint8, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64, np.int32, np.int32)
-    return np.zeros(0, kinds[number])
+def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
+    if not parts:
+        return np.zeros(0, kind)
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 AT_ONCE = 8192

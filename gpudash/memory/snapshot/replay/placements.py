@@ -1,4 +1,4 @@
-"""Replaying a recorded trace through the model: did it predict every placement, and would another card do?"""
+"""Replaying a recorded trace through the model: did it predict every placement?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
 
-from gpudash.memory.allocator import AllocatorSettings, DeviceMemory, Segment
+from gpudash.memory.allocator import DeviceMemory, Segment
 from gpudash.memory.allocator.blocks import (
     FREE,
     LARGEST_SMALL,
@@ -22,9 +22,9 @@ from gpudash.memory.allocator.blocks import (
 from gpudash.memory.allocator.caching import UNKNOWN, CachingAllocator
 from gpudash.memory.allocator.heap import SMALL_GRANULE, is_free, is_whole
 from gpudash.memory.allocator.layout import SHARED
-from gpudash.memory.snapshot.history.model import ALLOC, DeviceSnapshot, SnapshotError, TraceEntry
+from gpudash.memory.snapshot.history.model import DeviceSnapshot, SnapshotError, TraceEntry
 from gpudash.memory.snapshot.replay.trace_program import TraceProgram, compiled, releases
-from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
+from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED
 
 
 class RecordedAllocator(CachingAllocator):
@@ -224,8 +224,8 @@ class ReplayOutcome:
 
     Attributes:
         allocations: requests in the trace.
-        allocations_at_real_address: those that the model placed where the real allocator did; ``None`` in a what-if.
-        segments: segments that the real allocator got from the card; in a what-if, the model.
+        allocations_at_real_address: those that the model placed where the real allocator did.
+        segments: segments that the real allocator got from the card.
         segments_of_real_size: those that the model would have got for the same request, of the same size.
         releases: times that the real allocator gave free segments back, and in `releases_as_real` those times that the
             model would have given back the same ones.
@@ -233,48 +233,35 @@ class ReplayOutcome:
         unrecorded_slack: bytes that blocks from before the trace had above their rounded requests, where the file
             shows it only by what was placed beside them later; `peak_allocated` does not count them.
         retries: refused requests to the card that were tried again after releasing what was cached.
-        fits: whether the whole trace found memory; ``None`` where no capacity was given.
         failed_at_event: index in the trace of the first request refused, -1 when the layout before the trace does not
             fit; ``None`` when it fits, or no capacity was given.
     """
 
     allocations: int
-    allocations_at_real_address: int | None
+    allocations_at_real_address: int
     segments: int
-    segments_of_real_size: int | None
+    segments_of_real_size: int
     releases: int
-    releases_as_real: int | None
+    releases_as_real: int
     peak_allocated: int
     peak_reserved: int
     final_allocated: int
     final_reserved: int
     unrecorded_slack: int
     retries: int
-    fits: bool | None = None
-    failed_at_event: int | None = None
 
 
-def replay(
-    device: DeviceSnapshot, capacity: int | None = None, settings: AllocatorSettings | None = None
-) -> ReplayOutcome:
-    """Run a trace through the model of the allocator.
-
-    With neither capacity nor settings every placement is checked against the real one, from which the replay goes on.
-    With either, the model decides: its own segments, retries and refusals. Only what the program did is taken from the
-    trace then: requests, frees and ``empty_cache``.
+def replay(device: DeviceSnapshot) -> ReplayOutcome:
+    """Run a trace through the model of the allocator: every placement is predicted and checked against the real one,
+    from which the replay goes on.
 
     Args:
         device: of a snapshot.
-        capacity: bytes the allocator may take, which are those of the card less what is not PyTorch's.
-        settings: instead of the recorded ones.
 
     Raises:
         SnapshotError: the trace cannot have led to the segments.
-        ValueError: the capacity is not between 1 byte and 2**50 bytes.
     """
-    if capacity is None and settings is None:
-        return _Check(device, aged(device, compiled(device)[0])).run()
-    return _what_if(device, capacity, settings)
+    return _Check(device, aged(device, compiled(device)[0])).run()
 
 
 class _Pools:
@@ -456,27 +443,3 @@ class _Check:
             return predicted
         self._segments_right += count
         return model.preview(entry.size, entry.stream, pool)
-
-
-def _what_if(device: DeviceSnapshot, capacity: int | None, settings: AllocatorSettings | None) -> ReplayOutcome:
-    """Let the model decide, on a card of some capacity and under some settings."""
-    program = aged(device, compiled(device)[0])
-    chosen = device.settings if settings is None else settings
-    ran = Rerun(program, UNLIMITED if capacity is None else capacity, chosen).run()
-    emptied = sum(not release.is_retry for release in releases(device))
-    return ReplayOutcome(
-        allocations=int((device.trace.columns.action == ALLOC).sum()),
-        allocations_at_real_address=None,
-        segments=ran.segments,
-        segments_of_real_size=None,
-        releases=emptied + ran.retries,
-        releases_as_real=None,
-        peak_allocated=ran.peak_allocated,
-        peak_reserved=ran.peak_reserved,
-        final_allocated=ran.final_allocated,
-        final_reserved=ran.final_reserved,
-        unrecorded_slack=sum(program.unrecorded_slack.values()),
-        retries=ran.retries,
-        fits=ran.fits,
-        failed_at_event=ran.failed_at,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import given
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, TraceEntry
 from gpudash.memory.snapshot.report_html import report
-from gpudash.memory.snapshot.summary import summary
+from gpudash.memory.snapshot.summary import figures, studied
 from gpudash.units import GIB, MIB
 from tests.unit.html_page import Page
 from tests.unit.memory.snapshot.made import STACKS, WEIGHTS, Made, events
@@ -39,6 +40,10 @@ REPLAY_KEYS = {
     "fits",
     "failed_at_event",
 }
+
+
+def summary(snapshot: Snapshot, **asked: Any) -> dict[str, Any]:
+    return figures(snapshot, studied(snapshot, **asked))
 
 
 def trained(capacity: int = 64 * GIB) -> Made:
