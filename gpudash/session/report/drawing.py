@@ -53,6 +53,9 @@ MOST_MARKS = 60
 LABEL_PX, LABEL_LETTERS = 7.0, 40
 """Width of a letter of a label, and how many of them are shown, at most."""
 
+_OF_RUNS = "run"
+"""Table of what runs tell of themselves: loss, accuracy, throughput."""
+
 _KINDS = ("run", "user", "warning", "phase")
 """Kinds of marks, those whose label is told first in front."""
 
@@ -83,8 +86,17 @@ class Drawn:
         return self.values[np.isfinite(self.values)]
 
 
-def read(store: Store, plot: PlotSpec, span: tuple[float, float]) -> list[Drawn]:
-    """The points of a plot's curves, then of its limits; called under the store's lock."""
+def read(
+    store: Store, plot: PlotSpec, span: tuple[float, float], own: tuple[float, float] | None = None
+) -> list[Drawn]:
+    """The points of a plot's curves, then of its limits; called under the store's lock.
+
+    Args:
+        store: of the recording.
+        plot: what is drawn.
+        span: session time at the left and at the right edge.
+        own: session time at which the run that is shown began and ended: a loss before or after it is another run's.
+    """
     wanted: list[tuple[Key, str, str, Look, bool]] = [
         (curve.key, curve.name, curve.colour, _look(plot, curve), curve.axis == "right") for curve in plot.curves
     ]
@@ -94,7 +106,11 @@ def read(store: Store, plot: PlotSpec, span: tuple[float, float]) -> list[Drawn]
     for key, name, colour, look, right in wanted:
         series = store.series(*key)
         if series is not None:
-            found.append(Drawn(name, COLOURS.get(colour, colour), look, right, *series.window(*span, columns)))
+            times, values = series.window(*span, columns)
+            if own is not None and key[0] == _OF_RUNS:
+                inside = (own[0] <= times) & (times <= own[1])
+                times, values = times[inside], values[inside]
+            found.append(Drawn(name, COLOURS.get(colour, colour), look, right, times, values))
     return found
 
 

@@ -226,7 +226,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         _sharpen(replay, run)
         with store.lock:
             if len(runs) > 1:
-                body.append(f'<h2 id="run-{number}">{number}. {_name(run, meta, number, len(runs))}</h2>')
+                body.append(f'<h2 id="run-{number}">{_name(run, meta, number, len(runs))}</h2>')
             body += _run(replay, run, run_words(meta, number))
     if not runs:
         _sharpen(replay, None)
@@ -261,22 +261,23 @@ def _about(replay: Replay, runs: int) -> str:
     return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
 
 
-def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int) -> str:
+def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int, link: str = "") -> str:
     title = run_title(meta, number, runs)
-    name = escape(title or given_name(run.workload, run.device, run.spec))
-    return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
+    name = f"{number}. {escape(title or given_name(run.workload, run.device, run.spec))}"
+    linked = f'<a href="{link}">{name}</a>' if link else name
+    return f'{linked} <span class="simulated">{SIMULATED}</span>' if run.simulated else linked
 
 
 def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
-    """Every run in a line, those that are told in full with a link."""
+    """Every run in a line, those that are told in full with a link; without columns that are empty in all."""
     head = (("run", False), ("ended", False), ("peak used", True), ("duration", True), ("loss", True), ("tags", False))
     rows = []
     for number, run in enumerate(runs, 1):
-        name = f"{number}. {_name(run, meta, number, len(runs))}"
+        link = f"#run-{number}" if number > len(runs) - MOST_RUNS else ""
         loss = run.metrics["loss"].last if "loss" in run.metrics else None
         rows.append(
             [
-                f'<a href="#run-{number}">{name}</a>' if number > len(runs) - MOST_RUNS else name,
+                _name(run, meta, number, len(runs), link),
                 escape(STATUS[run.status]),
                 "" if run.memory.used_bytes is None else format_bytes(run.memory.used_bytes),
                 "" if run.seconds is None else format_duration(run.seconds),
@@ -284,7 +285,11 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
                 escape(run_words(meta, number).tags),
             ]
         )
-    return ["<h2>Contents</h2>", table(head, rows)]
+    filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    return [
+        "<h2>Contents</h2>",
+        table([head[place] for place in filled], [[row[place] for place in filled] for row in rows]),
+    ]
 
 
 def _run(replay: Replay, run: RunView, words: RunWords) -> list[str]:
@@ -399,9 +404,10 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
     if not start < end:
         return ["<p>There are no readings to draw.</p>"]
     marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
+    own = None if run is None else (run.began_s, store.newest_s if run.ended_s is None else run.ended_s)
     drawn: list[str] = []
     for plot in _plots_of(replay, run, uuid):
-        curves = read(store, plot, (start, end))
+        curves = read(store, plot, (start, end), own)
         drawn.append(draw(plot, curves, marks, (start, end), labelled=not any(drawn)))
     return drawn if any(drawn) else ["<p>There are no readings to draw.</p>"]
 

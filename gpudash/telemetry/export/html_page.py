@@ -16,6 +16,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; border-top: 1px solid var(--line);
   padding-top: 1rem; } h3 { font-size: 1rem; margin-bottom: .4rem; }
+a { color: var(--bar); }
 .cause { font-size: 1.15rem; font-weight: 600; } .soft { color: var(--soft); }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 500; }
 td, th { padding: .15rem .8rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }

@@ -262,6 +262,22 @@ def test_a_page_of_several_runs_has_contents_that_lead_to_them(tmp_path: Path) -
     assert "script" not in {tag for tag, _attributes in found.elements}
 
 
+def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> None:
+    records = finished(training())
+    began = records[-1].time_s + 0.01
+    records += [
+        RunStarted(time_s=began, run_id=2, workload="pipeline", device="cpu", spec={}),
+        Sample(began + 0.05, "host", None, {"used_bytes": 9 * GIB, "total_bytes": 16 * GIB}, {}),
+        RunFinished(time_s=began + 0.1, run_id=2, status="finished", seconds=0.1, steps=0, result={}),
+    ]
+    text, found = reported(tmp_path, records)
+    first, second = text.split('<h2 id="run-2">')
+    assert "Loss (nats) and accuracy" in first
+    assert "Loss (nats) and accuracy" not in second
+    assert "Memory" in second
+    assert "tags" not in found.words  # nobody has tagged a run, so there is no column for it
+
+
 def test_a_mark_that_was_taken_back_is_not_drawn(tmp_path: Path) -> None:
     marks = [Marker(time_s=1.5, label="kept"), Marker(time_s=1.6, label="gone")]
     text, _ = reported(tmp_path, finished([*training(), *marks, Marker(time_s=1.6, label="gone", category="removed")]))
