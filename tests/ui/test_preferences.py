@@ -134,6 +134,21 @@ def test_an_address_that_cannot_be_served_at_is_told_before_it_is_kept(
     assert dialog.settings() == Settings(rate_hz=10.0, serve=":9500")
 
 
+def test_the_look_that_was_chosen_in_the_menu_is_in_the_form_and_stays_when_something_else_is_saved(
+    open_window: OpenWindow,
+) -> None:
+    window = open_window(FakeSession())
+    window.menus.actions["view.theme.dark"].trigger()
+    for theme in ("light", "dark"):
+        window.menus.actions[f"view.theme.{theme}"].trigger()
+        window.menus.actions["edit.preferences"].trigger()
+        [dialog] = [dialog for dialog in window.findChildren(Preferences) if dialog.isVisible()]
+        settings = dialog.settings()
+        assert settings is not None and settings.theme == theme
+        save(dialog)
+        assert window.workspace.theme == theme
+
+
 def test_the_buttons_of_a_dialog_have_words_and_no_pictures(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
     for command, kind in (("edit.preferences", Preferences), ("run.attach", AttachDialog), ("help.keys", QDialog)):

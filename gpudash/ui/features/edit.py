@@ -67,7 +67,7 @@ def commands(workspace: Workspace) -> list[Command]:
             "Edit",
             "Preferences…",
             "Thresholds, rates, recordings and look",
-            lambda: Preferences(workspace.session.settings, partial(_keep, workspace), workspace).open(),
+            partial(show_preferences, workspace),
             ("Ctrl+,",),
             id="edit.preferences",
             separated=True,
@@ -100,6 +100,12 @@ def _undo_commands(workspace: Workspace) -> list[Command]:
             why_not=lambda: "" if undo.redo_text else "There is nothing to make again.",
         ),
     ]
+
+
+def show_preferences(workspace: Workspace) -> None:
+    """Ask for other settings, beginning with those in force: the look too, which its menu changes by itself."""
+    settings = workspace.session.settings.model_copy(update={"theme": workspace.theme})
+    Preferences(settings, partial(_keep, workspace), workspace).open()
 
 
 def find_in_output(workspace: Workspace) -> None:
