@@ -69,6 +69,25 @@ def test_a_link_leads_to_the_page_it_names(guide: Guide) -> None:
     assert guide.text.toPlainText().startswith("How fast it is")
 
 
+def test_every_title_is_read_whole_and_the_guide_is_on_the_screen(guide: Guide) -> None:
+    assert guide.titles.sizeHintForColumn(0) <= guide.titles.viewport().width()
+    assert not guide.titles.horizontalScrollBar().isVisible()
+    room = guide.screen().availableSize()
+    assert guide.width() <= room.width() and guide.height() <= room.height()
+
+
+def test_on_a_dense_screen_a_picture_is_as_large_and_has_more_pixels(
+    guide: Guide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide.show_page("out-of-memory.md")
+    asked = QTextDocument.ResourceType.ImageResource.value, QUrl("../readme/explained.png")
+    plain = guide.text.loadResource(*asked)
+    monkeypatch.setattr(guide.text, "devicePixelRatioF", lambda: 1.5)
+    dense = guide.text.loadResource(*asked)
+    assert plain.width() < dense.width() <= 1.5 * plain.width() + 1
+    assert abs(dense.deviceIndependentSize().width() - plain.width()) <= 1
+
+
 def test_pictures_are_no_wider_than_the_page_and_come_from_nowhere_else(guide: Guide) -> None:
     guide.show_page("out-of-memory.md")
     picture = guide.text.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("../readme/explained.png"))

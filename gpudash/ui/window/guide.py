@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
-from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QTextCursor
+from PySide6.QtCore import QSize, Qt, QUrl
+from PySide6.QtGui import QImage, QKeySequence, QResizeEvent, QShortcut, QShowEvent, QTextCursor
 from PySide6.QtWidgets import (
     QDialog,
     QListWidget,
@@ -57,7 +57,10 @@ pre {{ margin: 6px 0; white-space: pre-wrap; }}
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 LIST_PX = 210
-"""Logical pixels of the list of pages at the usual text size."""
+"""Least width of the list of pages, logical pixels at the usual text size; it is as wide as its longest title."""
+
+FRAME_PX = 40
+"""Logical pixels of a screen that a window's own frame takes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Guide(QDialog):
         self.search = search_field("Search the guide", "Search the guide")
         self.titles = QListWidget()
         self.titles.setAccessibleName("Pages of the guide")
-        self.titles.setFixedWidth(scaled(LIST_PX))
+        self.titles.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.text = _PageView()
         self.text.setAccessibleName("Guide")
         self._none = PlainLabel("No page has all of these words.", wraps=True)
@@ -132,8 +135,14 @@ class Guide(QDialog):
         self.text.anchorClicked.connect(self._follow)
         QShortcut(QKeySequence.StandardKey.Find, self, self.search.setFocus)
         self.titles.setCurrentRow(0)
-        self.resize(*SIZE)
+        room = self.screen().availableSize()
+        self.resize(QSize(*SIZE).boundedTo(QSize(room.width(), room.height() - FRAME_PX)))
         self.search.setFocus()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        around = 2 * self.titles.frameWidth() + self.titles.verticalScrollBar().sizeHint().width()
+        self.titles.setFixedWidth(max(scaled(LIST_PX), self.titles.sizeHintForColumn(0) + around))
 
     def show_page(self, name: str) -> None:
         """Show the page of a file's name, such as "fit.md"; one that there is not is left alone."""
@@ -204,7 +213,10 @@ class _PageView(QTextBrowser):
         width = max(1, self._width - 2 * int(self.document().documentMargin()) - 4)
         if picture.width() <= width:
             return picture
-        return picture.scaledToWidth(width, Qt.TransformationMode.SmoothTransformation)
+        sharpness = min(self.devicePixelRatioF(), picture.width() / width)  # as many of its pixels as the screen has
+        fitted = picture.scaledToWidth(round(width * sharpness), Qt.TransformationMode.SmoothTransformation)
+        fitted.setDevicePixelRatio(sharpness)
+        return fitted
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
