@@ -132,6 +132,8 @@ class Overlay(QFrame):
             self._column.insertWidget(2 * place, plot.heading)
             self._column.insertWidget(2 * place + 1, plot, 3)
             self.quantity.addItem(f"memory, {name}" if name in MEMORY else name, name)
+        both = (place for place, name in enumerate(wanted) if all(self._has(run, name) for run in self._runs[:2]))
+        self.quantity.setCurrentIndex(next(both, 0))
         self.quantity.blockSignals(False)
         for part in (self._chooser_row, self.difference, self.readout):
             part.setVisible(bool(wanted))
@@ -194,10 +196,17 @@ class Overlay(QFrame):
         self.difference.set_title(f"{MINUS.upper()}, {plot.title}")
         self.difference.places.setLabel(_WHERE[self._laying.alignment])
         curve = self._difference(name, columns)
-        self.apart.setText("" if len(curve.x) else APART)
+        self.apart.setText("" if len(curve.x) else self._why_apart(name))
         pen = pyqtgraph.mkPen(self._palette.text, width=max(1, round(self.devicePixelRatioF())))
         self.difference.show_curves([curve], [pen], *self.axis.span)
         self.difference.setAccessibleDescription(f"{MINUS}; above 0 B has more.")
+
+    def _why_apart(self, name: Quantity) -> str:
+        """Why there is no difference to draw."""
+        for letter, curve in zip(LETTERS, self._curves.get(name, ())[:2], strict=False):
+            if not len(curve.x):
+                return f"{letter} has no {self.quantity.currentText()}."
+        return APART
 
     def _difference(self, name: Quantity, columns: int) -> Curve:
         curves = self._curves.get(name, [])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, QSize, Qt
 from PySide6.QtGui import QStandardItemModel, QWheelEvent
 from PySide6.QtWidgets import (
     QCheckBox,
@@ -53,10 +53,19 @@ class ChoiceField(QComboBox):
         else:
             event.ignore()
 
+    def sizeHint(self) -> QSize:
+        """So wide that the longest of its words is shown whole."""
+        metrics = self.fontMetrics()
+        longest = max((metrics.horizontalAdvance(self.itemText(row)) for row in range(self.count())), default=0)
+        return super().sizeHint().expandedTo(QSize(longest + self._around, 0))
+
+    @property
+    def _around(self) -> int:
+        return AROUND_NARROW_PX if self.property("role") == "narrow" else AROUND_WORDS_PX
+
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
-        around = AROUND_NARROW_PX if self.property("role") == "narrow" else AROUND_WORDS_PX
-        room, metrics, words = self.width() - around, self.fontMetrics(), option.currentText
+        room, metrics, words = self.width() - self._around, self.fontMetrics(), option.currentText
         if metrics.horizontalAdvance(words) > room:
             short = _EXPLAINED.split(words, maxsplit=1)[0]
             option.currentText = metrics.elidedText(short, Qt.TextElideMode.ElideRight, room)

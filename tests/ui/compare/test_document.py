@@ -11,7 +11,7 @@ import pyqtgraph
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.comparison_loader import CancelledError
@@ -231,6 +231,25 @@ def test_runs_that_do_not_overlap_say_so(open_runs: Open) -> None:
     document.controls.offset.setValue(1000)
     document.refresh()
     assert document.overlay.apart.text().startswith("A and B have no common part:")
+
+
+def test_the_difference_is_of_what_both_have_and_another_says_who_has_none(open_runs: Open) -> None:
+    document = open_runs(MADE.but(loss=None), B)
+    overlay = document.overlay
+    assert overlay.quantity.findText("loss") == 0 and overlay.quantity.currentText() != "loss"
+    assert overlay.apart.text() == ""
+    overlay.quantity.setCurrentIndex(0)
+    document.refresh()
+    assert overlay.apart.text() == "A has no loss."
+
+
+def test_what_runs_are_aligned_by_is_read_whole(open_runs: Open) -> None:
+    alignment = open_runs(A, B).controls.alignment
+    for row in range(alignment.count()):
+        alignment.setCurrentIndex(row)
+        option = QStyleOptionComboBox()
+        alignment.initStyleOption(option)
+        assert option.currentText == alignment.itemText(row)
 
 
 def test_colours_are_grey_within_noise_and_stronger_with_size(open_runs: Open) -> None:
