@@ -165,6 +165,8 @@ SNAPSHOT = (
 
 LIBRARY = (
     ("Enter", "From the search box into the table; there, open the selected recordings"),
+    ("Space", "Tick the selected runs, or take their ticks away"),
+    ("Tab", "From the table to the selected run's name, tags and note"),
     ("Ctrl+click, Shift+click", "Select several"),
     ("Del", "Move the selected recordings to the trash"),
 )

@@ -34,7 +34,7 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.notice import Notice
 from gpudash.ui.widgets.plain_text import PlainLabel, message_box, plain_tip
 from gpudash.ui.widgets.undo import Undoing
-from gpudash.units import format_bytes, format_pair
+from gpudash.units import format_bytes
 
 TITLE = "Recordings"
 HEADING, TRASH_HEADING = "RECORDED RUNS", "DELETED RUNS"
@@ -462,7 +462,7 @@ class DiskLine(QWidget):
         limit = settings.recordings_bytes
         share = max(library.bytes / limit if limit else 1.0, len(library.entries) / settings.recordings_count)
         self.bar.setValue(round(PARTS * min(share, 1.0)))
-        size = format_pair(library.bytes, limit)
+        size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # few MiB of GiB would read as none
         self.words.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
         tip = "Beyond either limit the oldest recordings that are not locked go to the trash when a session begins"
         for part in (self.bar, self.words):

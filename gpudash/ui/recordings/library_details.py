@@ -7,7 +7,7 @@ from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFocusEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.session.recordings.run_names import differences_of, kind_of_run
 from gpudash.telemetry.recording.facts import RunWord
@@ -85,7 +85,13 @@ class Details(QFrame):
             self._labels.append((label, field))
             column.addWidget(label)
             column.addWidget(field)
-        column.addWidget(self._words, 1)
+        scroll = QScrollArea()  # in a low window not all of it is seen at once
+        scroll.setWidget(self._words)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setAccessibleName("What is known of the selected run")
+        column.addWidget(scroll, 1)
         self.title.editingFinished.connect(lambda: self._edited("title"))
         self.tags.editingFinished.connect(lambda: self._edited("tags"))
         self.note.edited.connect(lambda: self._edited("note"))

@@ -399,6 +399,13 @@ class RunsTable(QTableView):
             if missing(least_px) > 0:
                 shown.discard(position)
         widths[0] = max(least_px, min(-missing(0), max(names_px, ROOMY_NAME_PX)))
+        rest = max(0, -missing(widths[0]))  # a row ends where the table does
+        if NOTE in shown:
+            widths[NOTE] += rest
+        else:
+            others = sorted(shown - {0})
+            for position, place in enumerate(others):
+                widths[place] += rest // len(others) + (position < rest % len(others))
         for position, width in enumerate(widths):
             self.setColumnHidden(position, position not in shown)
             self.setColumnWidth(position, width)

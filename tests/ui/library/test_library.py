@@ -440,6 +440,30 @@ def test_tags_and_a_note_are_kept_searched_and_taken_back(
     qtbot.waitUntil(lambda: read_facts(path).runs[0].words == RunWords())
 
 
+def test_a_run_is_found_tagged_and_ticked_by_keys_alone(
+    in_window: LibraryDocument, window: MainWindow, qtbot: QtBot
+) -> None:
+    window.resize(1280, 800)
+    in_window.search.setFocus()
+
+    def press(*keys: Qt.Key) -> None:
+        for key in keys:
+            focused = QApplication.focusWidget()
+            assert focused is not None
+            QTest.keyClick(focused, key)
+
+    QTest.keyClicks(in_window.search, "pressure")
+    press(Qt.Key.Key_Return, Qt.Key.Key_Space)
+    [(path, number)] = in_window.table.runs.ticked
+    assert path.stem.endswith("pressure")
+    press(Qt.Key.Key_Tab, Qt.Key.Key_Tab)
+    tags = QApplication.focusWidget()
+    assert tags is in_window.details.tags and not tags.visibleRegion().isEmpty()
+    QTest.keyClicks(tags, "wide")
+    press(Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: read_facts(path).runs[number - 1].words.tags == "wide")
+
+
 @pytest.mark.parametrize("width", [1240, 2520])
 def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path, qtbot: QtBot, width: int) -> None:
     path = folder / "2025-03-03-120000-pressure.gpudash"
@@ -453,7 +477,7 @@ def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path,
     assert [COLUMNS[place].column.title for place in shown if COLUMNS[place].column.title != "note"] == [
         *("run", "began", "workload", "device", "ended", "peak", "duration", "tags")
     ], "no run has a loss"
-    assert sum(header.sectionSize(place) for place in shown) <= table.viewport().width()
+    assert sum(header.sectionSize(place) for place in shown) == table.viewport().width()
     metrics = table.fontMetrics()
     assert metrics.horizontalAdvance("training width 1024 on sim:0") <= header.sectionSize(0) <= ROOMY_NAME_PX
     for row in table.shown():
