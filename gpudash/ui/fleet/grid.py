@@ -34,6 +34,9 @@ from gpudash.ui.widgets.text_size import scaled
 PAD = 8
 """Logical pixels between a cell's edge and its words."""
 
+ABOVE, BELOW = 5, 4
+"""Logical pixels above the first line of words in a cell, and below the last."""
+
 BAR = 8
 """Height of the bar, logical pixels at the normal text size."""
 
@@ -62,9 +65,11 @@ class CellPainter:
         palette: colours.
         density: large cells or small ones.
         font: of the window.
+        larger: how many times as large as usual the words and the bar of large cells are.
     """
 
-    def __init__(self, palette: Palette, density: Density, font: QFont) -> None:
+    def __init__(self, palette: Palette, density: Density, font: QFont, larger: float = 1.0) -> None:
+        self.larger = larger
         self.paint = self._paint_cell if density == "cells" else self._paint_dense
         self._panel, self._text, self._muted = (QColor(c) for c in (palette.panel, palette.text, palette.muted))
         self._border, self._accent = QPen(QColor(palette.border), 1), QPen(QColor(palette.accent), 2)
@@ -79,15 +84,19 @@ class CellPainter:
             level: [self._shade(colour, step) for step in range(STEPS + 1)] for level, colour in self._colours.items()
         }
         self._inks = {level: [text_on(shade) for shade in shades] for level, shades in self._shades.items()}
-        self._font, self._small, self._tiny = font, sized(font, SMALL_PT), sized(font, TINY_PT)
-        self._bold = sized(font, SMALL_PT)
+        times = larger if density == "cells" else 1.0
+        self._font = QFont(font)
+        self._font.setPointSizeF(font.pointSizeF() * times)
+        self._small, self._tiny = sized(font, SMALL_PT * times), sized(font, TINY_PT)
+        self._bold = sized(font, SMALL_PT * times)
         self._bold.setBold(True)
         self._warn = QColor(palette.warn)
         self._dashes = QPen(self._muted, 1, Qt.PenStyle.DashLine)
-        self._measure = QFontMetrics(font)
-        self._line, self._bar = self._measure.height(), scaled(BAR)
+        self._measure = QFontMetrics(self._font)
+        self._line, self._bar = self._measure.height(), round(scaled(BAR) * times)
+        self._pad, self._above, self._below = (round(px * times) for px in (PAD, ABOVE, BELOW))
         bold = QFontMetrics(self._bold)
-        self._percent, self._badge_width = (bold.horizontalAdvance(text) + PAD for text in ("100 %", SIMULATED))
+        self._percent, self._badge_width = (bold.horizontalAdvance(text) + self._pad for text in ("100 %", SIMULATED))
         self._elided: dict[tuple[str, int], str] = {}
 
     def _shade(self, colour: QColor, step: int) -> QColor:
@@ -99,24 +108,27 @@ class CellPainter:
         painter.setPen(self._focus if current else self._accent if chosen else self._border)
         painter.setBrush(self._chosen if chosen else self._panel)
         painter.drawRect(left, top, width - 1, height - 1)
-        inner, room, line = left + PAD, width - 2 * PAD, self._line
-        badge = self._badge_width if cell.simulated else 0
+        inner, room, line = left + self._pad, width - 2 * self._pad, self._line
+        head = QRect(inner, top + self._above, room, line)
+        below = QRect(inner, top + height - line - self._below, room, line)
+        # beside the name, where that is whole all the same; else in place of how busy it is, which is no GPU's work
+        in_head = cell.marked or self._measure.horizontalAdvance(cell.name) <= room - self._badge_width
+        badge = self._badge_width if cell.simulated and in_head else 0
         painter.setFont(self._font)
         painter.setPen(self._text)
-        painter.drawText(QRect(inner, top + 5, room - badge, line), LEFT, self._elide(cell.name, room - badge))
+        painter.drawText(head.adjusted(0, 0, -badge, 0), LEFT, self._elide(cell.name, room - badge))
         self._paint_bar(painter, (inner, top + (height - self._bar) // 2, room - self._percent, self._bar), cell)
         painter.setFont(self._bold)
         painter.setPen(self._text)
         painter.drawText(QRect(inner, top + (height - line) // 2, room, line), RIGHT, cell.percent)
-        if badge:
+        if cell.simulated:
             painter.setPen(self._warn)
-            painter.drawText(QRect(inner, top + 5, room, line), RIGHT, SIMULATED)
-        below = QRect(inner, top + height - line - 4, room, line)
+            painter.drawText(head if in_head else below, RIGHT, SIMULATED)
         if cell.marked:
             painter.setPen(self._marks[cell.level])
             painter.drawText(below, RIGHT, cell.beside)
         painter.setFont(self._small)
-        if not cell.marked:
+        if not cell.marked and (in_head or not cell.simulated):
             painter.setPen(self._muted)
             painter.drawText(below, RIGHT, cell.beside)
         painter.setPen(self._text)
@@ -282,8 +294,12 @@ class FleetGrid(QAbstractScrollArea):
         self._titles = titles
 
     def _lay_out(self) -> None:
-        bar, room = self.verticalScrollBar(), self.viewport().height()
-        self.layout_ = FleetLayout(self._sections, self.viewport().width() - 2, self._density, room)
+        bar, room, width = self.verticalScrollBar(), self.viewport().height(), self.viewport().width() - 2
+        # as large as those of the whole fleet, so that a search makes no cell larger
+        most = FleetLayout((Section("", tuple(self.cells)),), width, self._density, room).larger
+        self.layout_ = FleetLayout(self._sections, width, self._density, room, most)
+        if self.layout_.larger != self._painter.larger:
+            self._painter = CellPainter(self._palette, self._density, self.font(), self.layout_.larger)
         bar.setRange(0, max(0, self.layout_.height - room))
         bar.setPageStep(room)
         bar.setSingleStep(self.layout_.row_height)

@@ -235,7 +235,10 @@ DENSE = (44, 27)
 """Least width, and height, of a cell in logical pixels at the normal text size; cells grow to fill the row."""
 
 LARGER = (2.0, 1.8, 1.6, 1.4, 1.2, 1.0)
-"""How many times as large the small cells may be drawn where all of them fit all the same, the largest first."""
+"""How many times as large cells may be drawn where all of them fit all the same, the largest first."""
+
+LARGEST: Mapping[Density, float] = {"cells": 1.6, "heat map": LARGER[0]}
+"""The most of them: large cells have words, which are not to be louder than the head of the page."""
 
 BESIDE = 16
 """Logical pixels between groups that stand side by side."""
@@ -268,25 +271,28 @@ class FleetLayout:
         sections: what is shown.
         width: room, in logical pixels.
         density: large cells or small ones.
-        room: height in which small cells are drawn as large as all of them fit, in logical pixels.
+        room: height in which cells are drawn as large as all of them fit, in logical pixels.
+        most: how many times as large they may become; left out, as many as `LARGEST` says.
 
     Attributes:
+        larger: how many times as large as at the least they are.
         columns: cells in a row of a group.
         height: of everything, in logical pixels.
         keys: of the GPUs, in the order of the cells.
     """
 
-    def __init__(self, sections: Sequence[Section], width: int, density: Density, room: int = 0) -> None:
+    def __init__(
+        self, sections: Sequence[Section], width: int, density: Density, room: int = 0, most: float | None = None
+    ) -> None:
         self.density = density
         self._sections = sections
         self._title = scaled(TITLE)
         self.keys = [key for section in sections for key in section.keys]
         self._places = {key: place for place, key in enumerate(self.keys)}
-        if density == "cells":
-            self._lay_out(width, CELL, GAP, 1.0)
-            return
-        for larger in LARGER:
-            self._lay_out(width, DENSE, DENSE_GAP, larger)
+        cell, gap = (CELL, GAP) if density == "cells" else (DENSE, DENSE_GAP)
+        most = LARGEST[density] if most is None else most
+        for self.larger in (larger for larger in LARGER if larger <= most):
+            self._lay_out(width, cell, gap, self.larger)
             if self.height <= room:
                 break
 

@@ -170,6 +170,15 @@ def test_only_cells_in_sight_are_painted(shown: Overview) -> None:
     assert 0 < len(painted) < 100
 
 
+def test_a_search_makes_no_cell_larger(overview: OpenOverview) -> None:
+    few = overview(FakeFleet(generated(2, 4)))
+    many = overview(FakeFleet(generated()))
+    many.document.controls.search.setText("gpu-node-007")
+    many.document.refresh()
+    assert 0 < len(many.grid.layout_.keys) <= len(few.grid.layout_.keys)
+    assert many.grid.layout_.rect(0)[3] < few.grid.layout_.rect(0)[3]
+
+
 @pytest.mark.parametrize("density", [0, 1])
 def test_states_are_drawn_by_shape_and_not_by_colour_alone(overview: OpenOverview, density: int) -> None:
     """In grey, a stale or a warned cell still differs from a healthy one that is as full."""

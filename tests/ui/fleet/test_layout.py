@@ -210,6 +210,13 @@ def test_a_heat_map_is_drawn_as_large_as_all_of_it_fits() -> None:
     assert small.rect(0)[3] == laid_out(512, width=2500, density="heat map").rect(0)[3]
 
 
+def test_cells_are_drawn_as_large_as_all_of_them_fit() -> None:
+    few, many = ([Section("", tuple(map(str, range(count))))] for count in (12, 512))
+    assert FleetLayout(few, 2500, "cells", 1200).rect(0)[3] > FleetLayout(many, 2500, "cells", 1200).rect(0)[3]
+    assert FleetLayout(few, 1256, "cells", 600).height <= 600
+    assert FleetLayout(few, 2500, "cells", 1200, 1.0).rect(0) == FleetLayout(few, 2500, "cells").rect(0)
+
+
 def test_three_gpus_get_larger_cells() -> None:
     assert laid_out(3, width=1256, titled=False).rect(0)[2] > laid_out(512, width=1256, titled=False).rect(0)[2]
 
