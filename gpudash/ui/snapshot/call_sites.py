@@ -146,7 +146,7 @@ def change_cells(change: ChangeRow) -> tuple[str, ...]:
         signed(change.grown),
         format_bytes(change.first),
         format_bytes(change.second),
-        f"{'+' if more > 0 else '-' if more else ''}{format_count(abs(more))}",
+        f"{'+' if more > 0 else '−' if more else ''}{format_count(abs(more))}",
         change.word,
         change.name,
     )

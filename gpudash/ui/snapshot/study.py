@@ -173,12 +173,15 @@ class Study:
         stack, size = columns.stack[lives], columns.bytes[lives]
         root = tree(paths, stack, size)
         leaf = paths.leaf[stack]
-        without = leaf == ROOT
         kinds, nodes = len(self.history.categories), len(paths.frames)
         key = columns.category[lives].astype(np.int64) * nodes + leaf
         own = np.bincount(key, size, kinds * nodes).astype(np.int64).reshape(kinds, nodes)
         most = np.argmax([paths.totals(row) for row in own], axis=0)
-        return whole(root, int(size[without].sum()), int(without.sum())), most
+        kind = columns.category[lives][leaf == ROOT]
+        sizes = np.bincount(kind, size[leaf == ROOT], kinds).astype(np.int64).tolist()
+        counts = np.bincount(kind, minlength=kinds).tolist()
+        without = dict(zip(self.history.categories, zip(sizes, counts, strict=True), strict=True))
+        return whole(root, without), most
 
     def parts(self, selection: Selection) -> tuple[tuple[Part, ...], int]:
         """What the device held at the selection's moment, and bytes of the whole."""

@@ -65,10 +65,12 @@ def test_a_path_leads_to_its_branch_or_nowhere() -> None:
     assert beneath(ROOT, (*path, ("x.py", 1, "x"))) is None
 
 
-def test_what_has_no_stack_is_a_branch_of_its_own() -> None:
-    root = whole(limb("", 70, limb("model", 60)), 10, 2)
+def test_what_has_no_stack_is_a_branch_of_its_own_for_each_category() -> None:
+    without = {"gradients": (25, 3), "weights": (0, 0), "no stack recorded": (10, 2)}
+    root = whole(limb("", 95, limb("model", 60)), without)
     assert [(child.name, child.bytes, child.count) for child in root.children] == [
         ("model", 60, 1),
+        ("gradients, no stack recorded", 25, 3),
         ("no stack recorded", 10, 2),
     ]
 

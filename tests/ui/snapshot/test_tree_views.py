@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QRectF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -47,6 +47,24 @@ def test_a_click_zooms_in_and_backspace_out(page: SnapshotPage, qtbot: QtBot, na
     assert box_of(pane.view, "build").width < pane.view.width()
     pane.view.zoom(())
     assert not pane.out.isEnabled()
+
+
+@pytest.mark.parametrize(
+    ("fits", "lines", "words"),
+    [
+        ("train.py:10 build  40 MiB", 5, ["train.py:10 build  40 MiB"]),
+        ("train.py:10 build", 5, ["train.py:10 build", "40 MiB"]),
+        ("train.py:10", 5, ["train.py:10", "40 MiB"]),
+        ("train.py:10  40 MiB", 1, ["train.py:10  40 MiB"]),
+        ("train.py:10", 1, ["train.py:10"]),
+    ],
+)
+def test_a_box_keeps_its_place_and_size_longest(page: SnapshotPage, fits: str, lines: int, words: list[str]) -> None:
+    view = page.treemap.view
+    width, height = view.fontMetrics().horizontalAdvance(fits) + 8, 20 * lines
+    branch = Limb("build", "/home/mia/train.py", 10, 40 * MIB, 3)
+    box = Box(branch, (("/home/mia/train.py", 10, "build"),), 1, 0.0, 0.0, width, height)
+    assert view._words_in(box, view.fontMetrics(), QRectF(0, 0, width, height)) == words
 
 
 def test_a_legend_names_the_colour_of_each_category_that_is_drawn(page: SnapshotPage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,16 +71,21 @@ def frame_of(branch: Branch) -> tuple[str, int, str]:
     return branch.file, branch.line, branch.name
 
 
-def whole(root: Branch, own: int, blocks: int) -> Branch:
-    """The root of a tree, with a branch for what has no stack.
+def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
+    """The root of a tree, with branches for what has no stack.
 
     Args:
         root: with nothing but what has a stack beneath it.
-        own, blocks: bytes and number of blocks without a stack of Python.
+        without: category → bytes and number of its blocks without a stack of Python.
     """
-    without = (Limb(NO_STACK, "", 0, own, blocks),) if own else ()
-    children = sorted([*root.children, *without], key=lambda branch: -branch.bytes)
+    limbs = [Limb(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own]
+    children = sorted([*root.children, *limbs], key=lambda branch: -branch.bytes)
     return Limb("all", "", 0, root.bytes, root.count, tuple(children))
+
+
+def stackless(category: str) -> str:
+    """What blocks without a stack are called, of which nothing but what they are for may be known."""
+    return category if category == NO_STACK else f"{category}, {NO_STACK}"
 
 
 def own_code(stack: Stack) -> Stack:

@@ -427,7 +427,7 @@ def x_ticks(frame: TimelineFrame, by_time: bool) -> Ticks:
         marks = tuple((v, format_count(round(v))) for v, _words in found.marks if v == round(v))
         return Ticks(marks, "events")
     span = frame.right - frame.left
-    scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 5000 * s), (60.0, "min"))
+    scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 2000 * s), (60.0, "min"))
     found = value_ticks("number", frame.left / scale, frame.right / scale, count)
     step = found.marks[1][0] - found.marks[0][0] if len(found.marks) > 1 else 1.0
     digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))

@@ -8,7 +8,17 @@ from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QColor,
+    QFontMetrics,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QCheckBox,
     QScrollArea,
@@ -22,7 +32,7 @@ from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.explanation.bar import category_curve
-from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, treemap
+from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, stackless, treemap
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
@@ -144,15 +154,28 @@ class TreeView(QWidget):
             painter.drawRect(place.adjusted(1, 1, -2, -2))
         if place.width() < 34 or place.height() < painter.fontMetrics().height():
             return
-        text = branch_words(box.branch) if box.path else box.branch.name or "all"
-        words = f"{text}  {format_bytes(box.branch.bytes)}"
-        inside = QRectF(place.left() + 4, place.top(), place.width() - 8, min(place.height(), ROW))
         painter.setPen(text_on(colour))
-        painter.drawText(
-            inside,
-            Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft,
-            painter.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, int(inside.width())),
-        )
+        inside = QRectF(place.left() + 4, place.top(), place.width() - 8, min(place.height(), ROW))
+        for number, words in enumerate(self._words_in(box, painter.fontMetrics(), place)):
+            painter.drawText(
+                inside.translated(0, number * painter.fontMetrics().lineSpacing()),
+                Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft,
+                painter.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, int(inside.width())),
+            )
+
+    @staticmethod
+    def _words_in(box: Box, metrics: QFontMetrics, place: QRectF) -> list[str]:
+        """Place, function and size in a line; where that is too long the size in a line of its own, or no function."""
+        name, size = branch_words(box.branch) if box.path else box.branch.name or "all", format_bytes(box.branch.bytes)
+        where = f"{short(box.branch.file)}:{box.branch.line}" if box.path and box.branch.file else name
+        room = place.width() - 8
+        whole = f"{name}  {size}"
+        if metrics.horizontalAdvance(whole) <= room:
+            return [whole]
+        if not box.branch.children and place.height() >= ROW + metrics.lineSpacing():
+            return [name if metrics.horizontalAdvance(name) <= room else where, size]
+        brief = f"{where}  {size}"
+        return [brief if metrics.horizontalAdvance(brief) <= room else where]
 
     def _colour(self, box: Box) -> QColor:
         """That of what it allocated most; every other depth darker, fainter for what was not searched for."""
@@ -298,11 +321,12 @@ class TreePane(QWidget):
         lives = study.alive(selection) if selection.compared is None else study.came(selection)
         root, most = study.tree(lives, library=self.library.isChecked())
         curves = [category_curve(name, self.palette_) for name in study.history.categories]
+        of_stackless = dict(zip(map(stackless, study.history.categories), curves, strict=True))
 
         def curve_of(branch: Branch) -> str:
             if branch.number >= 0:
                 return curves[int(most[branch.number])]
-            return category_curve(branch.name, self.palette_) if branch.name == NO_STACK else ""
+            return of_stackless.get(branch.name, "")
 
         self.view.show_tree(root, curve_of, self.path, selection.search)
         codes = np.unique(study.history.lives.category[lives]).tolist()
