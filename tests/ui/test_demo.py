@@ -174,6 +174,9 @@ def test_where_an_out_of_memory_is_explained_the_curve_has_most_of_the_height(
     assert page.plots.height() > page.height() / 2 - 10
     assert not page.owners.table.view.horizontalScrollBar().isVisible(), "the table is read without it"
     assert (page.plots.width() > page.owners.width()) == (size[0] > 2000)
+    window.resize(1280, 800)
+    settle(window)
+    assert not page.owners.table.view.horizontalScrollBar().isVisible(), "nor in a window that was larger"
     showing.restore()
     dashboard.explanation.show_newest()
     settle(window)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
@@ -188,9 +188,21 @@ class ExplanationPage(QWidget):
         if forward != self.stack.isHidden():
             for part in (self.stack, self._evidence):
                 part.setVisible(not forward)
-            whole = sum(self.middle.sizes())
-            table = min(max(round(whole * FORWARD_TABLE), scaled(TABLE_WIDTH)), round(whole * SHARES[0] / sum(SHARES)))
-            self.middle.setSizes([table, whole - table] if forward else SHARES)
+            if forward:
+                self._share_forward()
+            else:
+                self.middle.setSizes(SHARES)
+
+    def _share_forward(self) -> None:
+        """Most of the width to the curve, as long as the table's places can be read."""
+        whole = sum(self.middle.sizes())
+        table = min(max(round(whole * FORWARD_TABLE), scaled(TABLE_WIDTH)), round(whole * SHARES[0] / sum(SHARES)))
+        self.middle.setSizes([table, whole - table])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.stack.isHidden():
+            self._share_forward()
 
     def refresh(self) -> None:
         """Draw the curve anew where it has changed; the window's timer calls it."""
