@@ -231,6 +231,8 @@ _COMPOUND = re.compile(r"(class|def|for|while|with|if|elif|else|import|from|retu
 def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
     """``lines`` as at most ``most``: where they are more, without blank ones, then with short statements side by side.
 
+    Where that does not do either, a body of one line stands behind the line that it belongs to.
+
     Args:
         lines: of a program whose statements take a line each.
     """
@@ -244,6 +246,8 @@ def fitted(lines: list[str], most: int = MOST_LINES) -> list[str]:
     lines = kept[::-1]
     while len(lines) > most:
         joined = _joined(lines, len(lines) - most)
+        if len(joined) == len(lines):
+            joined = _folded(lines, len(lines) - most)
         if len(joined) == len(lines):
             break
         lines = joined
@@ -262,6 +266,23 @@ def _joined(lines: list[str], surplus: int) -> list[str]:
                 surplus -= 1
                 continue
         kept.append(line)
+    return kept[::-1]
+
+
+def _folded(lines: list[str], surplus: int) -> list[str]:
+    """``lines`` with up to ``surplus`` bodies of one statement behind what they belong to, from the end on."""
+    kept = [lines[-1]]
+    after = 0  # the indentation of what follows the body
+    for line in reversed(lines[:-1]):
+        below = kept[-1]
+        alone = _indent(line) < _indent(below) and after < _indent(below)
+        both = f"{line} {below.strip()}"
+        if surplus > 0 and alone and line.endswith(":") and _simple(below) and len(both) <= _LINE_WIDTH:
+            kept[-1] = both
+            surplus -= 1
+        else:
+            after = _indent(below)
+            kept.append(line)
     return kept[::-1]
 
 

@@ -98,9 +98,8 @@ def _transformer(spec: TrainingSpec) -> list[str]:
     return [
         'library = pathlib.Path(sysconfig.get_path("stdlib"))',
         f"left_out = {{{left_out}}}",
-        'names = sorted(path.relative_to(library).as_posix() for path in library.rglob("*.py"))',
-        'names = [name for name in names if not left_out & set(name.split("/"))]',
-        f'data = b"".join((library / name).read_bytes() for name in names)[:{LIMIT}]',
+        'paths = [path for path in library.rglob("*.py") if not left_out & set(path.relative_to(library).parts)]',
+        f'data = b"".join(path.read_bytes() for path in sorted(paths, key=pathlib.Path.as_posix))[:{LIMIT}]',
         "characters, text = torch.frombuffer(bytearray(data), dtype=torch.uint8).unique(return_inverse=True)",
         "",
         "def batch(index):",
@@ -130,6 +129,7 @@ def _transformer(spec: TrainingSpec) -> list[str]:
 def _block(spec: TrainingSpec) -> list[str]:
     width = spec.width
     wider = f"nn.Linear({width}, {4 * width}), nn.GELU(), nn.Linear({4 * width}, {width})"
+    parts = f"self.query_key_value(self.norm(x)).unflatten(-1, (3, {spec.heads}, -1))"
     return [
         "class Block(nn.Module):",
         "    def __init__(self):",
@@ -138,8 +138,7 @@ def _block(spec: TrainingSpec) -> list[str]:
         f"        self.query_key_value, self.projection = nn.Linear({width}, {3 * width}), nn.Linear({width}, {width})",
         f"        self.feed_forward = nn.Sequential({wider})",
         "    def forward(self, x):",
-        f"        parts = self.query_key_value(self.norm(x)).unflatten(-1, (3, {spec.heads}, -1))",
-        "        query, key, value = parts.permute(2, 0, 3, 1, 4)",
+        f"        query, key, value = {parts}.permute(2, 0, 3, 1, 4)",
         "        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)",
         "        x = x + self.projection(attended.transpose(1, 2).flatten(2))",
         "        return x + self.feed_forward(self.next_norm(x))",
@@ -429,9 +428,7 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
     here = f'device = torch.device({list(names)!r}[int(os.environ["LOCAL_RANK"])])'.replace("'", '"')
     on_gpu = kind_of(names[0]) == "cuda"
     modules = ["os", *(["pathlib", "sysconfig"] if spec.model == "transformer" else [])]
-    sharding = ["from torch.distributed.device_mesh import init_device_mesh"]
-    sharding += ["from torch.distributed.fsdp import fully_shard"]
-    wrapper = sharding if spec.parallel == "fsdp" else ["from torch.nn.parallel import DistributedDataParallel"]
+    sharded = spec.parallel == "fsdp"
     deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
     return [
         f"# torchrun --standalone --nproc-per-node={len(names)} --max-restarts={spec.max_restarts} THIS_FILE",
@@ -439,8 +436,8 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
         "",
         "import torch",
         "from torch import distributed, nn",
-        *wrapper,
-        "from torch.nn import functional",
+        *(["from torch.distributed.fsdp import fully_shard"] if sharded else []),
+        f"from torch.nn import functional{'' if sharded else ', parallel'}",
         *(["from torch.utils.checkpoint import checkpoint"] if spec.checkpointing else []),
         "",
         f"torch.set_num_threads({spec.threads or f'max(1, (os.cpu_count() or 1) // {len(names)})'})",
@@ -460,10 +457,10 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
 
 def _wrapped(spec: TrainingSpec) -> list[str]:
     if spec.parallel == "ddp":
-        return ["model = DistributedDataParallel(model)"]
+        return ["model = parallel.DistributedDataParallel(model)"]
     parts = "model.blocks" if spec.model != "mlp" else "[layer for layer in model if isinstance(layer, nn.Linear)]"
     return [
-        f"mesh = init_device_mesh(device.type, ({spec.world_size},))",
+        f"mesh = distributed.init_device_mesh(device.type, ({spec.world_size},))",
         f"for part in [*{parts}, model]: fully_shard(part, mesh=mesh)",
     ]
 

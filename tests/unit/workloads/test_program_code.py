@@ -97,6 +97,29 @@ def test_every_combination_is_a_program_of_at_most_sixty_lines(workload: str, da
         is_readable(code(spec, device, simulation, remark=NOT_KEPT))
 
 
+EVERY_OPTION = {
+    "precision": "fp16",
+    "checkpointing": True,
+    "accumulation": 4,
+    "keep_intermediates": True,
+    "deterministic": True,
+    "width": 4096,
+    "depth": 12,
+    "batch": 16,
+}
+
+
+@pytest.mark.parametrize("batches", ["resident", "moved", "pingpong"])
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp", "split"])
+@pytest.mark.parametrize("model", ["transformer", "mlp", "cnn"])
+def test_a_program_of_several_devices_with_every_option_has_at_most_sixty_lines(
+    model: str, parallel: str, batches: str
+) -> None:
+    values = {**EVERY_OPTION, "model": model, "parallel": parallel, "batches": batches, "devices": "cuda:0,cuda:1"}
+
+    is_readable(code(build(TrainingSpec, values), "cuda:0"))
+
+
 def presets() -> list[tuple[type[Spec], str, str]]:
     built_in = [workloads()[name] for name in VARIANTS]
     return [(spec, preset, device) for spec in built_in for preset in spec.presets for device in DEVICES]
@@ -125,6 +148,13 @@ def test_then_short_statements_of_a_block_share_a_line() -> None:
     lines = ["for x in y:", "    a = 1", "    b = [2]  # why", "    c = 3", "    d = 4", "e = 5"]
 
     assert fitted(lines, 5) == ["for x in y:", "    a = 1", "    b = [2]  # why", "    c = 3; d = 4", "e = 5"]
+
+
+def test_then_a_body_of_one_statement_stands_behind_what_it_belongs_to() -> None:
+    lines = ["for x in y:", "    f(x)", "if z:", "    if x:", "        return", "    g(x)", "else:", "    h(x)"]
+
+    assert fitted(lines, 7) == [*lines[:6], "else: h(x)"]
+    assert fitted(lines, 1) == ["for x in y: f(x)", *lines[2:6], "else: h(x)"]
 
 
 def test_what_cannot_be_joined_stays_too_long_rather_than_becoming_wrong() -> None:
