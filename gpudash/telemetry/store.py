@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
@@ -16,6 +17,7 @@ from gpudash.telemetry.ranks.ranks import RankShares, Share
 from gpudash.telemetry.records import (
     Event,
     Marker,
+    Note,
     OutOfMemory,
     Output,
     Record,
@@ -27,6 +29,7 @@ from gpudash.telemetry.records import (
     StageFinished,
     State,
     StepFinished,
+    Topic,
     Transfer,
     Value,
     Warning,
@@ -85,6 +88,7 @@ class Store:
         event_count: how many events ever went into `events`.
         markers: markers, and one for each warning and each beginning and end of a run; at most 10 000.
         runs: at most 200, oldest first.
+        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
         rewound: grows when a replay shows an earlier moment: whoever follows events begins anew.
         sharpened: grows when a replay shows another moment, or something of the past becomes known more exactly.
     """
@@ -97,6 +101,7 @@ class Store:
         self.event_count = 0
         self.markers: deque[Marker] = deque(maxlen=MAX_EVENTS)
         self.runs: list[RunView] = []
+        self.renamed = 0
         self.rewound = 0
         self.sharpened = 0
         self._series: dict[Key, Series] = {}
@@ -262,6 +267,8 @@ class Store:
             self._begin(event)
         elif (run := run_of(self.runs, event.run_id)) is not None:
             run.apply(event)
+            if isinstance(event, Note) and event.topic == Topic.DEVICE:
+                self._rename_beginning(run)
         if isinstance(event, StepFinished):
             for name in RUN_METRICS:
                 if (value := getattr(event, name)) is not None:
@@ -306,6 +313,16 @@ class Store:
             label, category = mark
             self.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
 
+    def _rename_beginning(self, run: RunView) -> None:
+        """Let the marker of a run's beginning name the device that the run turned to: at first it is a guess."""
+        label = _beginning(run.workload, run.device, run.spec)
+        for place, marker in enumerate(self.markers):
+            if marker.category == "run" and (marker.run_id, marker.time_s) == (run.run_id, run.began_s):
+                if marker.label != label:
+                    self.markers[place] = replace(marker, label=label)
+                    self.renamed += 1
+                return
+
 
 BAD_ENDINGS = frozenset({"failed", "stopped by the guard", "out of memory"})
 """Labels of the markers of runs that did not end as they were meant to."""
@@ -314,14 +331,18 @@ PLAIN_ENDINGS = frozenset({"finished", "stopped"})
 """Labels of the markers of all other runs' ends, which name no run."""
 
 
+def _beginning(workload: str, device: str, spec: Mapping[str, Any]) -> str:
+    """The label of the marker where a run begins."""
+    return f"{'program' if workload == WATCH else workload} on {shown_devices(device, spec)}"
+
+
 def _mark(event: Event) -> tuple[str, str] | None:
     """Label and category of the marker for ``event``; ``None`` when it has none."""
     match event:
         case Warning(level=level):
             return None if level == "note" else (level, "warning")
         case RunStarted():
-            what = "program" if event.workload == WATCH else event.workload
-            return f"{what} on {shown_devices(event.device, event.spec)}", "run"
+            return _beginning(event.workload, event.device, event.spec), "run"
         case RunFinished(status="cancelled"):
             return "stopped", "run"
         case RunFinished():

@@ -63,7 +63,7 @@ class Marks:
         self._store = store
         self._all: list[Mark] = []
         self._seen = 0
-        self._rewound = store.rewound
+        self._begun = store.rewound, store.renamed
         self._last_marker: Marker | None = None
 
     def hide(self, categories: Iterable[str]) -> None:
@@ -75,7 +75,8 @@ class Marks:
         """Take in what happened since the last call. Called under the store's lock."""
         new = self._store.event_count - self._seen
         markers = self._store.markers
-        rewound, self._rewound = self._store.rewound != self._rewound, self._store.rewound
+        begun = self._store.rewound, self._store.renamed
+        rewound, self._begun = begun != self._begun, begun
         if not rewound and not new and (not markers or markers[-1] is self._last_marker):
             return
         if rewound or len(self._all) > MOST:

@@ -16,6 +16,7 @@ from gpudash.telemetry.records import (
     SourceFailed,
     SourceRecovered,
     StageFinished,
+    Topic,
     Warning,
 )
 from gpudash.telemetry.store import Store
@@ -108,6 +109,17 @@ def test_marks_are_as_bounded_as_the_events_of_the_store(store: Store, monkeypat
         marks.follow()
         assert len(marks.shown) <= 41
     assert marks.shown[0].label == "kept" and marks.shown[-1].time_s == 299.0
+
+
+def test_the_mark_of_a_program_follows_it_to_its_device(store: Store) -> None:
+    store.apply(_epoch(0.0))
+    store.apply(RunStarted(time_s=1.0, run_id=1, workload="watch", device="cpu", spec={}))
+    marks = Marks(store)
+    marks.follow()
+    assert [mark.label for mark in marks.shown] == ["epoch 1", "program on cpu"]
+    store.apply(Note(time_s=2.0, run_id=1, topic=Topic.DEVICE, text="", details={"device": "cuda:0"}))
+    marks.follow()
+    assert [mark.label for mark in marks.shown] == ["epoch 1", "program on cuda:0"]
 
 
 def test_hidden_categories_are_told_and_come_back(drawn: PlotStack, feed: Feed) -> None:

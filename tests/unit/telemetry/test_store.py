@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
+    Note,
     OutOfMemory,
     RunFinished,
     RunStarted,
@@ -19,6 +20,7 @@ from gpudash.telemetry.records import (
     StageFinished,
     State,
     StepFinished,
+    Topic,
     Transfer,
     Warning,
 )
@@ -268,6 +270,18 @@ def test_a_program_and_a_stopped_run_are_marked_in_the_words_of_the_window(store
     store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}))
     store.apply(RunFinished(time_s=1.0, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
     assert [marker.label for marker in store.markers] == ["program on cpu", "stopped"]
+
+
+def test_the_mark_of_a_program_names_the_device_that_it_turned_to(store: Store) -> None:
+    store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}))
+    store.apply(Marker(time_s=0.0, label="program on cpu"))
+    for device in ("sim:0", "sim:0", "cuda:1"):
+        store.apply(Note(time_s=1.0, run_id=1, topic=Topic.DEVICE, text="", details={"device": device}))
+    assert [(mark.label, mark.category) for mark in store.markers] == [
+        ("program on cuda:1", "run"),
+        ("program on cpu", "user"),
+    ]
+    assert store.renamed == 2, "who follows markers begins anew when one has changed, and only then"
 
 
 @given(SIZES, MAYBE, SIZES, SIZES, st.booleans())
