@@ -164,9 +164,9 @@ class WatchedMemory:
                 self._turn_to(device, f"pid {pid} has ended, and no process of the program uses {device} now.")
 
     def close(self) -> None:
-        """The run has ended: nothing is told any more."""
-        for device in self._allocators:
-            self._probe(device, None)
+        """The run has ended: nothing is told any more, and what a GPU still holds is not the program's."""
+        for allocator in self._allocators.values():
+            allocator.end()  # and is read on, else what it held last would stand for now
         shown, self._idle = {*self._allocators, *self._idle}, {}
         for device in shown:
             self._show(device, None)

@@ -37,8 +37,10 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
         {"device": "sim:0", "simulated": True}
     ]
     memory.close()
-    assert around.probes == {}
     assert around.machine.simulated._shown[0].mirror is None
+    around.now_s += 1000
+    read = around.probes["sim:0"]()
+    assert (read["allocated_bytes"], read["reserved_bytes"]) == (0, 0), "nothing is held, which is no gap"
 
 
 def test_cards_that_the_program_was_given_are_shown_as_they_are_while_nobody_uses_them() -> None:
