@@ -60,12 +60,12 @@ class PipelineSpec(Spec):
         "How the tensor gets to the device",
         words={
             "to": ".to(device)",
-            "to_dtype": ".to(device, float64)",
+            "to_dtype": ".to(device, dtype): to float64",
             "to_other": ".to(other_tensor)",
             "cuda": ".cuda()",
             "cuda_index": ".cuda(i)",
-            "pinned": "pinned, non_blocking",
-            "direct": "created on the device",
+            "pinned": "pinned: non_blocking",
+            "direct": "direct: created on the device",
         },
     )
     back: Literal["cpu", "to_cpu"] = field(
@@ -85,11 +85,11 @@ class PipelineSpec(Spec):
         "A common mistake, made for real, with torch's own words and the fix",
         words={
             "none": "none",
-            "unassigned": "result of .to() not assigned",
+            "unassigned": "unassigned: the result of .to() is dropped",
             "mixed_devices": "devices mixed",
-            "leaf": "a leaf that requires grad is moved",
-            "numpy": ".numpy() on a device tensor",
-            "current_device": ".cuda() lands on the current device",
+            "leaf": "leaf moved: it requires grad",
+            "numpy": ".numpy(): of a tensor on the device",
+            "current_device": "current device: where .cuda() lands",
         },
     )
 
