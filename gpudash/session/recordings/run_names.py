@@ -74,7 +74,16 @@ def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
             yield from differences_of(str(asked.get("workload", "")), own)
         elif value != base.get(name, found.default):
             extra = found.json_schema_extra
-            yield _words(name, asked[name], extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+            if name == "path":
+                yield _folder_name(str(value))
+                continue
+            yield _words(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+
+
+def _folder_name(path: str) -> str:
+    """What a model is called whose folder, or a file in it, is at ``path``."""
+    place = Path(path)
+    return (place.parent if place.suffix == ".json" else place).name or path
 
 
 def _words(name: str, value: object, size: bool) -> str:

@@ -30,6 +30,8 @@ from tests.unit.telemetry.recordings import begin, record
             "training width 1, depth 2, batch 1 and 1 more on cpu",
         ),
         ("training", "cpu", {"devices": "cpu,cpu"}, "training on 2 × cpu"),
+        ("model", "sim:0", {"path": "/models/llama-1b", "steps": 9}, "model llama-1b, steps 9 on sim:0"),
+        ("model", "sim:0", {"path": "/models/llama-1b/config.json"}, "model llama-1b on sim:0"),
         ("pressure", "sim:0", {"cap": 2**30}, "pressure cap 1.00 GiB on sim:0"),
         ("pressure", "cpu", {"rate": 6.0, "hold": 0.25}, "pressure rate 6, hold 0.25 on cpu"),
         (
