@@ -14,7 +14,7 @@ from gpudash.devices.names import Device, Gpu, short_product
 from gpudash.telemetry.metrics import GPU_METRICS, SENSORS
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
-from gpudash.ui.colours import DARK, Palette
+from gpudash.ui.colours import DARK, Palette, contrast
 from gpudash.ui.dashboard import cards
 from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.fleet import gpu_document
@@ -107,6 +107,20 @@ def test_the_bar_draws_bands_and_warning_level_to_scale(qtbot: QtBot, palette: P
     assert at[0.4] == QColor(palette.curves["allocated"])
     assert at[0.7] == QColor(palette.window)
     assert at[0.85] == QColor(palette.critical)
+
+
+def test_the_bar_draws_the_file_cache_as_faint_as_the_plot_beside_what_is_in_use(
+    qtbot: QtBot, palette: Palette
+) -> None:
+    card = made(qtbot, 500)
+    bands = [("process", 1 * GIB, "this process"), ("cache", 5 * GIB, "file cache")]
+    card.show_content(replace(CONTENT, used=1 * GIB, total=10 * GIB, bands=bands), palette, selected=False)
+    bar = card._bar
+    image = bar.grab().toImage()
+    used, cache = (image.pixelColor(round(bar.width() * ratio), 4) for ratio in (0.05, 0.3))
+    assert used == QColor(palette.curves["process"])
+    apart = contrast(cache.name(), palette.window)
+    assert 1.1 < apart < contrast(used.name(), palette.window), "seen, and less than what is in use"
 
 
 def test_cards_are_kept_while_their_device_is(qtbot: QtBot) -> None:

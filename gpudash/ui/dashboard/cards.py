@@ -33,6 +33,9 @@ from gpudash.units import (
 SHORT_NAME_WORDS = 4
 """Words of a card's name that come before its facts: the device, a dot, and two of the product."""
 
+FAINT_BANDS, FAINT_FILLING = frozenset({"cache"}), 0.3
+"""Bands that are there for the asking, as faint as the plots draw them beside what is in use, and their opacity."""
+
 _SEPARATOR = "   "
 
 
@@ -97,7 +100,9 @@ class MemoryBar(QWidget):
             if math.isnan(size) or size <= 0:
                 continue
             width = whole.width() * min(size / content.total, 1.0)
-            painter.setBrush(QColor(self._palette.curves[colour]))
+            filling = QColor(self._palette.curves[colour])
+            filling.setAlphaF(FAINT_FILLING if colour in FAINT_BANDS else 1.0)
+            painter.setBrush(filling)
             painter.drawRect(QRectF(left, whole.top(), min(width, whole.width() - left), whole.height()))
             left += width
         if content.mark_ratio is not None:
