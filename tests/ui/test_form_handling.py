@@ -224,7 +224,7 @@ def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes
     assert area.height() - seed.mapTo(area, QPoint(0, 0)).y() == beneath, "no blank room is left behind"
 
 
-@pytest.mark.parametrize("workload", ["training", "model", "comparison"])
+@pytest.mark.parametrize("workload", sorted(workloads()))
 def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
     open_window: OpenWindow, workload: str
 ) -> None:
@@ -234,13 +234,25 @@ def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
     open_more(panel)
     settle(window)
     area = panel.findChild(QScrollArea)
-    assert area is not None and area.verticalScrollBar().isVisible()
+    assert area is not None
+    area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+    settle(window)
+    assert area.verticalScrollBar().isVisible()
     choices = [box for form in panel.findChildren(SpecForm) for box in form.findChildren(ChoiceField)]
     seen = [box for box in choices if box.isVisible()]
-    assert seen
     for box in seen:
         for row in range(box.count()):
             box.setCurrentIndex(row)
             option = QStyleOptionComboBox()
             box.initStyleOption(option)
             assert not option.currentText.endswith("…"), (box.accessibleName(), box.itemText(row))
+
+
+def test_what_is_wrong_with_values_together_names_the_fields_as_the_form_does(open_window: OpenWindow) -> None:
+    panel = open_window(FakeSession([gpu(0)])).workspace.dashboard.panel
+    choose(panel, "pipeline")
+    panel.choose_device("cpu")
+    move = panel.form.control("move")
+    assert isinstance(move, QComboBox)
+    move.setCurrentIndex(move.findData("pinned"))
+    assert panel._caution.text().startswith("Move pinned: needs a CUDA device")

@@ -222,7 +222,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     rows = dashboard.panel.layout()
     assert isinstance(rows, QVBoxLayout)
     rows.insertWidget(rows.count() - 1, button, 0, Qt.AlignmentFlag.AlignRight)
-    dashboard.panel.changed.connect(lambda: button.setVisible(not dashboard.panel.watching))
+    dashboard.panel.changed.connect(lambda: button.setVisible(dashboard.panel.offers_workload))
 
 
 def why_no_profile(workspace: Workspace) -> str:

@@ -13,6 +13,7 @@ from gpudash.memory.watching.watch import run_left
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
+from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.units import format_count, format_percent, format_throughput
@@ -22,9 +23,6 @@ ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "
 
 WATCH = "watch"
 """Workload of the user's own program: how many steps it has, nobody knows."""
-
-PID = "pid"
-"""In the spec of such a run: of a process that ran already."""
 
 
 def is_asked_nothing(run: RunView) -> bool:
@@ -103,7 +101,9 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
     elif run.steps:
         compared = run.workload == ComparisonSpec.name
         about = "about " if compared and running else ""
-        parts.append(f"{'repetition' if compared else 'step'} {run.step} of {about}{run.steps}")
+        parts.append(
+            f"{'repetition' if compared else 'step'} {format_count(run.step)} of {about}{format_count(run.steps)}"
+        )
     parts += [ranks] if (ranks := ranks_words(run)) else []
     parts += [left] if (left := run_left(run, ahead)) else []
     figures = [

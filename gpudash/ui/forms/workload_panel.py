@@ -24,11 +24,13 @@ from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
 from gpudash.telemetry.runs import RunView
+from gpudash.ui.forms import attached_page
+from gpudash.ui.forms.attached_page import PID, AttachedPage
 from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, form_of
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import PID, WATCH, RunProgress, is_asked_nothing
+from gpudash.ui.forms.run_progress import WATCH, RunProgress, is_asked_nothing
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
 from gpudash.ui.widgets.fields import ChoiceField
@@ -43,6 +45,8 @@ WIDTH, WIDE = 312, 372
 WIDE_WINDOW = 1700
 """Logical pixels of the window's width from which the panel is wide."""
 
+HEADING = "WORKLOAD"
+
 DEVICE_WORDS = "Where the workload runs"
 
 ROOMY_HEIGHT = 980
@@ -51,6 +55,9 @@ ROOMY_HEIGHT = 980
 
 class WorkloadPanel(QFrame):
     """Choose, configure, start and stop.
+
+    Attributes:
+        attached: which process is looked at, in the place of all that could be chosen; hidden while there is none.
 
     Signals:
         start_requested, stop_requested: the button, or F5.
@@ -89,8 +96,11 @@ class WorkloadPanel(QFrame):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(14, 12, 14, 12)
         outer.setSpacing(6)
-        title = PlainLabel("WORKLOAD", role="title")
-        outer.addWidget(title)
+        self._heading = PlainLabel(HEADING, role="title")
+        outer.addWidget(self._heading)
+        self.attached = AttachedPage()
+        self.attached.hide()
+        outer.addWidget(self.attached)
         self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
         self.workload.setToolTip("What to run")
@@ -343,7 +353,30 @@ class WorkloadPanel(QFrame):
                 control.setEnabled(not running)
             self._allow_device()
             self._update_button()
+        self._show_attached(run if outside else None)
         self.progress.show_run(run, running, "" if self._program else loading, self._stopping, ahead)
+
+    def _show_attached(self, run: RunView | None) -> None:
+        """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""
+        if run is not None:
+            self.attached.show_run(run)
+        if self.attached.isHidden() == (run is None):
+            return
+        self.attached.setVisible(run is not None)
+        self._heading.setText(HEADING if run is None else attached_page.TITLE)
+        for part in (self.workload, self._summary, self._scroll):
+            part.setVisible(run is None)
+        if run is None:
+            self._choose_workload()
+        else:
+            for part in (self._presets, self._device_choice, self.fit, self._not_predicted, self._caution):
+                part.hide()
+            self.changed.emit()
+
+    @property
+    def offers_workload(self) -> bool:
+        """Whether a workload stands in the panel, and not the user's own program or a process that is looked at."""
+        return not self.watching and self.attached.isHidden()
 
     def _choose_workload(self) -> None:
         watching = self.watching
@@ -439,7 +472,7 @@ class WorkloadPanel(QFrame):
         self._show_device()
         whole = "" if self.watching else self._whole_words()
         self._caution.setText(whole)
-        self._caution.setVisible(bool(whole))
+        self._caution.setVisible(bool(whole) and self.attached.isHidden())
         self._update_button()
         self.changed.emit()
 
@@ -450,7 +483,10 @@ class WorkloadPanel(QFrame):
             refusals = [] if spec.missing else self._refusals()  # what is missing is said in place of the prediction
             return " ".join([*spec.cautions(self.device_name), *(_sentence(words) for words in refusals)])
         errors = self.form.errors()
-        return (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
+        words = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
+        for name in sorted(self.form.spec_type.model_fields, key=len, reverse=True):  # no flag begins another's name
+            words = words.replace(f"{flag(name)} ", f"{self.form.title(name)} ")
+        return words
 
     def _update_button(self) -> None:
         anyway = self.ready and bool(self._forecast)

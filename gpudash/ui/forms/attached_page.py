@@ -1,0 +1,70 @@
+"""Which process is looked at, in the place of the form: of one that ran already nothing can be chosen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QWidget
+
+from gpudash.session.watching.request import program_name
+from gpudash.telemetry.runs import RunView
+from gpudash.ui.widgets.labels import wrapping_label
+from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.plain_text import PlainLabel
+
+PID = "pid"
+"""In the spec of a run: of a process that ran already."""
+
+TITLE, SUMMARY = "ATTACHED TO", "A program that ran already. It runs on when you stop watching, as it was before."
+
+ENTERING = "Looking for a way into it…"
+
+LONGEST_COMMAND = 600
+"""Characters of a command that are shown."""
+
+LABEL_PX = 70
+
+
+class AttachedPage(QWidget):
+    """Shows the process of a run that was attached to, and how it is seen."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        grid = QGridLayout()
+        grid.setContentsMargins(0, 4, 0, 4)
+        grid.setHorizontalSpacing(10)
+        grid.setVerticalSpacing(6)
+        grid.setColumnMinimumWidth(0, LABEL_PX)
+        grid.setColumnStretch(1, 1)
+        self._values = {name: wrapping_label("") for name in ("Program", "Process", "Command")}
+        for row, (name, value) in enumerate(self._values.items()):
+            value.setAccessibleName(name)
+            grid.addWidget(PlainLabel(name, role="muted"), row, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(value, row, 1)
+        self._seen = wrapping_label("muted")
+        in_column(PlainLabel(SUMMARY, role="muted", wraps=True), grid, self._seen, parent=self, margins=(0, 0, 0, 0))
+
+    @property
+    def words(self) -> str:
+        """What is shown, line by line."""
+        lines = [f"{name} {value.words}" for name, value in self._values.items()]
+        return "\n".join([*lines, self._seen.words])
+
+    def show_run(self, run: RunView) -> None:
+        """Show the process of ``run``, by what has been told of it."""
+        told = run.spec.get("command")
+        command = [str(word) for word in told] if isinstance(told, Sequence) and not isinstance(told, str) else []
+        joined = shlex.join(command)
+        shown = {
+            "Program": program_name(command) if command and command[0] else "not known",
+            "Process": str(run.spec.get(PID)),
+            "Command": joined if len(joined) <= LONGEST_COMMAND else f"{joined[:LONGEST_COMMAND]}…",
+        }
+        for name, words in shown.items():
+            if self._values[name].words != words:
+                self._values[name].setText(words)
+        seen = next((note.text for note in reversed(run.notes) if "way" in note.details), ENTERING)
+        if self._seen.words != seen:
+            self._seen.setText(seen)
