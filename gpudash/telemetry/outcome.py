@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudash.devices.names import shown_name
+from gpudash.devices.names import shown_devices, shown_name
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.plots import Style, Unit
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.units import (
     NOT_REPORTED,
     format_beside,
@@ -61,6 +61,17 @@ def run_figures(run: RunView) -> list[Row]:
         return [*_memory_figures(explanation), *_cost_figures(run)]
     told = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
     return [*told, *_cost_figures(run)]
+
+
+def ended_badly(run: RunView) -> str:
+    """That a run failed or ran out of memory, and where, without why, which its result tells; "" of any other run."""
+    if run.error is None:
+        return ""
+    what = "The program" if run.workload == WATCH else run.workload.capitalize()
+    how = "ran out of memory" if run.status == "out_of_memory" else "failed"
+    how = "was stopped by the guard" if run.error.kind == "guard" else how
+    step = f" at step {format_count(run.step)}" if run.step else ""
+    return f"{what} on {shown_devices(run.device, run.spec)} {how}{step}; its result says why."
 
 
 def is_put_forward(run: RunView) -> bool:
@@ -342,7 +353,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("flops_per_second", "arithmetic rate", lambda value: format_scaled(value, "FLOP/s")),
     ("seconds_median", "one product, median", format_duration),
     ("seconds_iqr", "spread", format_duration),
-    ("steps_per_second", "steps a second", lambda value: f"{value:.3g}"),
+    ("steps_per_second", "steps a second", lambda value: format_throughput(value, "steps").removesuffix(" steps/s")),
     ("items_per_second", "throughput of the whole run", format_throughput),
     ("latency_p50_seconds", "latency, median", format_duration),
     ("latency_p95_seconds", "latency, 95 of 100 below", format_duration),

@@ -146,7 +146,7 @@ def test_without_torch_the_window_opens_and_a_run_is_refused_in_a_sentence(play:
     assert seen["summary"]["status"] == "failed"
     assert seen["summary"]["error"]["message"] == "torch is not installed."
     assert seen["summary"]["error"]["remedy"] == "Run: pip install torch"
-    assert "torch is not installed" in seen["banner"]
+    assert "failed" in seen["banner"] and "torch is not installed" in seen["why"]
 
 
 @pytest.fixture

@@ -154,6 +154,7 @@ def run_without_torch(player: Player) -> Steps:
     player.seen["summary"] = player.session.store.run.summary()
     yield player.frames(8)
     player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
+    player.seen["why"] = player.window.workspace.dashboard.result.ending.words
     player.picture("without_torch")
 
 

@@ -23,7 +23,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import front, snapshot, with_fakes
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.words import complaints
+from tests.ui.words import complaints, words
 
 Key = Qt.Key
 
@@ -177,13 +177,13 @@ def test_the_device_of_the_program_is_shown_once_it_is_there(window: MainWindow,
 
 def test_a_program_that_ran_already_is_said_to_print_elsewhere(window: MainWindow, session: FakeSession) -> None:
     output = window.workspace.dashboard.tabs.output.text
-    for spec, words in (
+    for spec, told in (
         ({"pid": 4711}, "what it prints stays where it was started"),
         ({"command": []}, "appears here"),
     ):
         session.watched("cpu", spec)
         settle(window)
-        assert words in output.placeholderText() and not output.toPlainText()
+        assert told in output.placeholderText() and not output.toPlainText()
 
 
 def turn_to(session: FakeSession, window: MainWindow, device: str) -> str:
@@ -386,6 +386,32 @@ def test_a_process_watched_from_outside_is_looked_away_from_and_asked_nothing(
     assert session.asked[-1] == ("stop",)
 
 
+def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWindow, session: FakeSession) -> None:
+    panel = window.workspace.dashboard.panel
+    before = {text.text for text in words(panel)}
+    assert "Steps" in before and "Copy as Python" in before
+    session.watched("cpu", {"pid": 4711, "command": ["/usr/bin/python3", "/home/mia/serve.py", "--port", "80"]})
+    settle(window)
+    shown = {text.text for text in words(panel)}
+    assert panel.attached.isVisible() and "ATTACHED TO" in shown
+    assert not shown & {"WORKLOAD", "Steps", "Device", "Copy as Python", "Details"}
+    assert panel.attached.words.splitlines() == [
+        "Program serve.py",
+        "Process 4711",
+        "Command /usr/bin/python3 /home/mia/serve.py --port 80",
+        "Looking for a way into it…",
+    ]
+    note = Note(time_s=session.now_s, run_id=1, topic="program", text="It is seen from inside.", details={"way": "gdb"})
+    session.apply(note)
+    panel.set_devices(session.devices()[:1], "cpu")
+    settle(window)
+    assert panel.attached.words.endswith("It is seen from inside.") and complaints(window) == []
+    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    settle(window)
+    assert {text.text for text in words(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
+    assert panel.attached.isHidden()
+
+
 def test_find_in_output_opens_the_pane_and_takes_the_words(window: MainWindow, session: FakeSession) -> None:
     window.workspace.dashboard.tabs.set_collapsed(True)
     QTest.keyClick(window, Key.Key_F, Qt.KeyboardModifier.ControlModifier)
@@ -507,6 +533,29 @@ def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWi
     window.workspace.dashboard.tabs.set_collapsed(False)
     settle(window)
     assert newest.text() == "" and "warning" in window.workspace.dashboard.tabs.output.text.toPlainText()
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_output_of_a_program_makes_room_again_for_a_workload_unless_it_was_chosen(
+    window: MainWindow, session: FakeSession, chosen: bool
+) -> None:
+    tabs = window.workspace.dashboard.tabs
+    session.watched("cpu")
+    session.output.add([OutputLine("stderr", "RuntimeError: of yesterday")])
+    settle(window)
+    assert tabs.output_in_front
+    session.end(RunFinished(time_s=6.0, run_id=1, status="finished", seconds=1.0, steps=3, result={}))
+    if chosen:
+        output = tabs.bar.currentIndex()
+        for place in (0, output):
+            QTest.mouseClick(tabs.bar, Qt.MouseButton.LeftButton, pos=tabs.bar.tabRect(place).center())
+    tabs.set_collapsed(True)
+    settle(window)
+    assert tabs.newest.text() == "RuntimeError: of yesterday"
+    session.start("cpu")
+    settle(window)
+    assert tabs.output_in_front is chosen
+    assert tabs.newest.text() == "", "it is not the workload's"
 
 
 def test_a_simulated_gpu_answers_as_cuda_where_that_is_ticked(

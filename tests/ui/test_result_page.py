@@ -350,6 +350,22 @@ def test_a_figure_beside_the_plots_is_told_once(open_window: OpenWindow, session
     assert result.width() > 236, "a wide window has room for longer names"
 
 
+def test_a_long_value_beside_the_plots_leaves_the_other_names_their_line(
+    open_window: OpenWindow, session: FakeSession
+) -> None:
+    window = open_window(session, size=(1280, 800))
+    predicted = {"class": 6, "probability": 0.97, "expected": 6}
+    result = {"predictions": [predicted], "pretraining": 50, "steps_per_second": 3440.4, "items_per_second": 55_091.0}
+    ended(session, "training", result)
+    settle(window)
+    page = window.workspace.dashboard.result
+    seen = {label.text(): label for label in page.findChildren(QLabel) if label.isVisible()}
+    assert {"class 6, 97 % sure", "3\u202f440"} <= set(seen), "no figure is written with an exponent"
+    for name in ("time", "steps", "steps a second"):
+        assert seen[name].height() < 2 * seen[name].fontMetrics().lineSpacing(), name
+    assert not complaints(window)
+
+
 @pytest.mark.parametrize(
     ("predicted", "figure"),
     [

@@ -97,10 +97,17 @@ def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:
 def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWindow) -> None:
     session = training()
     window = open_window(session)
+    session.train(0.1, loss=2.0)
     session.end(session.failure())
     settle(window)
-    assert "shapes cannot be multiplied" in window.workspace.dashboard.banner.accessibleName()
-    assert "same inner size" in window.workspace.dashboard.banner.accessibleName()
+    why = "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6). Give both matrices the same inner size."
+    dashboard = window.workspace.dashboard
+    assert dashboard.result.isVisible() and dashboard.result.ending.words == why
+    assert dashboard.banner.accessibleName().startswith("critical: Training on cpu failed")
+    assert "shapes" not in dashboard.banner.accessibleName(), "nothing is said twice at a time"
+    dashboard.plots.dismiss()
+    settle(window)
+    assert dashboard.banner.accessibleName() == f"critical: {why}"
     assert (
         window.workspace.dashboard.banner.isVisible()
         and window.workspace.dashboard.banner.property("level") == "critical"

@@ -56,6 +56,7 @@ class Banner(QFrame):
         self.commanding = True
         self._open: dict[str, Attention] = {}
         self._shown: Event | None = None
+        self._brief = ""
         self._text = PlainLabel(wraps=True)
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         row = in_row((self._text, 1), parent=self, margins=(14, 2, 10, 2), spacing=6)
@@ -137,6 +138,12 @@ class Banner(QFrame):
         if warning is self._shown and words != self._text.text():
             self._say(warning, words)
 
+    def tell_briefly(self, words: str) -> None:
+        """Say only ``words`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
+        if words != self._brief:
+            self._brief = words
+            self._update()
+
     def forget(self) -> None:
         """Say nothing: what was said is of a later moment than the one that is shown now."""
         self._open.clear()
@@ -167,7 +174,8 @@ class Banner(QFrame):
             return
         level = _level(gravest)
         actions = _actions(gravest)
-        self._say(gravest, _words(gravest))
+        ended = isinstance(gravest, (RunFailed, OutOfMemory))
+        self._say(gravest, self._brief if ended and self._brief else _words(gravest))
         for name, button in self._buttons.items():
             button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")

@@ -25,7 +25,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name
 from gpudash.session.source import DashboardSource
-from gpudash.telemetry.outcome import is_comparison, is_put_forward
+from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
 from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnded, RunStarted, Table, Topic
 from gpudash.telemetry.runs import RunView
@@ -261,8 +261,10 @@ class Dashboard(PlotsPage):
             self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin(elsewhere="pid" in event.spec)
-            self.tabs.show_output()
+            self.tabs.show_output(asked=False)
             self._awaited_device = event.device
+        elif isinstance(event, RunStarted):
+            self.tabs.leave_output()
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
             self._awaited_device = event.details.get("device")
 
@@ -412,10 +414,12 @@ class Dashboard(PlotsPage):
             device = None if store.run is None else store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
             self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory))
+            ended = "" if store.run is None or self.result.isHidden() else ended_badly(store.run)
         self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
         self._show_standing()
         self.panel.set_devices(devices, session.default_device())
         self.banner.set_running(session.running)
+        self.banner.tell_briefly(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)

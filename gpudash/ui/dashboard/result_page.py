@@ -14,7 +14,6 @@ from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QP
 from PySide6.QtWidgets import (
     QBoxLayout,
     QFrame,
-    QGridLayout,
     QHBoxLayout,
     QPushButton,
     QScrollArea,
@@ -230,13 +229,9 @@ class FiguresBeside(QScrollArea):
         self.setAccessibleName("Figures of the run")
         panel = QWidget()
         panel.setProperty("role", "scrolled")
-        self._grid = QGridLayout()
-        self._grid.setContentsMargins(14, 0, 12, 0)
-        self._grid.setHorizontalSpacing(6)
-        self._grid.setVerticalSpacing(3)
-        self._grid.setColumnStretch(0, 1)
-        self._cells: list[QWidget] = []
-        self.column = in_column(self._grid, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
+        self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
+        self._lines: list[QWidget] = []
+        self.column = in_column(self._rows, 1, parent=panel, margins=(0, 0, 0, 0), spacing=2 * GAP_PX)
         self.setWidget(panel)
 
     def show_figures(self, figures: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]], *, rest: bool) -> None:
@@ -247,7 +242,7 @@ class FiguresBeside(QScrollArea):
             more: likewise.
             rest: whether there are others still.
         """
-        discard(self._cells, self._grid)
+        discard(self._lines, self._rows)
         short = [(name, value) for name, value in more if len(value) <= SHORT]
         for row, (name, value) in enumerate((*figures, *short)):
             named = worded_label("muted")
@@ -256,19 +251,24 @@ class FiguresBeside(QScrollArea):
             told.setText(value)
             named.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
             told.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
-            for column, cell in enumerate((named, told)):
-                self._grid.addWidget(cell, row, column)
-                self._cells.append(cell)
+            line = QWidget()  # each row by itself, so that a long value leaves the others' names their room
+            in_row((named, 1), told, parent=line, margins=(0, 0, 0, 0), spacing=6)
+            self._add(line)
         if rest or len(short) < len(more):
             sentence = worded_label("muted")
             sentence.setText(IN_TAB)
-            self._grid.addWidget(sentence, self._grid.rowCount(), 0, 1, 2)
-            self._cells.append(sentence)
+            self._add(sentence)
+
+    def _add(self, line: QWidget) -> None:
+        self._rows.addWidget(line)
+        self._lines.append(line)
 
     @property
     def height_of_all(self) -> int:
         """Logical pixels at which everything is seen at the width that it has."""
-        self._grid.invalidate()
+        for layout in (*(line.layout() for line in self._lines), self._rows):
+            if layout is not None:
+                layout.invalidate()
         self.column.invalidate()
         return self.column.totalHeightForWidth(self.viewport().width()) + 2
 

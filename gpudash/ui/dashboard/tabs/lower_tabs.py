@@ -112,6 +112,8 @@ class LowerTabs(QWidget):
         self.events = self._add("Events", _EVENTS, "Warnings, marks and everything else that happens appear here.")
         self.bar.tabBarClicked.connect(self._clicked)
         self.bar.currentChanged.connect(self._pages.setCurrentIndex)
+        self._before_output: int | None = None
+        self._tells_newest = True
         self._collapsed = False
         self.set_collapsed(False)
 
@@ -175,9 +177,24 @@ class LowerTabs(QWidget):
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.operators))
 
-    def show_output(self) -> None:
-        """Bring the output to the front; the bar stays collapsed where it is."""
-        self.bar.setCurrentIndex(self._pages.indexOf(self.output))
+    def show_output(self, *, asked: bool = True) -> None:
+        """Bring the output to the front; the bar stays collapsed where it is.
+
+        Args:
+            asked: by the user; else a program has begun, and `leave_output` takes it back.
+        """
+        self._tells_newest = True
+        if not self.output_in_front:
+            self._before_output = None if asked else self.bar.currentIndex()
+            self.bar.setCurrentIndex(self._pages.indexOf(self.output))
+
+    def leave_output(self) -> None:
+        """A run that prints nothing has begun: tell no line of an earlier program, and unless the user has chosen the
+        output bring back what was in front before it."""
+        self._tells_newest = False
+        if self.output_in_front and self._before_output is not None:
+            self.bar.setCurrentIndex(self._before_output)
+        self._before_output = None
 
     def _offer_ranks(self, count: int) -> None:
         """Have a tab for the ranks only while there are some."""
@@ -205,6 +222,7 @@ class LowerTabs(QWidget):
     def _clicked(self, position: int) -> None:
         if position < 0:
             return
+        self._before_output = None
         self.set_collapsed(not self._collapsed and position == self.bar.currentIndex())
         self.collapsed_changed.emit()
 
@@ -234,7 +252,7 @@ class LowerTabs(QWidget):
             self.output.refresh(log)
             self.newest.show_line(None)
         else:
-            self.newest.show_line(next(iter(log.newest(1)), None))
+            self.newest.show_line(next(iter(log.newest(1)), None) if self._tells_newest else None)
 
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
