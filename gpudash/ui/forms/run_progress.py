@@ -114,11 +114,12 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
 
 
 def _pace_words(run: RunView, running: bool) -> str:
-    """How fast a run is; once it is over how fast it was, as its result tells it: the last step alone says little."""
+    """How fast a run is; once it is over how fast it was, as its result tells it: the last step alone says little, and
+    of a run that ended badly nothing."""
     whole, metric = run.result.get("items_per_second"), run.metrics.get("throughput")
     if not running and isinstance(whole, int | float):
         return format_throughput(whole, item_of(run.workload))
-    if metric is None or not metric.count:
+    if metric is None or not metric.count or run.error is not None:
         return ""
     return f"{'' if running else 'last '}{format_throughput(metric.last, item_of(run.workload))}"
 

@@ -364,7 +364,8 @@ class WorkloadPanel(QFrame):
             return
         self.attached.setVisible(run is not None)
         self._heading.setText(HEADING if run is None else attached_page.TITLE)
-        for part in (self.workload, self._summary, self._scroll):
+        asked: tuple[QWidget, ...] = (self.workload, self._summary, self._scroll)
+        for part in asked:
             part.setVisible(run is None)
         if run is None:
             self._choose_workload()
