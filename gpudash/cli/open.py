@@ -147,7 +147,7 @@ def _open_machines(given: Sequence[str]) -> int:
         there = f"gpudash monitor {hosts[0]} shows it here."
         raise RequestError("There is no display to open a window on.", there)
     require_qt()
-    with linked(hosts) as fleet:
+    with linked(hosts, window=True) as fleet:
         from gpudash.ui.app import run
         from gpudash.ui.features.fleet import show_machines
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.json_page import undescribed
 from tests.programs import program
+from tests.ssh_server.server import Client, make_client
 
 TIMEOUT_S = 150
 PLAY_S = 260
@@ -112,3 +113,14 @@ def display() -> Iterator[str]:
     yield f":{number}"
     process.terminate()
     process.wait(10)
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The user's side; this process uses its ssh."""
+    made = make_client(tmp_path / "client")
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    for name in [name for name in os.environ if name.startswith("SSH_")]:
+        monkeypatch.delenv(name)
+    return made

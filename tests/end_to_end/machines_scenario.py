@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
 from gpudash.cli.open import open_file
 from gpudash.ui.fleet.document import FleetDocument
+from gpudash.ui.fleet.login import LoginDialog
 from gpudash.ui.fleet.machine_document import MachineDocument
 from tests.end_to_end.player import Player, Steps
 
@@ -15,6 +19,10 @@ MACHINES = "MACHINES"
 
 READINGS = 40
 """Readings of the GPU that are waited for."""
+
+
+ANSWERS = "MACHINES_ANSWERS"
+"""Environment variable: what is typed where ssh asks, with line ends between answers; an empty one is Cancel."""
 
 
 def open_machines() -> int:
@@ -55,3 +63,40 @@ def machines(player: Player) -> Steps:
     seen["banner"], seen["panel"] = page.banner.accessibleName(), page.panel.isVisible()
     seen["notices"] = replay.notices
     yield from player.pictures("machine")
+
+
+def login(player: Player) -> Steps:
+    """Answer what ssh asks, press Reconnect where that leads to nothing, and tell what was seen."""
+    window, seen = player.window, player.seen
+    window.resize(*map(int, os.environ.get("MACHINES_SIZE", "1280 800").split()))
+    workspace = window.workspace
+    yield lambda: isinstance(workspace.front, FleetDocument)
+    overview = workspace.front
+    assert isinstance(overview, FleetDocument)
+    seen["asked"], seen["problems"] = [], []
+
+    def dialogs() -> list[LoginDialog]:
+        return window.findChildren(LoginDialog)
+
+    for number, answer in enumerate(os.environ[ANSWERS].split("\n")):
+        yield lambda: bool(dialogs()) or overview.reconnect.isVisible()
+        if overview.reconnect.isVisible():
+            seen["problems"].append(overview.words.text())
+            yield from player.pictures("refused")
+            overview.reconnect.setFocus()
+            QTest.keyClick(overview.reconnect, Qt.Key.Key_Space)
+            yield lambda: bool(dialogs())
+        [dialog] = dialogs()
+        seen["asked"].append((dialog.windowTitle(), dialog.words.text(), dialog.again.isVisible()))
+        yield player.frames(8)
+        dialog.grab().save(str(player.folder / f"dialog-{number}.png"))
+        if answer:
+            QTest.keyClicks(dialog.field, answer)
+            QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+        else:
+            QTest.keyClick(dialog.field, Qt.Key.Key_Escape)
+        question = dialog.question
+        yield lambda question=question: all(other.question is not question for other in dialogs())
+    yield lambda: bool(overview.fleet.gpus()) and not overview.fleet.gpus()[0].stale
+    yield from player.pictures("linked")
+    seen["reconnect"] = overview.reconnect.isVisible() or overview.controls.reconnect.isVisible()

@@ -30,7 +30,7 @@ from tests.end_to_end.comparison_scenario import compared, comparison
 from tests.end_to_end.demo_scenario import demo
 from tests.end_to_end.fleet_scenario import fleet, open_address
 from tests.end_to_end.form_scenario import form
-from tests.end_to_end.machines_scenario import machines, open_machines
+from tests.end_to_end.machines_scenario import login, machines, open_machines
 from tests.end_to_end.model_scenario import model
 from tests.end_to_end.opening_scenario import opening
 from tests.end_to_end.player import Player, Steps
@@ -299,6 +299,7 @@ SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,)), "model": Simulatio
 STARTS: dict[str, Callable[[], int]] = {
     "piped": lambda: open_file(Path("-")),
     "fleet": open_address,
+    "login": open_machines,
     "machines": open_machines,
 }
 """Scenario → how the window is opened, where that is not as ``gpudash`` alone does it."""
@@ -319,6 +320,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         reopened,
         piped,
         fleet,
+        login,
         machines,
         comparison,
         compared,

@@ -26,6 +26,12 @@ START_S = 60.0
 
 LOOKED_S = 0.02
 
+PASSWORD = "battery staple"
+"""Of a server that takes a password."""
+
+_HASH = "$5$rounds=1000$AxVIa3ZPIpQ7V9dP$WXykNv1BEMB9k8PUIAwv9S9j7amsfpWr5xM5Y8xoZqB"
+"""crypt(3) of it."""
+
 PRIVATE = Path("/run/sshd")
 """What sshd wants to be there when root starts it; the system's own start makes it."""
 
@@ -114,6 +120,11 @@ class Server:
         self.process = process
         self._folder = folder
 
+    @property
+    def log(self) -> str:
+        """What it has written of itself."""
+        return (self._folder / "sshd.log").read_text(errors="replace")
+
     def sessions(self) -> list[psutil.Process]:
         """The processes that it has started for those who are logged in."""
         with suppress(psutil.NoSuchProcess):
@@ -151,6 +162,7 @@ def ssh_server(
     variables: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     known: bool = True,
+    password: bool = False,
 ) -> Iterator[Server]:
     """A server that ``client`` knows as ``alias``, and accepts its key.
 
@@ -159,6 +171,7 @@ def ssh_server(
         variables: what programs see there, beside a PATH on which the only python3 is this one.
         options: more lines of its configuration, that come first and so count.
         known: whether the client knows its host key.
+        password: whether `PASSWORD` opens it, and no key; that takes a C compiler.
     """
     keygen, server = program("ssh-keygen"), sshd()
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,11 +182,17 @@ def ssh_server(
     port = _free_port()
     shutil.copyfile(f"{client.key}.pub", folder / "authorized_keys")
     config = folder / "sshd_config"
+    if password:
+        options = ["PasswordAuthentication yes", "PubkeyAuthentication no", *options]
     config.write_text("\n".join([*options, *_lines(folder, variables or {}, port)]) + "\n")
     if os.geteuid() == 0:
         PRIVATE.mkdir(mode=0o755, exist_ok=True)
     log = folder / "sshd.log"
-    process = subprocess.Popen([server, "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [server, "-D", "-f", str(config), "-E", str(log)],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(_password(folder) if password else {})},
+    )
     running = Server(folder, port, public, process)
     try:
         _await(process, log)
@@ -184,6 +203,15 @@ def ssh_server(
         yield running
     finally:
         running.stop()
+
+
+def _password(folder: Path) -> dict[str, str]:
+    """Variables with which an sshd takes `PASSWORD` of whoever logs in."""
+    library = folder / "password.so"
+    source = Path(__file__).with_name("password.c")
+    command = [program("gcc", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    subprocess.run([*command, "-o", str(library), str(source)], check=True, timeout=START_S)
+    return {"LD_PRELOAD": str(library), "SSH_SERVER_PASSWORD": _HASH}
 
 
 def _lines(folder: Path, variables: Mapping[str, str], port: int) -> list[str]:

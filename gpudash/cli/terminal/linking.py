@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.sources.ssh.address import SshHost
 
+STILL = "Still linking {name}: answer what ssh asks, or press Ctrl+C to leave it."
+
 
 def read_addresses(given: Sequence[str]) -> list[SshHost]:
     """The machines at some addresses, "ssh://user@host:2222".
@@ -28,7 +30,7 @@ def read_addresses(given: Sequence[str]) -> list[SshHost]:
 
 
 @contextmanager
-def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None) -> Iterator[SshFleet]:
+def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None, window: bool = False) -> Iterator[SshFleet]:
     """Machines that are being linked; every link ends with the block.
 
     In a terminal one is linked after the other, and each has been linked, or has failed, when the block begins.
@@ -36,6 +38,7 @@ def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None) -> Iterato
     Args:
         hosts: where they are.
         rate_hz: readings a second, instead of the settings'.
+        window: whether a window is about to open, in which ssh can ask where there is no terminal.
 
     Raises:
         RequestError: when every machine needs something done before it can be linked.
@@ -55,11 +58,11 @@ def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None) -> Iterato
     try:
         if can_prompt():
             print_notice(fleet.asking)
-            fleet.start_in_terminal()
+            fleet.start_in_terminal(lambda machine: print_notice(STILL.format(name=machine.name)))
             if all(machine.state == "given up" for machine in fleet.machines):
                 raise RequestError(" ".join(machine.problem or "" for machine in fleet.machines))
         else:
-            fleet.start()
+            fleet.start(asks=window)
         yield fleet
     finally:
         fleet.close()

@@ -65,6 +65,7 @@ class FleetGpu:
         torch_name: what torch calls it on its machine, where gpudash tells.
         sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
         is_host: whether it is no GPU but the memory of a machine without one.
+        instance: number of a MIG instance on its GPU; ``None`` of a whole one.
     """
 
     key: str
@@ -86,6 +87,13 @@ class FleetGpu:
     torch_name: str = ""
     sensors: Mapping[str, float] = field(default_factory=dict)
     is_host: bool = False
+    instance: int | None = None
+
+    @property
+    def number(self) -> str:
+        """The driver's numbering on its machine: "0", of a MIG instance "0:1"; "" where that is not told."""
+        parts = (self.index, self.instance)
+        return ":".join(str(part) for part in parts if part is not None)
 
     @property
     def fullness(self) -> float | None:
@@ -112,7 +120,7 @@ class FleetGpu:
         """Machine and index, as a person speaks of it."""
         if self.is_host:
             return f"{self.host}'s memory"
-        return f"{self.host} GPU {self.index}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
+        return f"{self.host} GPU {self.number}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +252,10 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
     )
 
 
-def fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int]:
+def fullest_first(gpu: FleetGpu) -> tuple[bool, float, str, int, int]:
     """A key that sorts GPUs by how full they are, those last of which that is not known."""
     fullness = gpu.fullness
-    return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index
+    return fullness is None, -(fullness or 0.0), gpu.host, -1 if gpu.index is None else gpu.index, gpu.instance or 0
 
 
 class FleetWarnings:

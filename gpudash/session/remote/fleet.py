@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu, FleetWarning, FleetWarnings, fullest_first
-from gpudash.session.remote.machine import RemoteMachine
+from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.telemetry.metrics import SENSORS
@@ -22,7 +23,7 @@ STALE_S = 3.0
 
 MOST_HOSTS = 64
 
-AGAIN = "What was lost is linked again by itself; what needs something done is tried when it is opened again."
+AGAIN = "What was lost is linked again by itself; what needs something done is tried again by Reconnect."
 
 
 class SshFleet:
@@ -68,16 +69,37 @@ class SshFleet:
             self.close()
             raise
 
-    def start(self) -> None:
-        """Begin to link all of them at once; ssh asks for nothing in a terminal."""
-        for machine in self.machines:
-            machine.start()
+    def start(self, *, asks: bool = True) -> None:
+        """Begin to link all of them at once; ssh asks for nothing in a terminal.
 
-    def start_in_terminal(self) -> None:
-        """Begin to link one after the other, so that ssh can ask for passwords in the terminal."""
+        Args:
+            asks: whether somebody looks at what ssh asks: `RemoteMachine.question`.
+        """
+        for machine in self.machines:
+            machine.start(asks=asks)
+
+    def start_in_terminal(self, waiting: Callable[[RemoteMachine], object]) -> None:
+        """Begin to link one after the other, so that ssh can ask for passwords in the terminal.
+
+        Args:
+            waiting: told of a machine that takes longer than `QUIET_S`, which may be because ssh waits for an answer.
+        """
         for machine in self.machines:
             machine.start(prompt=True)
-            machine.settled.wait()
+            if not machine.settled.wait(QUIET_S):
+                waiting(machine)
+                machine.settled.wait()
+
+    @property
+    def unlinked(self) -> tuple[str, ...]:
+        """The machines that were tried and are not linked."""
+        return tuple(machine.name for machine in self.machines if machine.problem is not None)
+
+    def link_again(self) -> None:
+        """Try every machine that is not linked at once; ssh may ask."""
+        for machine in self.machines:
+            if machine.problem is not None:
+                machine.link_again()
 
     @property
     def version(self) -> int:
@@ -151,13 +173,16 @@ def read_machines(given: Iterable[str]) -> list[SshHost]:
 
 
 def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
-    """What a machine has told of its GPUs; of its memory where it has none; nothing before it was linked."""
+    """What a machine has told of its GPUs, each MIG instance in place of its GPU; of its memory where it has none;
+    nothing before it was linked."""
     if machine.greeting is None:
         return
-    found: list[tuple[int | None, str | None]] = [(gpu.nvml_index, gpu.uuid) for gpu in machine.gpus]
-    for index, uuid in found or [(None, None)]:
-        if uuid is None and machine.gpu_problem is None:
-            return  # it has not told yet which GPUs there are
+    whole = [gpu for gpu in machine.gpus if not gpu.instances]
+    if not whole and machine.gpu_problem is None:
+        return  # it has not told yet which GPUs there are
+    memories: Iterable[Gpu | None] = whole or [None]
+    for known in memories:
+        uuid = None if known is None else known.uuid
         table = "host" if uuid is None else "gpu"
 
         def latest(metric: str, table: str = table, uuid: str | None = uuid) -> Value:
@@ -174,13 +199,12 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             )
             busy = latest("cpu_utilisation" if uuid is None else "gpu_utilisation")
             sensors = {metric.name: latest(metric.name) for metric in SENSORS}
-        product = next((gpu.product for gpu in machine.gpus if gpu.uuid == uuid), machine.greeting.words)
         yield FleetGpu(
             key=f"{machine.host}/{uuid or 'host'}",
             host=machine.name,
-            index=index,
+            index=None if known is None else known.nvml_index,
             uuid=uuid or "",
-            product=product,
+            product=machine.greeting.words if known is None else known.product,
             used_bytes=used,
             total_bytes=total,
             utilisation=float(busy) if isinstance(busy, int | float) else None,
@@ -189,7 +213,8 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             stale=used is None or machine.state != "linked" or machine.clock() - read_s > STALE_S,
             reserved_bytes=reserved,
             sensors={name: float(value) for name, value in sensors.items() if isinstance(value, int | float)},
-            is_host=uuid is None,
+            is_host=known is None,
+            instance=known.instance if known is not None and known.parent else None,
         )
 
 

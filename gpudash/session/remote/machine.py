@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +24,8 @@ from gpudash.session.recordings.replay import Replay
 from gpudash.session.remote.readings import Greeting, Readings
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import SshHost
-from gpudash.sources.ssh.connection import Connection, LinkFault
+from gpudash.sources.ssh.asking import Asking, SshQuestion
+from gpudash.sources.ssh.connection import Connection, LinkFault, has_askpass
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
@@ -47,6 +51,12 @@ GAP_S = 3.0
 
 SILENT_S = 15.0
 """Silence after which a link counts as lost; a line that sleeps is told by nobody."""
+
+QUIET_S = 60.0
+"""How long a link may take to come about while nobody is asked anything: somebody may have to confirm it elsewhere."""
+
+UNSEEN_S = 300.0
+"""The same where ssh asks somebody without a word of it here: an sshd gives each 120 s (LoginGraceTime)."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Seconds before a link is tried again: at first, and at most; each next is twice as long."""
@@ -100,9 +110,9 @@ class RemoteMachine:
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
-        self._prompt = False
+        self._prompt = self._asks = self._asking = False
         self._holders = 1
-        self._stop = threading.Event()
+        self._stop, self._awake = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
@@ -166,8 +176,8 @@ class RemoteMachine:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         if memory == HOST:
             return f"{self.name}'s memory"
-        index = next((gpu.nvml_index for gpu in self.gpus if gpu.uuid == memory), None)
-        return f"{self.name} {memory[:12] if index is None else f'GPU {index}'}"
+        number = next((gpu.number for gpu in self.gpus if gpu.uuid == memory), None)
+        return f"{self.name} {memory[:12] if number is None else f'GPU {number}'}"
 
     def forecast(self, memory: str) -> Forecast | None:
         """When a memory is full, if it grows on as it does; ``None`` while nothing comes."""
@@ -178,14 +188,37 @@ class RemoteMachine:
         return self._watch.standing(warning, ahead)
 
     def _pool_of(self, memory: str) -> str:
-        """The memory that is watched for ``memory``: the machine's, where a GPU has none of its own."""
-        return HOST if any(gpu.shared_memory for gpu in self.gpus if gpu.uuid == memory) else memory
+        """The memory that is watched for ``memory``: the machine's, where a GPU has none of its own, and none for one
+        whose MIG instances are."""
+        gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
+        return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
 
-    def start(self, *, prompt: bool = False) -> None:
-        """Begin to link; with ``prompt`` ssh may ask in the terminal, the first time."""
-        self._prompt = prompt
+    def start(self, *, prompt: bool = False, asks: bool = False) -> None:
+        """Begin to link.
+
+        Args:
+            prompt: ssh may ask in the terminal, the first time.
+            asks: ssh may ask by `question`, the first time.
+        """
+        self._prompt, self._asks = prompt, asks
         self._thread = threading.Thread(target=self._run, name=f"gpudash ssh {self.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def question(self) -> SshQuestion | None:
+        """What ssh asks now, to be answered or refused; ``None`` for nothing."""
+        with self._lock:
+            return None if self._connection is None else self._connection.question
+
+    def link_again(self) -> None:
+        """Try it now, where there is no link; ssh may ask by `question`. What was told before stays."""
+        with self._lock:
+            if self.state == "linked" or self._asking:
+                return
+            self._asks, self.problem = True, None
+            if self._connection is not None:
+                self._connection.stop()  # one that may not ask
+        self._awake.set()
 
     def replay(self, progress: Progress = lambda _part: None) -> RemoteReplay:
         """What has been recorded, followed; it is the caller's to close, who has a `hold` meanwhile."""
@@ -198,6 +231,7 @@ class RemoteMachine:
     def stop(self) -> None:
         """End the link now, without waiting for its thread."""
         self._stop.set()
+        self._awake.set()
         with self._lock:
             if self._connection is not None:
                 self._connection.stop()
@@ -226,72 +260,86 @@ class RemoteMachine:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                fault = self._link()
+                try:
+                    fault = self._link()
+                except Exception as error:  # whatever the other end sends
+                    what = f"{type(error).__name__}: {error}"
+                    fault = LinkFault(f"{self.name} cannot be read any more ({what})", lasting=True)
                 self.settled.set()
                 if self._stop.is_set():
                     break
                 self._lost(fault)
-                if fault.lasting:
-                    break
-                self._pause(min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S))
-        except Exception as error:  # whatever the other end sends
-            self._lost(
-                LinkFault(f"{self.name} cannot be read any more ({type(error).__name__}: {error})", lasting=True)
-            )
+                wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
+                self._pause(math.inf if fault.lasting else wait_s)
         finally:
             self.settled.set()
             self._recorder.close("closed")
 
     def _link(self) -> LinkFault:
         """One connection from its beginning to its end; why it ended."""
-        self.state = "linking"
-        prompt, self._prompt = self._prompt, False
+        with self._lock:
+            self.state = "linking"
+            prompt, self._prompt = self._prompt, False
+            self._asking, self._asks = self._asks, False
+        asking, own = None, has_askpass(os.environ)
+        if self._asking and not own:
+            with suppress(OSError):  # then there is nobody to be asked
+                asking = Asking()
         try:
-            connection = Connection(self.host, 1 / self.rate_hz, prompt=prompt)
+            connection = Connection(self.host, 1 / self.rate_hz, prompt=prompt, asking=asking)
         except OSError as error:
+            if asking is not None:
+                asking.close()
             return LinkFault(f"ssh cannot be started: {error}", lasting=True)
         with self._lock:
             self._connection = connection
         if self._stop.is_set():  # it may have been asked before there was one
             connection.stop()
-        silent = False
+        silence: str | None = None
         try:
-            silent = self._follow(connection)
+            silence = self._follow(connection, UNSEEN_S if prompt or own else QUIET_S)
         finally:
             with self._lock:
-                self._connection = None
+                self._connection, self._asking = None, False
             fault = connection.end(greeted=self._failures == 0 and self.greeting is not None)
-        if silent:
-            return LinkFault(f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})")
-        return fault
+        return fault if silence is None else LinkFault(silence)
 
-    def _follow(self, connection: Connection) -> bool:
-        """Take in what comes until it ends; whether the reader there fell silent."""
+    def _follow(self, connection: Connection, quiet_s: float) -> str | None:
+        """Take in what comes until it ends; a sentence where the other side fell silent.
+
+        Args:
+            quiet_s: how long it may take until the reader there begins, apart from questions.
+        """
         greeted, before = False, 0
         heard_s, gap = self.clock(), False
         self._readings.begin()
         while not self._stop.is_set():
             lines = connection.read(WAIT_S)
-            if lines is None:
+            if lines is None or connection.cancelled:
                 break
             now_s = self.clock()
+            if not greeted and connection.question is not None:
+                heard_s = now_s
             for line in lines:
                 if not greeted:
                     before += 1
                     greeted = line.startswith(b'{"') and self._greet(line, now_s)
                     if before > MOST_BEFORE:
-                        return False
+                        return None
                 else:
                     self._line(line, now_s)
-            if lines:
+            if lines and greeted:
                 heard_s, gap = now_s, False
             elif greeted and now_s - heard_s > GAP_S and not gap:
                 gap = True
                 self._gap(now_s)
             if greeted and now_s - heard_s > SILENT_S:
-                return True
+                return f"The link to {self.name} was lost (nothing came for {format_duration(SILENT_S)})"
+            if not greeted and now_s - heard_s > quiet_s:
+                waited = format_duration(quiet_s)
+                return f"{self.name} has not told anything within {waited}; see what {self.host.login} says"
             self._recorder.tick()
-        return False
+        return None
 
     def _greet(self, line: bytes, now_s: float) -> bool:
         """Whether this is the reader's first line; then the machine is linked."""
@@ -300,6 +348,7 @@ class RemoteMachine:
             return False
         self.greeting = found
         again, self._failures = self._failures > 0, 0
+        self._asks = False
         self._recorder.describe({"host_product": found.words, "host_capacity_source": found.capacity_source})
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
@@ -341,11 +390,14 @@ class RemoteMachine:
             self._take(Sample(now_s, table, device, dict.fromkeys(metrics), states))
 
     def _pause(self, seconds: float) -> None:
-        """Wait, with the recording brought up to date meanwhile."""
+        """Wait, or until it is to be tried at once, with the recording brought up to date meanwhile."""
         until = time.monotonic() + seconds
-        while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
             self._recorder.tick()
-            self._stop.wait(min(left, WAIT_S))
+            if self._awake.wait(min(left, WAIT_S)):
+                break
+        if not self._stop.is_set():
+            self._awake.clear()
 
     def _take(self, record: Record) -> None:
         self.store.apply(record)

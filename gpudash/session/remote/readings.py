@@ -161,7 +161,7 @@ class Readings:
         code = data.get("problem")
         self.gpu_problem = None if self.gpus else _why_none(code)
         self.driver_fails = not self.gpus and code not in _NOTHING_THERE
-        names = {f"GPU {gpu.nvml_index}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
+        names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
         details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
         self.arrived(arrival_s)
         words = ", ".join(gpu.product for gpu in self.gpus) or "no GPU"
@@ -204,7 +204,11 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
         cuda_capability=None if major is None or minor is None else (major, minor),
         pcie_generation=generation or None,
         pcie_width=width or None,
+        multiprocessors=_small(facts.get("multiprocessors")) or None,
         shared_memory=facts.get("shared_memory") is True,
+        instances=_small(facts.get("instances")) or 0,
+        parent=plain(str(facts.get("parent") or ""), 96),
+        instance=_small(facts.get("instance")) or 0,
     )
 
 

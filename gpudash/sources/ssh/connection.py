@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.sources.ssh.address import SshHost
+from gpudash.sources.ssh.asking import Asking, SshQuestion
 
 LONGEST_LINE = 2**16
 """Bytes of a line; a longer one is left out without being kept."""
@@ -78,20 +80,31 @@ class Connection:
         host: where to.
         period_s: seconds between readings.
         prompt: whether ssh may ask for a password, or whether a host is the right one, in the terminal that gpudash
-            was started from. Else it may only ask through SSH_ASKPASS.
+            was started from. Else it may only ask through ``asking``, or through the user's own SSH_ASKPASS.
+        asking: hears what ssh asks; the connection closes it when it ends.
 
     Raises:
         OSError: when ssh cannot be started.
     """
 
-    def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False) -> None:
+    def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False, asking: Asking | None = None) -> None:
         self._host = host
+        self._asking, self._batch = asking, not (prompt or asking is not None or has_askpass(os.environ))
         source = _source()
-        batch = [] if prompt or _askpass(os.environ) else ["-o", "BatchMode=yes"]
+        batch = ["-o", "BatchMode=yes"] if self._batch else []
+        asks = {} if asking is None else asking.environment
+        if batch:
+            asks = {"SSH_ASKPASS_REQUIRE": "never"}  # a jump host's ssh is not told of the batch mode
         command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=not prompt
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            start_new_session=not prompt,
+            env={**os.environ, **asks},
         )
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._input, self._output, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
@@ -110,6 +123,16 @@ class Connection:
         """Number of the ssh process."""
         return self._process.pid
 
+    @property
+    def question(self) -> SshQuestion | None:
+        """What ssh asks here now; any thread may look and answer."""
+        return None if self._asking is None else self._asking.question
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody would not answer."""
+        return self._asking is not None and self._asking.refused
+
     def read(self, timeout_s: float) -> list[bytes] | None:
         """Whole lines that have come, waiting for some at most ``timeout_s``; ``None`` once no more can come.
 
@@ -118,7 +141,11 @@ class Connection:
         with selectors.DefaultSelector() as selector:
             for stream in (self._output, self._errors):
                 selector.register(stream, selectors.EVENT_READ)
+            if self._asking is not None:
+                self._asking.register(selector)
             ready = {key.fileobj for key, _events in selector.select(timeout_s)}
+        if self._asking is not None:
+            self._asking.hear(ready)
         if self._errors in ready:
             self._take_problems()
         if self._output not in ready:
@@ -163,7 +190,14 @@ class Connection:
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):
                 stream.close()
-        return fault_of(self._host, self._problems.decode(errors="replace"), by_itself, greeted=greeted)
+        if self._asking is not None:
+            self._asking.close()
+            if self._asking.refused and not greeted:
+                return LinkFault(_CANCELLED.format(name=self._host.name), lasting=True)
+        problems = self._problems.decode(errors="replace")
+        answered = _WRONG in problems if self._asking is None else self._asking.answered > 0
+        answered = answered and not self._batch  # a jump host's ssh, which does not know of it, has answered nothing
+        return fault_of(self._host, problems, by_itself, greeted=greeted, answered=answered)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is not None:
@@ -197,35 +231,61 @@ def can_prompt() -> bool:
         os.close(terminal)
 
 
-def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool) -> LinkFault:
+def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, answered: bool = False) -> LinkFault:
     """What ended a connection.
 
     Args:
         problems: what was written to the standard error, by ssh or from the other side.
         code: exit code of ssh; ``None`` when it was ended from here.
         greeted: whether the reader there had begun.
+        answered: whether somebody has answered what ssh asked.
     """
-    name, last = host.name, _last_line(problems)
+    last = _last_line(problems)
     if greeted:
-        return LinkFault(f"The link to {name} was lost{f' ({last})' if last else ''}")
+        return LinkFault(f"The link to {host.name} was lost{f' ({last})' if last else ''}")
     if _NO_PYTHON in problems:
-        return LinkFault(f"{name} has no python3 on its PATH; install Python 3.8 or newer there", lasting=True)
-    if _OLD_PYTHON in problems:
-        version = _plain(problems.partition(_OLD_PYTHON)[2].split("\n")[0], 8)
-        return LinkFault(f"The python3 of {name} is {version}; the reader needs 3.8 or newer there", lasting=True)
+        return LinkFault(_WITHOUT_PYTHON.format(name=host.name), lasting=True)
+    if _OLD_PYTHON in problems or _NO_ISOLATION in problems:
+        version = _plain(problems.partition(_OLD_PYTHON)[2].split("\n")[0], 8) or "older than 3.4"
+        return LinkFault(f"The python3 of {host.name} is {version}; the reader needs 3.8 or newer there", lasting=True)
+    name, here = host.name, host.host
+    if _BEHIND in problems and _FORWARDED not in problems:  # the jump host's own ssh says why
+        name, here = f"the jump host of {host.name}", "that jump host's name"
+        if found := _UNRESOLVED.search(problems):
+            here = _plain(found[1], 80)
     for mark, words, lasting in _FAULTS:
         if mark in problems:
-            return LinkFault(words.format(name=name, login=host.login, host=host.host), lasting)
+            text = words.format(name=name, login=host.login, host=here)
+            return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting)
     if "Permission denied" in problems:
-        return LinkFault(_denied(host, problems), lasting=True)
+        text = _denied(host, name, problems, answered=answered)
+        return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting=True)
     if code == 255 or code is None:
-        return LinkFault(f"ssh cannot reach {name}{f': {last}' if last else ''}; see what {host.login} says")
+        return LinkFault(f"ssh cannot reach {host.name}{f': {last}' if last else ''}; see what {host.login} says")
     return LinkFault(
-        f"{name} did not run the reader (exit code {code}{f': {last}' if last else ''}); see what "
+        f"{host.name} did not run the reader (exit code {code}{f': {last}' if last else ''}); see what "
         f"{host.login} python3 --version says",
         lasting=True,
     )
 
+
+_CANCELLED = "The login to {name} was cancelled; Reconnect asks again"
+
+_WITHOUT_PYTHON = "{name} has no python3 on its PATH; install Python 3.8 or newer there"
+
+_NO_ISOLATION = "Unknown option: -I"
+"""What a Python before 3.4 says."""
+
+_BEHIND = "kex_exchange_identification: Connection closed"
+"""What ssh says, behind what a jump host's ssh said, when that has ended without a way to the machine."""
+
+_FORWARDED = "stdio forwarding failed"
+"""What a jump host's ssh says where it was let in, and the way on is closed."""
+
+_WRONG = "Permission denied, please try again"
+"""What ssh says of a password before it asks for the next."""
+
+_UNRESOLVED = re.compile(r"Could not resolve hostname ([^:\s]+)")
 
 _CHANGED = """The host key of {name} is not the one that is known: it was installed anew, or somebody is in between; \
 compare the keys, and take the old one out if that is right: ssh-keygen -R {host}"""
@@ -250,17 +310,19 @@ _FAULTS = (
 """What somebody writes to the standard error, what that means, and whether trying again is in vain."""
 
 
-def _denied(host: SshHost, problems: str) -> str:
-    """Which of ssh's ways in were not open, as it names them in brackets."""
-    ways = problems.rpartition("Permission denied")[2]
+def _denied(host: SshHost, name: str, problems: str, *, answered: bool) -> str:
+    """Which of ssh's ways in were not open, as it names them in brackets.
+
+    Args:
+        name: who has refused: the host or its jump host.
+    """
+    ways, by_hand = problems.rpartition("Permission denied")[2], host.login.removeprefix("ssh ")
+    key = f"leave a key there: ssh-copy-id {by_hand}"
     if "password" in ways or "keyboard-interactive" in ways:
-        return (
-            f"{host.name} wants a password; open {host} from a terminal, where ssh can ask for it, or leave a key "
-            f"there: ssh-copy-id {host.login.removeprefix('ssh ')}"
-        )
-    return (
-        f"{host.name} accepts none of your keys for that user; see what ssh -v {host.login.removeprefix('ssh ')} says"
-    )
+        if answered:
+            return f"{name} did not accept the password; try again with another, or {key}"
+        return f"{name} wants a password; Reconnect, or opening {host} from a terminal, lets ssh ask for it; or {key}"
+    return f"{name} accepts none of your keys for that user; see what ssh -v {by_hand} says"
 
 
 def _last_line(problems: str) -> str:
@@ -283,8 +345,8 @@ def _ssh() -> str:
     return found
 
 
-def _askpass(environment: Mapping[str, str]) -> bool:
-    """Whether ssh has a program that asks for passwords on the screen."""
+def has_askpass(environment: Mapping[str, str]) -> bool:
+    """Whether the user has a program of their own by which ssh asks for passwords on the screen."""
     shown = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS_REQUIRE")
     return bool(environment.get("SSH_ASKPASS")) and any(environment.get(name) for name in shown)
 

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import pwd
+import re
 import sys
 import threading
 import time
@@ -53,6 +54,9 @@ _STATES = {
 PCIE = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
 
 NOT_AVAILABLE = 2**64 - 1
+
+INTEGRATED = r"\b(?:GB10|Thor|Orin|Xavier|Tegra)\b|\(nvgpu\)"
+"""What the names hold of GPUs that use the machine's memory, whatever their driver says of it."""
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -186,7 +190,7 @@ class Processes:
             if before is not None and now > before[0] and cpu_s >= before[1]:
                 process["cpu_utilisation"] = (cpu_s - before[1]) / (now - before[0])
             seen[pid] = now, cpu_s
-            process["user"] = user_of(pid)
+            process.update(owners(pid))
             rows.append(process)
         self._before = seen
         return rows
@@ -213,6 +217,29 @@ def user_of(pid: int) -> str | None:
         return pwd.getpwuid(os.stat("/proc/%d" % pid).st_uid).pw_name
     except (OSError, KeyError):
         return None
+
+
+_POD = r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})"
+_JOB = r"/job_(\d+)(?:/step_(\w+))?"
+_ID = r"(?:/|docker-|libpod-|crio-|containerd-)([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?(?=[/\s]|$)"
+
+
+def container_in(cgroup: str) -> str | None:
+    """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
+    found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
+    pod = re.search(_POD, cgroup) if "kubepods" in cgroup else None
+    words = ["slurm job " + job[1] + (" step " + job[2] if job[2] else "")] if job else []
+    if pod is not None:
+        words.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
+    elif found:
+        maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
+        words.append(maker + " " + found[-1])
+    return ", ".join(words) or None
+
+
+def owners(pid: int) -> dict[str, str | None]:
+    """Who runs a process, and in which container."""
+    return {"user": user_of(pid), "container": container_in(text_of("/proc/%d/cgroup" % pid))}
 
 
 class NvmlError(Exception):
@@ -253,6 +280,18 @@ class Process2(ctypes.Structure):
         ("used", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class Attributes(ctypes.Structure):
+    """nvmlDeviceAttributes_t of a MIG instance."""
+
+    _fields_ = [
+        ("multiprocessors", ctypes.c_uint),
+        ("shared_engines", ctypes.c_uint * 5),
+        ("gpu_slices", ctypes.c_uint),
+        ("compute_slices", ctypes.c_uint),
+        ("memory_mib", ctypes.c_ulonglong),
     ]
 
 
@@ -299,17 +338,20 @@ class NvmlByCtypes:
         except NvmlError:
             return None
 
-    def divided(self, handle: Any) -> bool:
-        """Whether a GPU is divided into MIG instances."""
-        current, pending = ctypes.c_uint(), ctypes.c_uint()
-        try:
-            self.call("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
-        except NvmlError:
-            return False
-        return current.value == 1
+    def instances(self, whole: GpuByCtypes) -> Iterator[GpuByCtypes]:
+        """The MIG instances of a GPU that is divided into some; numbers of those that were destroyed are left out."""
+        for number in range(self.optional("nvmlDeviceGetMaxMigDeviceCount", whole.handle) or 0):
+            part = ctypes.c_void_p()
+            try:
+                self.call(
+                    "nvmlDeviceGetMigDeviceHandleByIndex", whole.handle, ctypes.c_uint(number), ctypes.byref(part)
+                )
+                yield GpuByCtypes(self, whole.facts["nvml_index"], part, whole, number)
+            except NvmlError:
+                continue
 
     def gpus(self) -> list[GpuByCtypes]:
-        """Every GPU that answers, in the driver's order."""
+        """Every GPU that answers, in the driver's order, each before its MIG instances."""
         count = ctypes.c_uint()
         found: list[GpuByCtypes] = []
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -317,42 +359,42 @@ class NvmlByCtypes:
             handle = ctypes.c_void_p()
             try:
                 self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-                found.append(GpuByCtypes(self, index, handle))
+                whole = GpuByCtypes(self, index, handle)
             except NvmlError:
                 continue  # one that does not answer hides no other
+            parts = list(self.instances(whole)) if whole.divided else []
+            whole.facts["instances"] = len(parts)
+            found += [whole, *parts]
         return found
 
 
 class GpuByCtypes:
     """One GPU: what it is, and its readings, each a number or why there is none."""
 
-    def __init__(self, nvml: NvmlByCtypes, index: int, handle: Any) -> None:
-        self._nvml, self._handle = nvml, handle
-        pci = Pci()
-        nvml.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci))
-        self._status = "/sys/bus/pci/devices/%04x:%02x:%02x.0/power/runtime_status" % (pci.domain, pci.bus, pci.device)
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        capability = None
-        try:
-            nvml.call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
-            capability = [major.value, minor.value]
-        except NvmlError:
-            pass
+    def __init__(
+        self, nvml: NvmlByCtypes, index: int, handle: Any, whole: GpuByCtypes | None = None, number: int = 0
+    ) -> None:
+        """``whole`` is the GPU that this is the MIG instance ``number`` of."""
+        self._nvml, self.handle = nvml, handle
         self.uuid = nvml.text("nvmlDeviceGetUUID", handle)
-        self.facts = {
-            "nvml_index": index,
-            "uuid": self.uuid,
-            "pci_bus_id": pci.bus_id.decode(errors="replace"),
-            "product": nvml.text("nvmlDeviceGetName", handle),
-            "cuda_capability": capability,
-            "pcie_generation": nvml.optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-            "pcie_width": nvml.optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        }
-        self._pool: HostByProc | None = None
-        self._pool = self._shared_pool()
-        self.facts["shared_memory"] = self._pool is not None
+        product = nvml.text("nvmlDeviceGetName", handle)
+        if whole is None:
+            self.status, self.facts = self._whole(index, product)
+        else:
+            self.status, size = whole.status, Attributes()
+            with contextlib.suppress(NvmlError):
+                nvml.call("nvmlDeviceGetAttributes_v2", handle, ctypes.byref(size))
+            if "MIG" not in product:  # some drivers name the whole GPU alone
+                profile = "%dg.%dgb" % (size.gpu_slices, round(size.memory_mib / 1024)) if size.gpu_slices else ""
+                product = ("%s MIG %s" % (product, profile)).rstrip()
+            own = {"uuid": self.uuid, "product": product, "multiprocessors": size.multiprocessors or None}
+            self.facts = dict(whole.facts, parent=whole.uuid, instance=number, instances=0, **own)
+        self.divided = whole is None and self._is_divided()
         self.lost = False
         self._unsupported: set[str] = set()
+        self._pool: HostByProc | None = None
+        self._pool = self._shared_pool(product) if whole is None else None
+        self.facts["shared_memory"] = self._pool is not None
         self._questions = (
             (("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes"), self._memory),
             (("gpu_utilisation", "memory_utilisation"), self._utilisation),
@@ -366,11 +408,45 @@ class GpuByCtypes:
             (PCIE, self._throughput),
         )
         self.metrics = [metric for metrics, _ask in self._questions for metric in metrics]
+        if whole is not None:  # of an instance a driver tells memory and processes alone
+            self._unsupported.update(metrics[0] for metrics, _ask in self._questions[1:])
+        elif self._pool is not None:  # no link lies between them
+            self._unsupported.update(("pcie_generation", "pcie_width", PCIE[0]))
+
+    def _whole(self, index: int, product: str) -> tuple[str, dict[str, Any]]:
+        """Where the kernel says whether it sleeps, and what a whole GPU is."""
+        nvml, handle = self._nvml, self.handle
+        pci, major, minor = Pci(), ctypes.c_int(), ctypes.c_int()
+        nvml.call("nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci))
+        capability = None
+        with contextlib.suppress(NvmlError):
+            nvml.call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor))
+            capability = [major.value, minor.value]
+        facts = {
+            "nvml_index": index,
+            "uuid": self.uuid,
+            "pci_bus_id": pci.bus_id.decode(errors="replace"),
+            "product": product,
+            "cuda_capability": capability,
+            "pcie_generation": nvml.optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            "pcie_width": nvml.optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        }
+        status = "/sys/bus/pci/devices/%04x:%02x:%02x.0/power/runtime_status" % (pci.domain, pci.bus, pci.device)
+        return status, facts
+
+    def _is_divided(self) -> bool:
+        """Whether MIG is in force."""
+        current, pending = ctypes.c_uint(), ctypes.c_uint()
+        try:
+            self._nvml.call("nvmlDeviceGetMigMode", self.handle, ctypes.byref(current), ctypes.byref(pending))
+        except NvmlError:
+            return False
+        return current.value == 1
 
     @property
     def asleep(self) -> bool:
         """Whether the kernel has suspended it."""
-        return text_of(self._status).startswith("suspended")
+        return text_of(self.status).startswith("suspended")
 
     def read(self, *, patiently: bool) -> tuple[dict[str, Any], dict[str, str]]:
         """(values, states) of now, with ``patiently`` also what takes 40 ms. A lost handle is not used again."""
@@ -400,8 +476,8 @@ class GpuByCtypes:
     def processes(self) -> dict[int, int | None]:
         """Bytes by PID, None where the driver does not say; a process that computes and draws is in both lists."""
         found: dict[int, int | None] = {}
-        if self.lost or self.asleep:
-            return found
+        if self.lost or self.asleep or self.facts.get("instances"):
+            return found  # what runs on a GPU of instances is listed with them
         for kind in ("Compute", "Graphics"):
             for pid, used in self._listed("nvmlDeviceGet%sRunningProcesses" % kind):
                 before = found.get(pid)
@@ -409,16 +485,17 @@ class GpuByCtypes:
         return found
 
     def _get(self, name: str, *given: Any, of: Any = ctypes.c_uint) -> int:
-        return self._nvml.number(name, self._handle, *given, of=of)
+        return self._nvml.number(name, self.handle, *given, of=of)
 
-    def _shared_pool(self) -> HostByProc | None:
-        """The machine's memory, where the driver knows of none of the GPU's own; None of a GPU that has some."""
+    def _shared_pool(self, product: str) -> HostByProc | None:
+        """The machine's memory, where the GPU has none of its own; None of one that has some."""
         try:
             self._memory()
         except NvmlError as error:
-            if _STATES.get(error.code) == NOT_SUPPORTED and not self._nvml.divided(self._handle):
-                return HostByProc()
-        return None
+            shared = _STATES.get(error.code) == NOT_SUPPORTED and not self.divided
+        else:
+            shared = re.search(INTEGRATED, product, re.IGNORECASE) is not None
+        return HostByProc() if shared else None
 
     def _memory(self) -> Iterable[float | None]:
         if self._pool is not None:
@@ -426,13 +503,13 @@ class GpuByCtypes:
             return host["used_bytes"], host["available_bytes"], host["total_bytes"], None
         try:
             words = _MEMORY_2(_MEMORY_2_VERSION)
-            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self._handle, ctypes.byref(words))
+            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self.handle, ctypes.byref(words))
             _version, total, reserved, free, used = words
         except NvmlError as error:
             if _STATES.get(error.code) == LOST:
                 raise
             memory = Memory1()
-            self._nvml.call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
+            self._nvml.call("nvmlDeviceGetMemoryInfo", self.handle, ctypes.byref(memory))
             total, reserved, free, used = memory.total, None, memory.free, memory.used
         if total == 0:  # how some drivers say that the memory is the host's
             raise NvmlError(3)
@@ -440,7 +517,7 @@ class GpuByCtypes:
 
     def _utilisation(self) -> Iterable[float]:
         rates = Rates()
-        self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(rates))
+        self._nvml.call("nvmlDeviceGetUtilizationRates", self.handle, ctypes.byref(rates))
         return float(rates.gpu / 100), float(rates.memory / 100)
 
     def _throughput(self) -> Iterable[float]:
@@ -452,14 +529,14 @@ class GpuByCtypes:
             count = ctypes.c_uint(0)
             try:
                 try:
-                    self._nvml.call(name + ending, self._handle, ctypes.byref(count), None)
+                    self._nvml.call(name + ending, self.handle, ctypes.byref(count), None)
                     return
                 except NvmlError as error:
                     if error.code != 7:  # the list is longer than the room for it
                         raise
                 room = (Process2 * (count.value + 16))()
                 count = ctypes.c_uint(len(room))
-                self._nvml.call(name + ending, self._handle, ctypes.byref(count), room)
+                self._nvml.call(name + ending, self.handle, ctypes.byref(count), room)
             except NvmlError as error:
                 if error.code == 13:
                     continue
@@ -558,7 +635,7 @@ def tell_processes(gpu: GpuByCtypes) -> None:
     for pid, used in gpu.processes().items():
         process = read_process(pid) if shared else None
         name = process["name"] if process else "host pid %d (not visible)" % pid
-        rows.append({"pid": pid, "name": name, "user": user_of(pid) if process else None, "memory_bytes": used})
+        rows.append(dict({"pid": pid, "name": name, "memory_bytes": used}, **(owners(pid) if process else {})))
     now = time.monotonic()
     for row in rows:
         tell(reading("process", gpu.uuid, row, {}, now))

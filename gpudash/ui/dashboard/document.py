@@ -40,6 +40,14 @@ class Document(QWidget):
         """What the commands on plots act on while it is in front; ``None`` without plots of a session."""
         return self.dashboard
 
+    @property
+    def unlinked(self) -> tuple[str, ...] | None:
+        """Names of the machines that it shows over a link and that have none now; ``None`` where it shows no such."""
+        return None
+
+    def link_again(self) -> None:
+        """Try now to link the machines that are not."""
+
     def title_within(self, longest: int) -> str:
         """The title in so many characters; "" where it may be cut in its middle."""
         return ""

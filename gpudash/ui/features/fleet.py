@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QInputDialog
 
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -18,10 +18,12 @@ from gpudash.ui.window.workspace import Workspace
 if TYPE_CHECKING:
     from gpudash.session.fleet import Fleet, FleetGpu
     from gpudash.session.remote.fleet import SshFleet
+    from gpudash.session.remote.machine import RemoteMachine
     from gpudash.settings import Settings
     from gpudash.ui.fleet.compare_document import FleetComparison
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
+    from gpudash.ui.fleet.login import Asked, LoginDialog
     from gpudash.ui.fleet.machine_document import MachineDocument
 
 REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
@@ -38,7 +40,7 @@ EXAMPLE_MACHINES = "user@host"
 
 
 def commands(workspace: Workspace) -> list[Command]:
-    """File > Open Prometheus Server, File > Open Machines over SSH."""
+    """File > Open Prometheus Server, File > Open Machines over SSH, File > Reconnect."""
     return [
         Command(
             "File",
@@ -55,6 +57,16 @@ def commands(workspace: Workspace) -> list[Command]:
             partial(ask_for_machines, workspace),
             id="file.open_machines",
             after="file.open_server",
+        ),
+        Command(
+            "File",
+            "Reconnect",
+            "Link machines over ssh again that were lost or refused; ssh may ask for a password",
+            partial(link_again, workspace),
+            ("Ctrl+R",),
+            id="file.reconnect",
+            after="file.open_machines",
+            why_not=partial(why_not_again, workspace),
         ),
     ]
 
@@ -142,6 +154,20 @@ def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument |
     return shown
 
 
+def why_not_again(workspace: Workspace) -> str:
+    """Why nothing in front can be linked again, in a sentence; "" when something can."""
+    unlinked = None if workspace.front is None else workspace.front.unlinked
+    if unlinked is None:
+        return "No machine over ssh is in front."
+    return "" if unlinked else "Every machine in front is linked, or is being linked."
+
+
+def link_again(workspace: Workspace) -> None:
+    """Link what is in front and is not linked."""
+    if workspace.front is not None:
+        workspace.front.link_again()
+
+
 def machines(given: Sequence[str], settings: Settings) -> SshFleet:
     """A fleet of these machines, not linked yet.
 
@@ -169,10 +195,55 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
         fleet,
         workspace.colours,
         open_gpu=lambda gpu: open_machine(workspace, fleet, gpu),
+        links=fleet,
         wall_clock=fleet.now_s,
     )
     workspace.add(document, key, document.title)
+    Logins(workspace, fleet.machines)
     return document
+
+
+class Logins(QObject):
+    """Shows what ssh asks of some machines, one question at a time, until nobody holds them any more.
+
+    Args:
+        workspace: whose window asks, and whose timer looks.
+        machines: which.
+    """
+
+    def __init__(self, workspace: Workspace, machines: Sequence[RemoteMachine]) -> None:
+        super().__init__(workspace)
+        self._workspace, self._machines = workspace, machines
+        self._dialog: LoginDialog | None = None
+        workspace.refreshed.connect(self._look)
+
+    def _look(self) -> None:
+        dialog = self._dialog
+        if dialog is not None:
+            if dialog.question.open:
+                return
+            self._dialog = None
+            dialog.reject()  # ssh has ended, or needs no answer any more
+        if all(machine.held <= 0 for machine in self._machines):
+            self._workspace.refreshed.disconnect(self._look)
+            self.deleteLater()
+            return
+        for machine in self._machines:
+            question = machine.question
+            if question is not None:
+                self._ask(machine.name, question)
+                return
+
+    def _ask(self, name: str, question: Asked) -> None:
+        from gpudash.ui.fleet.login import LoginDialog
+
+        dialog = LoginDialog(name, question, self._workspace.window())
+        dialog.finished.connect(self._answered)
+        self._dialog = dialog
+        dialog.open()
+
+    def _answered(self) -> None:
+        self._dialog = None
 
 
 def open_machine(workspace: Workspace, fleet: SshFleet, gpu: FleetGpu) -> MachineDocument | None:

@@ -242,6 +242,8 @@ class FleetControls(QWidget):
         self.old.setToolTip("The order rests while you point or type here, so that no cell moves away")
         self.old.clicked.connect(lambda _checked=False: self.sort_now.emit())
         self.old.hide()
+        self.reconnect = QPushButton("Reconnect")
+        self.reconnect.hide()
         self.open = QPushButton("Open")
         self.open.setProperty("role", "primary")
         self.open.clicked.connect(lambda _checked=False: self.open_wanted.emit())
@@ -251,6 +253,7 @@ class FleetControls(QWidget):
         for part in (self.sort, self.group, self.density, self.only_warnings, self.found, self.old):
             row.addWidget(part)
         row.addStretch(1)
+        row.addWidget(self.reconnect)
         row.addWidget(self.compare)
         row.addWidget(self.open)
         self.show_choice(0)
@@ -349,6 +352,17 @@ class Polled(Protocol):
         """End the polling."""
 
 
+class Links(Protocol):
+    """What the overview needs of machines that may not be linked."""
+
+    @property
+    def unlinked(self) -> tuple[str, ...]:
+        """Names of those that were tried and are not."""
+
+    def link_again(self) -> None:
+        """Try them now."""
+
+
 class FleetDocument(Document):
     """The overview: head, warnings, controls and the grid.
 
@@ -359,6 +373,7 @@ class FleetDocument(Document):
         palette: colours in force.
         open_gpu: shows the past of a GPU.
         compare: lays two GPUs over one another, or one over another day of its own; ``None`` where that cannot be.
+        links: what Reconnect acts on; ``None`` where nothing is linked.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
     """
@@ -370,6 +385,7 @@ class FleetDocument(Document):
         *,
         open_gpu: Callable[[FleetGpu], object],
         compare: Callable[[Sequence[FleetGpu]], object] | None = None,
+        links: Links | None = None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -377,6 +393,7 @@ class FleetDocument(Document):
         self.title = fleet.address
         self.fleet = fleet
         self._open_gpu, self._compare = open_gpu, compare
+        self._links = links
         self._hint = HINT.format("" if compare is None else TO_COMPARE)
         self._wall_clock, self._clock = wall_clock, clock
         self._version = -1
@@ -402,9 +419,13 @@ class FleetDocument(Document):
         self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.show_all = QPushButton("Show all GPUs")
         self.show_all.setToolTip("Empty the search and show GPUs without a warning too")
+        self.reconnect = QPushButton("Reconnect")
+        self.reconnect.setProperty("role", "primary")
+        self.reconnect.hide()
         nothing = QWidget()
         middle = in_column(1, self.words, parent=nothing, margins=(80, 0, 80, 0), spacing=14)
-        middle.addWidget(self.show_all, 0, Qt.AlignmentFlag.AlignHCenter)
+        for button in (self.show_all, self.reconnect):
+            middle.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
         self._nothing = nothing
         self.detail = PlainLabel(self._hint, role="muted")
@@ -432,6 +453,8 @@ class FleetDocument(Document):
         controls.compare_wanted.connect(self.compare)
         controls.search.left.connect(self._into_grid)
         self.show_all.clicked.connect(lambda _checked=False: controls.clear())
+        for button in (self.reconnect, controls.reconnect):
+            button.clicked.connect(lambda _checked=False: self.link_again())
         self.strip.chosen.connect(self.go_to)
         grid.opened.connect(self.open)
         grid.typed.connect(self._type)
@@ -489,6 +512,7 @@ class FleetDocument(Document):
 
     def _show_state(self) -> None:
         """Who answers, how old that is, and what is wrong."""
+        self._show_links()
         problem, address = self.fleet.problem, self.fleet.address
         newest = max((gpu.seen_s for gpu in self._gpus.values()), default=None)
         if newest is None:
@@ -500,6 +524,24 @@ class FleetDocument(Document):
         self.header.show_source(f"{address} · newest reading {format_age(self._wall_clock() - newest)} old")
         told = f"What is shown is of {clock_words(newest)}"
         self.header.show_problem(*((problem, told, self.fleet.trying) if problem else ()))
+
+    def _show_links(self) -> None:
+        """Offer to link what is not."""
+        names = self.unlinked or ()
+        what = names[0] if len(names) == 1 else f"{len(names)} machines"
+        for button in (self.reconnect, self.controls.reconnect):
+            button.setText(without_mnemonics(f"Reconnect {what}"))
+            button.setToolTip(plain_tip(f"Link {', '.join(names)} now; ssh may ask for a password"))
+            button.setVisible(bool(names))
+
+    @property
+    def unlinked(self) -> tuple[str, ...] | None:
+        return None if self._links is None else self._links.unlinked
+
+    def link_again(self) -> None:
+        if self._links is not None:
+            self._links.link_again()
+            self._show_state()
 
     def _group_titles(self) -> dict[str, str]:
         group = self.controls.arrangement.group
@@ -626,7 +668,7 @@ def table_text(gpus: Sequence[FleetGpu]) -> str:
     for gpu in gpus:
         values = (
             gpu.host,
-            gpu.index,
+            gpu.number,
             gpu.uuid,
             gpu.product,
             gpu.used_bytes,

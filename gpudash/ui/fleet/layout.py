@@ -40,7 +40,7 @@ RESORT_S = 10.0
 ENOUGH: Mapping[Sort, float] = {"fullness": 0.02, "host": 0.0, "utilisation": 0.1, "temperature": 2.0, "power": 10.0}
 """By how much a GPU must have passed one that stands before it for a new order to be worth the unrest."""
 
-_SortKey = tuple[float, tuple[tuple[int, str], ...], int, str]
+_SortKey = tuple[float, tuple[tuple[int, str], ...], tuple[tuple[int, str], ...], str]
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -129,7 +129,7 @@ def natural(text: str) -> tuple[tuple[int, str], ...]:
 
 def _sorting(sort: Sort) -> Callable[[FleetGpu], _SortKey]:
     def key(gpu: FleetGpu) -> _SortKey:
-        return -sort_value(gpu, sort), natural(gpu.host), -1 if gpu.index is None else gpu.index, gpu.uuid
+        return -sort_value(gpu, sort), natural(gpu.host), natural(gpu.number), gpu.uuid
 
     return key
 

@@ -64,6 +64,17 @@ class MachineDocument(RecordingDocument):
             words += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"
         self.head.show_machine(machine.name, words, product)
 
+    def _tell_notices(self, words: str) -> None:
+        button = "Reconnect" if self.unlinked else ""
+        self.notice.tell(words, button=button, run=self.link_again)
+
+    @property
+    def unlinked(self) -> tuple[str, ...] | None:
+        return () if self._machine.problem is None else (self._machine.name,)
+
+    def link_again(self) -> None:
+        self._machine.link_again()
+
     def close_document(self) -> None:
         """Let go of the machine."""
         super().close_document()

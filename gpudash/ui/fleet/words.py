@@ -65,7 +65,7 @@ def short_name(gpu: FleetGpu) -> str:
     """The number alone: "GPU 3"; "memory" of a machine without one."""
     if gpu.is_host:
         return "memory"
-    return f"GPU {gpu.index}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
+    return f"GPU {gpu.number}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
 
 
 def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:

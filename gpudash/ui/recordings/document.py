@@ -433,9 +433,13 @@ class RecordingDocument(Document):
         if notices != self._told:
             self._told = notices
             if notices:
-                self.notice.tell("\n".join(f"{text.rstrip('.')}." for text in notices))
+                self._tell_notices("\n".join(f"{text.rstrip('.')}." for text in notices))
             else:
                 self.notice.dismiss()
+
+    def _tell_notices(self, words: str) -> None:
+        """Say in place what could not be read."""
+        self.notice.tell(words)
 
     def _again(self) -> None:
         assert self.replay is not None

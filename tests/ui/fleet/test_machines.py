@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QApplication, QInputDialog
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit
 
 from gpudash.session.remote.fleet import SshFleet
+from gpudash.session.remote.machine import RemoteMachine
+from gpudash.sources.ssh.asking import QuestionKind, SshQuestion
 from gpudash.sources.ssh.connection import LinkFault
 from gpudash.ui.features import fleet as opening
-from gpudash.ui.features.fleet import ask_for_machines, open_machines
+from gpudash.ui.features.fleet import Logins, ask_for_machines, open_machines
 from gpudash.ui.fleet.document import FleetDocument
+from gpudash.ui.fleet.login import LoginDialog
 from gpudash.ui.fleet.machine_document import MachineDocument
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
@@ -24,7 +30,7 @@ UUID = "GPU-7"
 
 @pytest.fixture
 def window(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
-    monkeypatch.setattr(SshFleet, "start", lambda _fleet: None)
+    monkeypatch.setattr(SshFleet, "start", lambda _fleet, **_how: None)
     return open_window(FakeSession())
 
 
@@ -150,3 +156,124 @@ def test_the_machines_used_last_are_offered_and_the_chosen_ones_are_opened(windo
     dialog.accept()
     QApplication.processEvents()
     assert window.workspace.front_title == "c" and window.workspace.count == 2
+
+
+class Channel:
+    """Both ends of what asks for ssh: what was answered is read at the other."""
+
+    def __init__(self, words: str, kind: QuestionKind = "secret", *, again: bool = False) -> None:
+        ours, self._theirs = socket.socketpair()
+        self.question = SshQuestion(words, kind, ours, again=again)
+
+    def answered(self) -> bytes:
+        """All that came, to the end."""
+        with self._theirs:
+            self.question.close()
+            return self._theirs.recv(4096)
+
+
+def dialogs(window: MainWindow) -> list[LoginDialog]:
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    return window.findChildren(LoginDialog)
+
+
+def test_what_ssh_asks_is_a_dialog_of_its_words_and_the_answer_goes_to_it_alone(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _document, fleet = overview(window, "a")
+    words = "<b>me@a</b>'s password: "
+    channel = Channel(words)
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: channel.question))
+    settle(window)
+    [dialog] = dialogs(window)
+    assert dialog.windowTitle() == "Log In to a" and dialog.words.text() == words.strip()
+    assert dialog.words.textFormat() is Qt.TextFormat.PlainText and not dialog.again.isVisible()
+    assert dialog.field.echoMode() is QLineEdit.EchoMode.Password
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: None))
+    QTest.keyClicks(dialog.field, "secret")
+    QTest.keyClick(dialog.field, Qt.Key.Key_Return)
+    settle(window)
+    assert dialogs(window) == [] and channel.answered() == b"+secret"
+    assert fleet.machines[0].held == 1
+
+
+@pytest.mark.parametrize("kind", ["secret", "text", "confirm"])
+def test_esc_leaves_ssh_without_an_answer(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch, kind: QuestionKind
+) -> None:
+    overview(window, "a")
+    channel = Channel("Are you sure (yes/no)?", kind, again=True)
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: channel.question))
+    settle(window)
+    [dialog] = dialogs(window)
+    assert dialog.again.isVisible() and dialog.field.isVisible() is (kind != "confirm")
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: None))
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    settle(window)
+    assert dialogs(window) == [] and channel.question.refused and channel.answered() == b""
+
+
+def test_a_dialog_goes_with_the_ssh_that_asked_and_with_the_machines(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, _fleet = overview(window, "a")
+    channel = Channel("Confirm user presence for key", "told")
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: channel.question))
+    settle(window)
+    assert len(dialogs(window)) == 1
+    monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: None))
+    channel.question.close()
+    settle(window)
+    assert dialogs(window) == [] and channel.answered() == b""
+    assert len(window.workspace.findChildren(Logins)) == 1
+    window.workspace.close_document(document)
+    settle(window)
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert window.workspace.findChildren(Logins) == []
+
+
+def test_what_is_not_linked_has_a_button_in_both_tabs_and_a_key(window: MainWindow) -> None:
+    document, fleet = overview(window, "a", "b")
+    first, second = fleet.machines
+    reconnect = window.menus.actions["file.reconnect"]
+    assert not reconnect.isEnabled()
+    for machine in fleet.machines:
+        machine._lost(LinkFault(f"{machine.name} wants a password", lasting=True))
+    document._drawn_s = -10.0
+    settle(window)
+    assert document.reconnect.isVisible() and document.reconnect.text() == "Reconnect 2 machines"
+    QTest.keyClick(document.reconnect, Qt.Key.Key_Space)
+    assert first._asks and second._asks and fleet.unlinked == ()
+    document._drawn_s = -10.0
+    settle(window)
+    assert not document.reconnect.isVisible() and document.words.text() == "Linking a, b…"
+
+    tell(fleet, 0, GPUS, gpu(70), host(10))
+    second._lost(LinkFault("b wants a password", lasting=True))
+    settle(window)
+    assert document.controls.reconnect.isVisible() and document.controls.reconnect.text() == "Reconnect b"
+    document.open(document.grid.layout_.keys[0])
+    shown = window.workspace.front
+    assert isinstance(shown, MachineDocument)
+    assert shown._reader.join(60)
+    settle(window, 12)
+    first._lost(LinkFault("a wants a password", lasting=True))
+    settle(window)
+    assert "a wants a password" in shown.notice.text and not first._asks
+    window.menus.refresh()
+    assert reconnect.isEnabled()
+    reconnect.trigger()
+    assert first._asks
+    settle(window)
+    assert not shown.notice.isVisible()
+
+
+def test_mig_instances_stand_in_place_of_their_gpu(window: MainWindow) -> None:
+    document, fleet = overview(window, "a")
+    whole = {**GPUS["gpus"][0], "instances": 2}
+    parts = [{**whole, "uuid": f"MIG-{n}", "instances": 0, "parent": UUID, "instance": n} for n in range(2)]
+    rows = [{**gpu(70), "device": part["uuid"]} for part in parts]
+    tell(fleet, 0, {"gpus": [whole, *parts]}, gpu(75), *rows, host(10))
+    settle(window)
+    assert [document._gpus[key].name for key in document.grid.layout_.keys] == ["a GPU 2:0", "a GPU 2:1"]
+    assert "2 GPUs" in document.header.total.text() and "140" in document.header.total.text()

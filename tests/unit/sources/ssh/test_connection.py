@@ -34,7 +34,12 @@ Host key verification failed.
     [
         (CHANGED, 255, "is not the one that is known", True),
         ("Host key verification failed.\n", 255, "log in once in a terminal", True),
-        ("me@gpu-7: Permission denied (publickey,password).\n", 255, "a password; open ssh://me@gpu-7:2222", True),
+        (
+            "me@gpu-7: Permission denied (publickey,password).\n",
+            255,
+            "wants a password; Reconnect, or opening ssh://me@gpu-7:2222",
+            True,
+        ),
         ("me@gpu-7: Permission denied (publickey).\n", 255, "accepts none of your keys", True),
         ("ssh: Could not resolve hostname gpu-7: Name or service not known\n", 255, "no host called gpu-7", False),
         ("ssh: connect to host gpu-7 port 2222: Connection refused\n", 255, "refuses the connection", False),

@@ -9,25 +9,30 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 
+from gpudash.devices import known_gpus
 from gpudash.sources.nvml.errors import classify
+from gpudash.sources.processes import container_in
 from gpudash.sources.ssh import remote_reader
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import State
 from tests.nvml_stub.build import (
     GIB,
     LOST,
-    NOT_SUPPORTED,
+    MIB,
     Scenario,
     StubGpu,
     build,
     compiler,
     environment,
+    gb10,
+    h100_in_halves,
     without_driver,
 )
 
@@ -115,19 +120,108 @@ def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Pa
         assert host["used_bytes"] + host["available_bytes"] == host["total_bytes"]
 
 
+SHARING = {
+    "NotSupported": lambda: gb10(used=0),
+    "a total of 0": lambda: StubGpu(0, name="NVIDIA GB10", total=0, reserved=0, used=0),
+    "the system's memory as the card's": lambda: StubGpu(0, name="NVIDIA GB10", total=24 * GIB, used=20 * GIB),
+    "a Jetson's": lambda: StubGpu(0, name="Orin (nvgpu)", total=15 * GIB, used=GIB),
+}
+
+
 @needs_compiler
-def test_a_gpu_without_memory_of_its_own_has_the_machines(tmp_path: Path) -> None:
-    scenario = Scenario(gpus=[StubGpu(0, name="NVIDIA GB10", total=0)]).fault(
-        "nvmlDeviceGetMemoryInfo", NOT_SUPPORTED, 0
-    )
-    scenario.fault("nvmlDeviceGetMemoryInfo_v2", NOT_SUPPORTED, 0).write(tmp_path / "scenario")
+@pytest.mark.parametrize("driver", SHARING)
+def test_a_gpu_without_memory_of_its_own_has_the_machines_and_no_link(tmp_path: Path, driver: str) -> None:
+    Scenario(gpus=[replace(SHARING[driver](), processes=((os.getpid(), 5 * GIB, "C"),))]).write(tmp_path / "scenario")
     with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         [found] = first(lambda record: "gpus" in record)["gpus"]
         assert found["shared_memory"] is True
-        card = first(lambda record: record.get("table") == "gpu")
+        card = first(lambda record: record.get("table") == "gpu" and PCIE in record)
         host = first(lambda record: record.get("table") == "host")
         assert card["total_bytes"] == host["total_bytes"] and card["used_bytes"] > 0
-        assert card["states"] == {"driver_reserved_bytes": "not supported"}
+        assert (card["gpu_utilisation"], card["temperature_c"]) == (0.37, 41.0)
+        missing = {name for name, state in card["states"].items() if state == "not supported"}
+        assert {"driver_reserved_bytes", *remote_reader.PCIE, "pcie_generation", "pcie_width"} <= missing
+        listed = first(lambda record: record.get("pid") == os.getpid() and record.get("device") == found["uuid"])
+        assert listed["memory_bytes"] == 5 * GIB
+
+
+@needs_compiler
+def test_a_mig_instance_is_a_gpu_with_memory_and_processes_of_its_own(tmp_path: Path) -> None:
+    whole, first_part, second_part = h100_in_halves(processes=[(os.getpid(), GIB, "C")])
+    gpus = [whole, first_part, replace(second_part, name=whole.name)]
+    Scenario(gpus=gpus).write(tmp_path / "scenario")
+    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        found = first(lambda record: "gpus" in record)["gpus"]
+        assert [(gpu["uuid"], gpu["instances"]) for gpu in found] == [
+            (whole.uuid, 2),
+            (first_part.uuid, 0),
+            (second_part.uuid, 0),
+        ]
+        part = found[2]
+        assert (part["parent"], part["instance"], part["multiprocessors"]) == (whole.uuid, 1, 60)
+        assert part["product"] == "NVIDIA H100 80GB HBM3 MIG 3g.40gb" and not part["shared_memory"]
+        for gpu, used in ((first_part, GIB), (second_part, 2 * GIB)):
+            row = first(lambda record, uuid=gpu.uuid: record.get("device") == uuid and "used_bytes" in record)
+            assert (row["used_bytes"], row["total_bytes"]) == (used, 40_448 * MIB)
+            assert {name for name, value in row.items() if value is None} == {*row["states"]}
+            assert set(row["states"].values()) == {"not supported"}
+        told = first(lambda record: record.get("device") == whole.uuid and "temperature_c" in record)
+        assert told["temperature_c"] == 41.0
+        lists = [first(lambda record: "pid" in record and record["device"] is not None) for _each in range(5)]
+        assert [(row["device"], row["pid"]) for row in lists] == [
+            (whole.uuid, None),  # the beginning of a list, and of this one the end
+            (first_part.uuid, None),
+            (first_part.uuid, os.getpid()),
+            (second_part.uuid, None),
+            (second_part.uuid, os.getpid()),
+        ]
+
+
+CGROUPS = [
+    f"0::/system.slice/docker-{'3f2a9c1b4d5e' + '0' * 52}.scope",
+    f"12:memory:/docker/{'3f2a9c1b4d5e' + '0' * 52}",
+    f"0::/user.slice/libpod-{'a' * 64}.scope/container",
+    f"0::/kubepods.slice/pod{'12345678-1234-1234-1234-123456789abc'}/cri-containerd-{'b' * 64}.scope",
+    "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0",
+    f"0::/slurm/job_7/docker/{'c' * 64}",
+    "0::/user.slice/user-1000.slice/session-2.scope",
+    "",
+]
+
+
+def test_a_container_is_named_as_the_one_of_a_process_here() -> None:
+    told = [remote_reader.container_in(cgroup) for cgroup in CGROUPS]
+    assert told == [container_in(cgroup) for cgroup in CGROUPS]
+    assert told[0] == told[1] == "docker 3f2a9c1b4d5e" and told[-1] is None and None not in told[:6]
+
+
+def test_a_gpu_of_no_memory_is_known_by_the_same_names_as_here() -> None:
+    assert known_gpus._INTEGRATED.pattern == remote_reader.INTEGRATED
+
+
+def test_it_writes_no_file_and_looks_at_no_clock_that_can_be_set(tmp_path: Path) -> None:
+    """A disk that is full there, or cannot be written, and a clock that is wrong there keep nothing from it."""
+    called = {node.attr for node in ast.walk(ast.parse(SOURCE.read_text())) if isinstance(node, ast.Attribute)}
+    assert not called & {"time_ns", "now", "today", "localtime", "gmtime"}
+    times = [node for node in ast.walk(ast.parse(SOURCE.read_text())) if isinstance(node, ast.Attribute)]
+    of_time = {node.attr for node in times if isinstance(node.value, ast.Name) and node.value.id == "time"}
+    assert of_time == {"monotonic", "sleep"}
+    program = tmp_path / "watched.py"
+    program.write_text(
+        "import os, runpy, sys\n"
+        "def look(event, found):\n"
+        "    if event == 'open' and isinstance(found[2], int) and found[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):\n"
+        "        os.write(2, repr(found).encode())\n"
+        "        os._exit(9)\n"
+        "sys.addaudithook(look)\n"
+        f"sys.argv[:] = [{str(SOURCE)!r}, '0.05']\n"
+        f"runpy.run_path({str(SOURCE)!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-I", "-S", "-B", str(program)]
+    with reading(
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=without_driver(tmp_path))
+    ) as first:
+        assert first(lambda record: record.get("table") == "process")["memory_bytes"] > 0
 
 
 @needs_compiler

@@ -1,0 +1,99 @@
+"""What ssh asks in order to log in to a machine, as a dialog of the window. What is answered goes to ssh and nowhere
+else: it is neither kept nor written anywhere."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QDialog, QDialogButtonBox, QLineEdit, QWidget
+
+from gpudash.ui.widgets.layouts import in_column
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_title
+
+WIDTH = 460
+"""Logical pixels; a question of ssh's for a host key is three lines of it."""
+
+NOT_KEPT = "The answer goes to ssh alone and is not kept."
+
+NOT_ACCEPTED = "The answer before this one was not accepted."
+
+ACCEPT = {"secret": "Log In", "text": "Answer", "confirm": "Yes", "told": ""}
+"""What the button says that answers a question."""
+
+
+class Asked(Protocol):
+    """A question of ssh's, as `RemoteMachine.question` gives it."""
+
+    @property
+    def words(self) -> str:
+        """ssh's own."""
+
+    @property
+    def kind(self) -> Literal["secret", "text", "confirm", "told"]:
+        """What answers it."""
+
+    @property
+    def again(self) -> bool:
+        """Whether it was answered before, in vain."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it waits for an answer."""
+
+    def answer(self, text: str) -> None:
+        """Answer it."""
+
+    def refuse(self) -> None:
+        """Leave ssh without an answer."""
+
+
+class LoginDialog(QDialog):
+    """ssh's words as they are, and a field for the answer where one is wanted. Closing it refuses an answer.
+
+    Args:
+        machine: what the machine is called.
+        question: what ssh asks; it is answered or refused when the dialog closes.
+    """
+
+    def __init__(self, machine: str, question: Asked, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(plain_title(f"Log In to {machine}"))
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.question = question
+        self.words = PlainLabel(question.words.strip(), wraps=True, selectable=True)
+        self.again = PlainLabel(NOT_ACCEPTED, role="warn", wraps=True)
+        self.again.setVisible(question.again)
+        self.field = QLineEdit()
+        self.field.setAccessibleName("Answer for ssh")
+        self.field.setToolTip(NOT_KEPT)
+        self.words.setBuddy(self.field)
+        self.shown = QCheckBox("show what is typed")
+        self.shown.toggled.connect(self._show_typed)
+        kind = question.kind
+        self.field.setVisible(kind in ("secret", "text"))
+        self.shown.setVisible(kind == "secret")
+        self._show_typed(kind == "text")
+        note = PlainLabel(NOT_KEPT, role="muted", wraps=True)
+        note.setVisible(kind == "secret")
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel, self)
+        if ACCEPT[kind]:
+            button = self.buttons.addButton(ACCEPT[kind], QDialogButtonBox.ButtonRole.AcceptRole)
+            button.setDefault(True)
+        self.buttons.accepted.connect(self.accept)
+        self.buttons.rejected.connect(self.reject)
+        in_column(self.words, self.again, self.field, self.shown, note, self.buttons, parent=self, spacing=10)
+        self.setMinimumWidth(WIDTH)
+        self.field.setFocus()
+
+    def _show_typed(self, shown: bool) -> None:
+        mode = QLineEdit.EchoMode.Normal if shown else QLineEdit.EchoMode.Password
+        self.field.setEchoMode(mode)
+
+    def done(self, result: int) -> None:
+        if result == QDialog.DialogCode.Accepted:
+            self.question.answer(self.field.text())
+        else:
+            self.question.refuse()
+        self.field.clear()
+        super().done(result)
