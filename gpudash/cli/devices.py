@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
+from rich.table import Column
 
 from gpudash.cli.terminal.flags import SimulateOptions
-from gpudash.cli.terminal.output import Exit, print_json, print_table, stdout
+from gpudash.cli.terminal.output import Exit, plain_table, print_json, print_table, stdout
 from gpudash.devices.known_gpus import KNOWN_GPUS
 from gpudash.devices.names import (
     OF_AN_INSTANCE,
@@ -53,9 +53,8 @@ def devices(
         print_json(document)
         return Exit.FINISHED
     console = stdout()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("device", "product", "memory", "identity"):
-        table.add_column(title, overflow="fold", no_wrap=title == "identity")
+    folded = (Column(title, overflow="fold") for title in ("device", "product", "memory"))
+    table = plain_table(*folded, Column("identity", overflow="fold", no_wrap=True))
     for device in document["devices"]:
         table.add_row(
             shown_name(device["name"]) if device["name"] else f"GPU {device['number']}",
@@ -84,9 +83,8 @@ def _list_known(*, as_json: bool) -> int:
     if as_json:
         print_json({"known": [asdict(gpu) for gpu in KNOWN_GPUS]})
         return Exit.FINISHED
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("name", "product", "memory", "capability", "SMs", "memory as in"):
-        table.add_column(title, overflow="fold", no_wrap=title == "name")
+    folded = (Column(title, overflow="fold") for title in ("product", "memory", "capability", "SMs", "memory as in"))
+    table = plain_table(Column("name", overflow="fold", no_wrap=True), *folded)
     for gpu in KNOWN_GPUS:
         major, minor = gpu.capability
         memory, count = format_bytes(gpu.total_bytes), str(gpu.multiprocessors)

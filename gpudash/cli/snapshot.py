@@ -10,7 +10,9 @@ from gpudash.cli.terminal.flags import CardSize, Pid
 from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
+    numbers,
     one_line,
+    plain_table,
     print_json,
     print_notice,
     print_table,
@@ -155,7 +157,6 @@ def _compare(first: Path, second: Path, device: int | None, *, as_json: bool) ->
     if as_json:
         print_json({"file": str(first), "other": str(second), **found.to_json(), "warnings": warnings})
         return Exit.FINISHED
-    from rich.table import Table
 
     from gpudash.memory.snapshot.reading.source import name_of
     from gpudash.units import format_bytes, format_change, format_count
@@ -164,9 +165,7 @@ def _compare(first: Path, second: Path, device: int | None, *, as_json: bool) ->
     for line in (f"A  {name_of(first)}", f"B  {name_of(second)}", *warnings, found.sentence):
         console.print(line, soft_wrap=True)
     if found.changes:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("call site", "category", "A", "B", "B minus A"):
-            table.add_column(title, justify="left" if title in ("call site", "category") else "right")
+        table = plain_table("call site", "category", *numbers("A", "B", "B minus A"))
         for change in found.changes[:MOST_CHANGES]:
             sizes = format_bytes(change.first), format_bytes(change.second), format_change(change.grown)
             table.add_row(one_line(change.name), change.category, *sizes)

@@ -245,6 +245,29 @@ def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mappin
         yield LEFT_OUT, "a part of the result that makes no sense"
 
 
+STAGE_COLUMNS = (
+    *((title, False) for title in ("stage", "device", "shape", "type")),
+    *((title, True) for title in ("count", "bytes", "time in all", "rate")),
+    ("remark", False),
+)
+"""Of a table of stages: titles, and whether numbers stand there."""
+
+
+def stage_cells(stage: Mapping[str, Any]) -> list[str]:
+    """The row of `STAGE_COLUMNS` of a stage, by the keys of `StageView.summary`."""
+    return [
+        stage["name"],
+        " → ".join(shown_name(end) for end in dict.fromkeys((stage["from"], stage["to"])) if end),
+        " × ".join(map(str, stage["shape"] or ())),
+        stage["dtype"] or "",
+        format_count(stage["count"]),
+        "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
+        format_duration(stage["seconds"]),
+        "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
+        stage_remark(stage),
+    ]
+
+
 def stage_remark(stage: Mapping[str, Any]) -> str:
     """What else is known of a stage, by the keys of `StageView.summary`."""
     parts = [stage["remark"] or ""]

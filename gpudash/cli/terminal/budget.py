@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import CardSize, parse_tolerance
-from gpudash.cli.terminal.output import RequestError, one_line, print_table, stdout
+from gpudash.cli.terminal.output import RequestError, numbers, one_line, plain_table, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.units import SizeScale, format_bytes
 
@@ -203,13 +203,10 @@ class Judged:
         rows = [] if self.change is None else self.change.rows()
         if not rows:
             return
-        from rich.table import Table
+        from rich.table import Column
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("changed", overflow="fold")
-        for title in ("baseline", "now", "difference"):
-            table.add_column(title, justify="right")
+        table = plain_table(Column("changed", overflow="fold"), *numbers("baseline", "now", "difference"))
         for name, *sizes in rows:
             table.add_row(Text(one_line(name)), *sizes)
         console = stdout()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, print_table, stdout
+from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stdout
 from gpudash.devices.names import shown_name
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BACK, Prediction
@@ -152,11 +152,7 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
 
 
 def _ways_out(told: Prediction) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("change", overflow="fold")
-    table.add_column("needs", justify="right")
-    table.add_column("fits")
-    table.add_column("price", overflow="fold")
+    table = plain_table(Column("change", overflow="fold"), *numbers("needs"), "fits", Column("price", overflow="fold"))
     for way in told.ways_out:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
@@ -250,11 +246,7 @@ def _served(answer: ServingAnswer) -> list[str]:
 
 
 def _ways(title: str, answer: ServingAnswer) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(title, overflow="fold")
-    for heading in ("KV cache", "requests", "of tokens"):
-        table.add_column(heading, justify="right")
-    table.add_column("enough")
+    table = plain_table(Column(title, overflow="fold"), *numbers("KV cache", "requests", "of tokens"), "enough")
     for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
         ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes
         name = way.change if title == "change" or ranks == 1 else f"{ranks} × {way.change}"

@@ -21,7 +21,15 @@ from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
-from gpudash.cli.terminal.output import fitted, json_visible, print_notice, print_table, stdout
+from gpudash.cli.terminal.output import (
+    fitted,
+    json_visible,
+    numbers,
+    plain_table,
+    print_notice,
+    print_table,
+    stdout,
+)
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Warning, plain
@@ -88,10 +96,8 @@ class LiveTable:
             stdout().print(self._session.gpu_problem, soft_wrap=True)
 
     def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
         sensors = [metric.title for metric in SENSORS]
-        for title in ("device", "memory", "busy", *sensors, "to the GPU", "from the GPU"):
-            table.add_column(title, justify="left" if title == "device" else "right")
+        table = plain_table("device", *numbers("memory", "busy", *sensors, "to the GPU", "from the GPU"))
         session = self._session
         names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
         keys: list[Key] = [("cpu", "host", None)]

@@ -131,6 +131,20 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
     return PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
+def plain_table(*columns: str | Column) -> Table:
+    """A table without a frame, under bold titles."""
+    from rich.table import Table
+
+    return Table(*columns, box=None, pad_edge=False, header_style="bold")
+
+
+def numbers(*titles: str) -> Iterator[Column]:
+    """Columns whose cells stand at the right."""
+    from rich.table import Column
+
+    return (Column(title, justify="right") for title in titles)
+
+
 def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> tuple[Table, str]:
     """A table that wraps between words only, without the columns that find no room even so; and which those are.
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from gpudash.cli.terminal.output import one_line, print_table, stderr, stdout
+from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.watching.levels import HOST
@@ -19,7 +19,7 @@ from gpudash.memory.watching.watch import run_left
 from gpudash.session import Session
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
-from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import Note, Topic
 from gpudash.telemetry.runs import item_of
@@ -31,7 +31,6 @@ from gpudash.units import (
     format_duration,
     format_pair,
     format_percent,
-    format_rate,
     format_throughput,
 )
 
@@ -151,32 +150,16 @@ def _status(summary: Mapping[str, Any]) -> str:
 
 
 def _stages(stages: list[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("stage", "device", "shape", "type"):
-        table.add_column(title)
-    for title in ("count", "bytes", "time in all", "rate"):
-        table.add_column(title, justify="right")
-    table.add_column("remark", overflow="fold")
+    columns = [Column(title, justify="right" if number else "left") for title, number in STAGE_COLUMNS]
+    columns[-1].overflow = "fold"
+    table = plain_table(*columns)
     for stage in stages:
-        ends = [end for end in (stage["from"], stage["to"]) if end]
-        table.add_row(
-            stage["name"],
-            " → ".join(map(shown_name, dict.fromkeys(ends))),
-            " × ".join(map(str, stage["shape"] or ())),
-            stage["dtype"] or "",
-            str(stage["count"]),
-            "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
-            format_duration(stage["seconds"]),
-            "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
-            stage_remark(stage),
-        )
+        table.add_row(*stage_cells(stage))
     return table
 
 
 def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("epoch", "device", "loss", "accuracy", "time", "observation"):
-        table.add_column(title, justify="left" if title in ("device", "observation") else "right")
+    table = plain_table(*numbers("epoch"), "device", *numbers("loss", "accuracy", "time"), "observation")
     for epoch in epochs:
         loss = epoch["loss"]
         table.add_row(
@@ -196,11 +179,8 @@ MOST_OPERATORS = 12
 
 def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Where the time of profiled steps went, the operator that took most by itself first."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("operator", overflow="fold")
-    for title in ("calls", "own CPU", "total CPU", "own GPU", "total GPU", "own memory", "total memory"):
-        table.add_column(title, justify="right")
-    table.add_column("shapes", overflow="fold")
+    figures = numbers("calls", "own CPU", "total CPU", "own GPU", "total GPU", "own memory", "total memory")
+    table = plain_table(Column("operator", overflow="fold"), *figures, Column("shapes", overflow="fold"))
     own = sorted(rows, key=lambda row: -(row["device_self_seconds"] or row["cpu_self_seconds"]))
     for row in own[:MOST_OPERATORS]:
         seconds = (row[name] for name in ("cpu_self_seconds", "cpu_total_seconds"))
@@ -285,14 +265,13 @@ def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
     hosts = {row.get("host") for row in rows}
-    table.add_column("rank", justify="right")
-    if len(hosts) > 1:
-        table.add_column("host", overflow="ellipsis", no_wrap=True)
-    table.add_column("device", overflow="ellipsis", no_wrap=True)
-    for title in (*(title for title, _key, _write in FIGURES), "peak"):
-        table.add_column(title, justify="right")
+    names = ("host", "device") if len(hosts) > 1 else ("device",)
+    table = plain_table(
+        *numbers("rank"),
+        *(Column(name, overflow="ellipsis", no_wrap=True) for name in names),
+        *numbers(*(title for title, _key, _write in FIGURES), "peak"),
+    )
     for row in rows:
         where = [str(row.get("host") or "")] if len(hosts) > 1 else []
         figures = (write(row.get(key)) for _title, key, write in FIGURES)

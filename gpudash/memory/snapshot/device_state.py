@@ -13,8 +13,7 @@ from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
 from gpudash.memory.snapshot.history.history import python_stack
 from gpudash.memory.snapshot.history.model import NONE, Stack
-from gpudash.memory.snapshot.history.phases import category_of_role
-from gpudash.memory.snapshot.history.roles import role_of
+from gpudash.memory.snapshot.history.phases import category_of_role, role_of
 from gpudash.memory.snapshot.reading.assembling import segments_of
 from gpudash.memory.snapshot.reading.stacks import StackTable
 from gpudash.telemetry.explanation import Evidence

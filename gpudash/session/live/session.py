@@ -52,7 +52,6 @@ from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
-    from gpudash.sources.monitor import Monitor
 
 CLOSE_TIMEOUT_S = 2.0
 """Longest that closing waits for the run and all threads together."""
@@ -361,13 +360,14 @@ class Session:
 
     def status(self) -> Status:
         """Figures for the status line."""
-        return status_of(
-            self._monitor,
-            self._recorder,
-            self.recording,
+        lanes, recorder = self._monitor.statistics(), self._recorder
+        return Status(
+            recording=self.recording if recorder is not None and recorder.failed is None else None,
+            recording_bytes=size_on_disk(self.recording),
             rate_hz=self.settings.rate_hz,
-            own_cpu_s=self._own_cpu_s,
-            session_s=self.clock(),
+            missed=sum(lane.missed for lane in lanes),
+            own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + self._own_cpu_s) / max(self.clock(), 1e-9),
+            driver=self._monitor.driver_version,
             torch=self.machine.torch_words,
         )
 
@@ -556,37 +556,6 @@ class Status:
     own_cpu_ratio: float
     driver: str | None
     torch: str | None
-
-
-def status_of(
-    monitor: Monitor,
-    recorder: Recorder | None,
-    recording: Path | None,
-    *,
-    rate_hz: float,
-    own_cpu_s: float,
-    session_s: float,
-    torch: str | None,
-) -> Status:
-    """The figures now.
-
-    Args:
-        recording: the file, also when it can no longer be written.
-        rate_hz: memory readings a second.
-        own_cpu_s: CPU time of the session's own thread.
-        session_s: seconds since the session began.
-        torch: what torch this is, in words.
-    """
-    lanes = monitor.statistics()
-    return Status(
-        recording=recording if recorder is not None and recorder.failed is None else None,
-        recording_bytes=size_on_disk(recording),
-        rate_hz=rate_hz,
-        missed=sum(lane.missed for lane in lanes),
-        own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + own_cpu_s) / max(session_s, 1e-9),
-        driver=monitor.driver_version,
-        torch=torch,
-    )
 
 
 def summary(

@@ -23,7 +23,7 @@ from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.html_page import document, facts, table
 from gpudash.telemetry.export.writing import Heed, atomically
-from gpudash.telemetry.outcome import outcome_rows, stage_remark
+from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.plots import (
     CurveSpec,
     PlotSpec,
@@ -49,7 +49,6 @@ from gpudash.units import (
     format_duration,
     format_pair,
     format_percent,
-    format_rate,
     format_throughput,
 )
 
@@ -305,8 +304,8 @@ def _run(replay: Replay, run: RunView, words: RunWords) -> list[str]:
     if run.metrics:
         parts += _sensible(lambda: ["<h3>Figures of the steps</h3>", _metrics(run)])
     if run.stages:
-        summaries = [stage.summary() for stage in run.stages.values()]
-        parts += _sensible(lambda: ["<h3>Stages</h3>", _stages(summaries)])
+        rows = [list(map(escape, stage_cells(stage.summary()))) for stage in run.stages.values()]
+        parts += _sensible(lambda: ["<h3>Stages</h3>", table(STAGE_COLUMNS, rows)])
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
     return [*parts, *_sensible(lambda: ["<h3>What was asked for</h3>", facts(_spec(run))])]
@@ -433,29 +432,6 @@ def _metrics(run: RunView) -> str:
 
 def _number(value: float | None) -> str:
     return "not reported" if value is None else f"{value:.4g}"
-
-
-def _stages(stages: Sequence[Mapping[str, Any]]) -> str:
-    head = (
-        *((title, False) for title in ("stage", "device", "shape", "type")),
-        *((title, True) for title in ("count", "bytes", "time in all", "rate")),
-        ("remark", False),
-    )
-    rows = [
-        [
-            escape(stage["name"]),
-            escape(" → ".join(shown_name(end) for end in dict.fromkeys((stage["from"], stage["to"])) if end)),
-            escape(" × ".join(map(str, stage["shape"] or ()))),
-            escape(stage["dtype"] or ""),
-            format_count(stage["count"]),
-            "" if stage["bytes"] is None else format_bytes(stage["bytes"]),
-            format_duration(stage["seconds"]),
-            "" if stage["bytes_per_second"] is None else format_rate(stage["bytes_per_second"]),
-            escape(stage_remark(stage)),
-        ]
-        for stage in stages
-    ]
-    return table(head, rows)
 
 
 def _warnings(warnings: Sequence[Warning]) -> list[str]:

@@ -26,11 +26,10 @@ from gpudash.telemetry.records import (
     event_from_json,
 )
 from gpudash.units import GIB, MIB
-from gpudash.workloads.running.hosted.endings import UNHEARD, MemoryKills, died, signal_words
 from gpudash.workloads.running.hosted.host_process import Outbox
 from gpudash.workloads.running.hosted.request import message_of, request_from
 from gpudash.workloads.running.run import RunRequest
-from gpudash.workloads.running.run_errors import Progress, WorkloadError
+from gpudash.workloads.running.run_errors import UNHEARD, MemoryKills, Progress, WorkloadError, died, signal_words
 
 PROGRESS = Progress(9.0, 3, 2.5, 7, {"memory": {}})
 

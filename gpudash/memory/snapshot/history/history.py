@@ -31,8 +31,19 @@ from gpudash.memory.snapshot.history.model import (
     Stack,
     is_python,
 )
-from gpudash.memory.snapshot.history.phases import CATEGORIES, Band, bands, categorise, numbered, phases, steps
-from gpudash.memory.snapshot.history.roles import PHASES, Role, moved_gradients, roles
+from gpudash.memory.snapshot.history.phases import (
+    CATEGORIES,
+    PHASES,
+    Band,
+    Role,
+    bands,
+    categorise,
+    moved_gradients,
+    numbered,
+    phases,
+    roles,
+    steps,
+)
 from gpudash.telemetry.explanation import Evidence, Growth, site_name
 from gpudash.units import format_bytes, format_change, format_count, format_duration
 

@@ -31,8 +31,15 @@ from gpudash.telemetry.records import (
 from gpudash.units import format_bytes, format_duration
 from gpudash.workloads.programs.epochs import Epochs
 from gpudash.workloads.programs.parallel.job import BACKENDS
-from gpudash.workloads.running.hosted.endings import CRASHED_REMEDY, KILLED_REMEDY, signal_words
-from gpudash.workloads.running.run_errors import GPU_REMEDY, HOST_REMEDY, OTHER_REMEDY, Progress
+from gpudash.workloads.running.run_errors import (
+    CRASHED_REMEDY,
+    GPU_REMEDY,
+    HOST_REMEDY,
+    KILLED_REMEDY,
+    OTHER_REMEDY,
+    Progress,
+    signal_words,
+)
 
 _NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 

@@ -31,9 +31,8 @@ from gpudash.workloads.programs.parallel.joining import (
     held_up,
     overdue,
 )
-from gpudash.workloads.running.hosted.endings import MemoryKills
 from gpudash.workloads.running.run import NOT_EXPLAINED, Folder, RequestedRun
-from gpudash.workloads.running.run_errors import Progress, WorkloadError, ending_of
+from gpudash.workloads.running.run_errors import MemoryKills, Progress, WorkloadError, ending_of
 
 STOP_S = 0.6
 """What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""

@@ -21,10 +21,9 @@ from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import Wishes
-from gpudash.workloads.running.hosted.endings import UNHEARD
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
-from gpudash.workloads.running.run_errors import WorkloadError
+from gpudash.workloads.running.run_errors import UNHEARD, WorkloadError
 
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu

@@ -28,10 +28,9 @@ from gpudash.telemetry.records import (
     event_from_json,
 )
 from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.running.hosted.endings import MemoryKills, died
 from gpudash.workloads.running.hosted.request import answer, message_of
 from gpudash.workloads.running.run import RequestedRun
-from gpudash.workloads.running.run_errors import Progress, ending_of
+from gpudash.workloads.running.run_errors import MemoryKills, Progress, died, ending_of
 
 STOP_S = 0.6
 """What a run has to end by itself once it is to stop; then its process is killed, so that Stop takes less than 1 s."""

@@ -8,7 +8,7 @@ import pytest
 from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import Frame
-from gpudash.memory.snapshot.history.roles import (
+from gpudash.memory.snapshot.history.phases import (
     BACKWARD,
     FORWARD,
     NO_PHASE,
