@@ -40,8 +40,8 @@ def build_app(argv: Sequence[str]) -> App:
     from gpudash.cli.compare import compare
     from gpudash.cli.demo import demo
     from gpudash.cli.open import open_file
-    from gpudash.cli.qt import start
     from gpudash.cli.snapshot import snapshot
+    from gpudash.cli.start import start
     from gpudash.cli.terminal import examples
     from gpudash.cli.watch import watch
 

@@ -1,8 +1,7 @@
-"""Bare ``gpudash`` and its window: whether Qt can start here (its Python package, its system libraries, the display),
-and opening the window. Without a display bare ``gpudash`` runs the default workload and leaves a picture.
+"""Whether Qt can start here (its Python package, its system libraries, the display), and opening the window.
 
-What Qt needs is checked before it is imported, because it ends the process when a platform library is missing. The
-window opens with as little before its first paint as can be.
+That is checked before Qt is imported, because Qt ends the process when a platform library is missing. The window opens
+with as little before its first paint as can be.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from gpudash.cli.terminal.flags import SimulateOptions
-from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
+from gpudash.cli.terminal.output import RequestError, leave
 from gpudash.devices.names import Simulation
 
 OFFSCREEN_LIBRARIES = {
@@ -37,14 +34,6 @@ XCB_LIBRARIES = {
 }
 """Shared libraries that PySide6-Essentials does not bring → Debian packages that do, found by installing one missing
 library at a time into a bare Debian 12."""
-
-PICTURE_SIZE = (1600, 1000)
-"""Logical pixels of the picture left behind where there is no display."""
-
-WITHOUT_DISPLAY = (
-    "There is no display: the default workload runs here once and leaves a picture of the dashboard. "
-    "For a live table instead: gpudash monitor. Ctrl+C leaves."
-)
 
 
 def missing_packages(platform: str, load: Callable[[str], object] = ctypes.CDLL) -> list[str]:
@@ -130,46 +119,3 @@ def open_window(simulation: Simulation | None = None) -> int:
     from gpudash.ui.app import run
 
     return leave(*run(simulation=simulation))
-
-
-def start(*, simulated: SimulateOptions | None = None) -> int:
-    """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
-    simulated = simulated or SimulateOptions()
-    simulation = simulated.simulation()
-    if has_display():
-        return open_window(simulation)
-    print_notice(WITHOUT_DISPLAY)
-    return _run_and_draw(simulated)
-
-
-def _run_and_draw(simulated: SimulateOptions) -> int:
-    from gpudash.cli.run import RunOptions, perform
-    from gpudash.cli.terminal.report import print_run
-    from gpudash.settings import recordings_folder
-    from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
-    from gpudash.telemetry.recording.schema import recording_name
-
-    spec = build(workloads()[DEFAULT_WORKLOAD], {})
-    target = recording_name(recordings_folder(), spec.name)
-    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)), leave_at_once=True)
-    print_run(summary, notes)
-    picture = None if summary["status"] == "cancelled" else _draw(target)
-    if picture is not None:
-        sys.stdout.write(f"Picture: {picture}\n")
-    return leave(OF_STATUS[summary["status"]], joined)
-
-
-def _draw(recording: Path) -> Path | None:
-    from gpudash.cli.qt import require_qt
-
-    os.environ["QT_QPA_PLATFORM"] = "offscreen"
-    try:
-        require_qt()
-    except RequestError as error:
-        print_notice(f"No picture could be drawn: {error.message} {error.remedy}")
-        return None
-    from gpudash.ui.picture import draw
-
-    picture = recording.with_suffix(".png")
-    draw(recording, picture, PICTURE_SIZE)
-    return picture

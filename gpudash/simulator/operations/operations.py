@@ -27,8 +27,7 @@ from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, ex
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.operations import temporaries
-from gpudash.simulator.operations.outcomes import Fresh, Outcomes
-from gpudash.simulator.operations.products import adds_bias_by_lt, call_flops
+from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense

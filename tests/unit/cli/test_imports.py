@@ -56,5 +56,9 @@ def test_help_of_workloads_loads_their_specs_and_neither_numpy_nor_torch() -> No
     assert "gpudash.specs" in found
 
 
+def test_on_the_way_to_the_window_no_parser_of_command_lines_is_loaded() -> None:
+    assert loaded("import gpudash.cli, gpudash.cli.qt", ("cyclopts", "rich")) == set()
+
+
 def test_the_list_of_heavy_packages_can_be_missed() -> None:
     assert loaded("import psutil") == {"psutil"}

@@ -26,9 +26,11 @@ from gpudash.memory.snapshot.history.model import (
     EventList,
     Snapshot,
 )
-from gpudash.memory.snapshot.reading.shape import (
+from gpudash.memory.snapshot.reading.source import (
     LARGEST,
+    ReadLimits,
     ShapeError,
+    TimeRange,
     as_dict,
     as_list,
     count,
@@ -38,7 +40,6 @@ from gpudash.memory.snapshot.reading.shape import (
     shown,
     text,
 )
-from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange
 from gpudash.memory.snapshot.reading.stacks import StackTable
 from gpudash.memory.snapshot.reading.trace_columns import Numbering, TraceColumns
 from gpudash.units import format_bytes

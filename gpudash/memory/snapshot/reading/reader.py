@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import Frame, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.assembling import FoundInFile, assembled
-from gpudash.memory.snapshot.reading.shape import LARGEST, ShapeError, as_list
-from gpudash.memory.snapshot.reading.source import Progress, ReadLimits, Source, TimeRange
+from gpudash.memory.snapshot.reading.source import LARGEST, Progress, ReadLimits, ShapeError, Source, TimeRange, as_list
 from gpudash.memory.snapshot.reading.stacks import UNKNOWN_LINE, StackTable
 from gpudash.memory.snapshot.reading.trace_columns import (
     ABSENT_TEXTS,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.snapshot.history.model import NONE, Frame, Stack
-from gpudash.memory.snapshot.reading.shape import ShapeError, readable, shown
+from gpudash.memory.snapshot.reading.source import ShapeError, readable, shown
 
 AS_TEXT = re.compile(r"(?s)(?P<file>.*?):(?P<line>\d{1,9}):(?P<name>.*)")
 """A frame as tools that write for reading have it."""

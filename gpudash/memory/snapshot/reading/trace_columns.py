@@ -14,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.snapshot.history.model import ACTIONS, EVENT_COLUMNS, NONE, Columns, Frame
-from gpudash.memory.snapshot.reading.shape import ShapeError, as_dict, count, integer, pool_id, readable, shown, text
-from gpudash.memory.snapshot.reading.source import TimeRange
+from gpudash.memory.snapshot.reading.source import (
+    ShapeError,
+    TimeRange,
+    as_dict,
+    count,
+    integer,
+    pool_id,
+    readable,
+    shown,
+    text,
+)
 from gpudash.memory.snapshot.reading.stacks import StackTable, frame_of
 
 CHUNK = 32_768

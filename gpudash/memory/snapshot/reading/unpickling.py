@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import SnapshotError
-from gpudash.memory.snapshot.reading.shape import ShapeError, shown
-from gpudash.memory.snapshot.reading.source import ReadLimits, Source
+from gpudash.memory.snapshot.reading.source import ReadLimits, ShapeError, Source, shown
 from gpudash.memory.snapshot.reading.trace_columns import Collecting
 from gpudash.units import MIB
 

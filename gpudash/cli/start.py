@@ -1,0 +1,62 @@
+"""Bare ``gpudash``: the window, or without a display the default workload and a picture of the dashboard."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gpudash.cli.qt import has_display, open_window
+from gpudash.cli.terminal.flags import SimulateOptions
+from gpudash.cli.terminal.output import OF_STATUS, RequestError, leave, print_notice
+
+PICTURE_SIZE = (1600, 1000)
+"""Logical pixels of the picture left behind where there is no display."""
+
+WITHOUT_DISPLAY = (
+    "There is no display: the default workload runs here once and leaves a picture of the dashboard. "
+    "For a live table instead: gpudash monitor. Ctrl+C leaves."
+)
+
+
+def start(*, simulated: SimulateOptions | None = None) -> int:
+    """Open the window; with no display run the default workload here and leave a picture of the dashboard."""
+    simulated = simulated or SimulateOptions()
+    simulation = simulated.simulation()
+    if has_display():
+        return open_window(simulation)
+    print_notice(WITHOUT_DISPLAY)
+    return _run_and_draw(simulated)
+
+
+def _run_and_draw(simulated: SimulateOptions) -> int:
+    from gpudash.cli.run import RunOptions, perform
+    from gpudash.cli.terminal.report import print_run
+    from gpudash.settings import recordings_folder
+    from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
+    from gpudash.telemetry.recording.schema import recording_name
+
+    spec = build(workloads()[DEFAULT_WORKLOAD], {})
+    target = recording_name(recordings_folder(), spec.name)
+    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)), leave_at_once=True)
+    print_run(summary, notes)
+    picture = None if summary["status"] == "cancelled" else _draw(target)
+    if picture is not None:
+        sys.stdout.write(f"Picture: {picture}\n")
+    return leave(OF_STATUS[summary["status"]], joined)
+
+
+def _draw(recording: Path) -> Path | None:
+    from gpudash.cli.qt import require_qt
+
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    try:
+        require_qt()
+    except RequestError as error:
+        print_notice(f"No picture could be drawn: {error.message} {error.remedy}")
+        return None
+    from gpudash.ui.picture import draw
+
+    picture = recording.with_suffix(".png")
+    draw(recording, picture, PICTURE_SIZE)
+    return picture
