@@ -233,10 +233,11 @@ class MemoryWatch:
         return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
 
     def _full(self, name: str, level: Level, ahead: Forecast | None, cause: str | None) -> str:
+        used = f"{_pair(level)}{_share(level)}"
         return " ".join(
             part
             for part in (
-                f"{self.describe(name)} is {format_percent(level.ratio)} full: {_pair(level)}{_left(ahead)}.",
+                f"{self.describe(name)} is {format_percent(level.ratio)} full: {used}{_left(ahead)}.",
                 _grows(cause) or self._biggest_user(name),
                 "Stop the run, free the cache, or close what you do not need." if self.is_here else "",
             )
@@ -328,3 +329,11 @@ def _left(ahead: Forecast | None) -> str:
 
 def _pair(level: Level) -> str:
     return format_pair(level.used, level.capacity)
+
+
+def _share(level: Level) -> str:
+    """What of the use is the driver's own, where a card that does not count it shows another figure."""
+    unit = memory_unit(level.capacity)
+    if _pair(level) == format_pair(level.used - level.driver_reserved, level.capacity):
+        return ""
+    return f", {format_number(level.driver_reserved, unit)} of it the driver's own"

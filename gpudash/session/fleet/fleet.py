@@ -279,10 +279,10 @@ class _Followed:
     ahead_s: float | None = None
 
     def observe(self, gpu: FleetGpu, interval_s: float) -> None:
-        assert gpu.used_bytes is not None and gpu.total_bytes is not None
+        assert gpu.taken_bytes is not None and gpu.total_bytes is not None
         self.time += (gpu.seen_s - self.seen_s) / interval_s if self.seen_s else 0.0
         self.seen_s, self.interval_s = gpu.seen_s, interval_s
-        self.forecaster.observe(self.time, gpu.used_bytes + (gpu.reserved_bytes or 0), gpu.total_bytes)
+        self.forecaster.observe(self.time, gpu.taken_bytes, gpu.total_bytes)
 
     def think(self, answer: int) -> None:
         self.thought = answer

@@ -96,11 +96,15 @@ class FleetGpu:
         return ":".join(str(part) for part in parts if part is not None)
 
     @property
+    def taken_bytes(self) -> int | None:
+        """Bytes that are not free, the driver's own share with them; ``None`` where they are not known."""
+        return None if self.used_bytes is None else self.used_bytes + (self.reserved_bytes or 0)
+
+    @property
     def fullness(self) -> float | None:
-        """How full its memory is, 0 to 1, the driver's own share counted as used; ``None`` where it is not known."""
-        if self.used_bytes is None or not self.total_bytes:
-            return None
-        return (self.used_bytes + (self.reserved_bytes or 0)) / self.total_bytes
+        """How full its memory is, 0 to 1; ``None`` where it is not known."""
+        taken = self.taken_bytes
+        return None if taken is None or not self.total_bytes else taken / self.total_bytes
 
     @property
     def where(self) -> tuple[str, str]:
@@ -297,8 +301,8 @@ class FleetWarnings:
         level: Level
         fullness = gpu.fullness
         height = self._height(gpu.key, fullness)
-        if height and fullness is not None and gpu.used_bytes is not None and gpu.total_bytes is not None:
-            pair = format_pair(gpu.used_bytes + (gpu.reserved_bytes or 0), gpu.total_bytes)
+        if height and fullness is not None:
+            pair = format_pair(gpu.taken_bytes, gpu.total_bytes)
             words = f"{gpu.name} is {format_percent(fullness)} full: {pair}"
             found.append(FleetWarning(gpu.key, "critical" if height == 2 else "warning", words))
         elif told is not None and any(level != "forecast" for level in told.warnings):

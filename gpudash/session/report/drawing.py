@@ -53,8 +53,8 @@ MOST_MARKS = 60
 LABEL_PX, LABEL_LETTERS = 7.0, 40
 """Width of a letter of a label, and how many of them are shown, at most."""
 
-_OF_RUNS = "run"
-"""Table of what runs tell of themselves: loss, accuracy, throughput."""
+_OF_RUNS = ("run", "transfer")
+"""Tables of what runs tell of themselves: loss, accuracy, throughput; and their copies."""
 
 _KINDS = ("run", "user", "warning", "phase")
 """Kinds of marks, those whose label is told first in front."""
@@ -95,7 +95,8 @@ def read(
         store: of the recording.
         plot: what is drawn.
         span: session time at the left and at the right edge.
-        own: session time at which the run that is shown began and ended: a loss before or after it is another run's.
+        own: session time at which the run that is shown began and ended: a loss or a copy before or after it is
+            another run's.
     """
     wanted: list[tuple[Key, str, str, Look, bool]] = [
         (curve.key, curve.name, curve.colour, _look(plot, curve), curve.axis == "right") for curve in plot.curves
@@ -107,7 +108,7 @@ def read(
         series = store.series(*key)
         if series is not None:
             times, values = series.window(*span, columns)
-            if own is not None and key[0] == _OF_RUNS:
+            if own is not None and key[0] in _OF_RUNS:
                 inside = (own[0] <= times) & (times <= own[1])
                 times, values = times[inside], values[inside]
             found.append(Drawn(name, COLOURS.get(colour, colour), look, right, times, values))

@@ -32,7 +32,7 @@ class Cell:
     Attributes:
         key: the GPU's in its fleet.
         name: machine and number.
-        fullness: used over total memory, 0 to 1; ``None`` where either is not known.
+        fullness: what is not free over total memory, 0 to 1; ``None`` where either is not known.
         percent: `fullness` in words.
         figure: used of total memory, in words.
         level: of its worst warning.
@@ -78,7 +78,7 @@ def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
         name=gpu_name(gpu),
         fullness=gpu.fullness,
         percent="?" if gpu.fullness is None else format_percent(gpu.fullness),
-        figure=format_pair(gpu.used_bytes, gpu.total_bytes) if gpu.total_bytes is not None else _used_alone(gpu),
+        figure=format_pair(gpu.taken_bytes, gpu.total_bytes) if gpu.total_bytes is not None else _used_alone(gpu),
         level=level,
         stale=gpu.stale,
         simulated=gpu.simulated,
@@ -114,8 +114,9 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
     lines = [
         gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
         gpu.product,
-        f"Memory: {format_pair(gpu.used_bytes, gpu.total_bytes)}"
-        + ("" if gpu.fullness is None else f" ({format_percent(gpu.fullness)})"),
+        f"Memory: {format_pair(gpu.taken_bytes, gpu.total_bytes)}"
+        + ("" if gpu.fullness is None else f" ({format_percent(gpu.fullness)})")
+        + (f", {format_bytes(gpu.reserved_bytes)} of it the driver's own" if gpu.reserved_bytes else ""),
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
         f"Run: {gpu.run}" if gpu.run else "",
@@ -131,7 +132,7 @@ def one_line(gpu: FleetGpu) -> str:
     parts = [
         gpu_name(gpu) + (f" ({SIMULATED})" if gpu.simulated else ""),
         gpu.product,
-        format_pair(gpu.used_bytes, gpu.total_bytes),
+        format_pair(gpu.taken_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
         *(metric.told_apart(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
         gpu.run,
@@ -151,7 +152,7 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     gpus = [gpu for gpu in gpus if not gpu.is_host]
     count = f"{len(gpus) or 'no'} {'GPU' if len(gpus) < 2 else 'GPUs'}"
     size = f"{hosts} {'machine' if hosts == 1 else 'machines'} · {count}"
-    pairs = [(gpu.used_bytes, gpu.total_bytes) for gpu in gpus]
+    pairs = [(gpu.taken_bytes, gpu.total_bytes) for gpu in gpus]
     known = [(used, total) for used, total in pairs if used is not None and total]
     if not known:
         return size

@@ -9,6 +9,7 @@ import pytest
 from gpudash.session.fleet import FleetWarning
 from gpudash.ui.fleet.document import COLUMNS, table_text
 from gpudash.ui.fleet.words import cell_of, details, format_age, gpu_name, levels, one_line, summary
+from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 
 
@@ -21,6 +22,15 @@ def test_a_cell_says_fullness_in_words_and_how_busy_the_gpu_is() -> None:
         "90 % busy",
     )
     assert (cell.short, cell.marked) == ("", False)
+
+
+def test_figure_share_and_sum_count_the_drivers_own_memory() -> None:
+    found = dataclasses.replace(gpu(full=0.95, total=100 * GIB), reserved_bytes=2 * GIB)
+    cell = cell_of(found, "", NOW_S)
+    assert (cell.figure, cell.percent) == ("97.0 of 100.0 GiB", "97 %")
+    assert "97.0 of 100.0 GiB (97 %), 2.00 GiB of it the driver's own" in details(found, (), NOW_S)
+    assert summary([found]).endswith("97.0 of 100.0 GiB used (97 %)")
+    assert "97.0 of 100.0 GiB" in one_line(found)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_the_drivers_share_counts_as_used() -> None:
     assert told(watch, [gpu(0.0, 20.3 * GIB, driver_reserved_bytes=0)]) == []
     found = told(watch, [gpu(0.1, 20.3 * GIB, driver_reserved_bytes=GIB // 2)])
     assert [warning.level for warning in found] == ["warning"]
-    assert "20.8 of 24.0 GiB" in found[0].text
+    assert "20.8 of 24.0 GiB, 0.50 of it the driver's own" in found[0].text
 
 
 def test_capacity_and_use_may_come_in_different_ticks() -> None:

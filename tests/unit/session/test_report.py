@@ -266,6 +266,16 @@ def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> No
     records = finished(training())
     began = records[-1].time_s + 0.01
     records += [
+        Transfer(
+            time_s=began - 0.005,
+            run_id=1,
+            from_device="cpu",
+            to_device="cuda:0",
+            memory="pinned",
+            blocking=True,
+            bytes=10**9,
+            seconds=1e-3,
+        ),
         RunStarted(time_s=began, run_id=2, workload="pipeline", device="cpu", spec={}),
         Sample(began + 0.05, "host", None, {"used_bytes": 9 * GIB, "total_bytes": 16 * GIB}, {}),
         RunFinished(time_s=began + 0.1, run_id=2, status="finished", seconds=0.1, steps=0, result={}),
@@ -273,7 +283,7 @@ def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> No
     text, found = reported(tmp_path, records)
     first, second = text.split('<h2 id="run-2">')
     assert "Loss (nats) and accuracy" in first
-    assert "Loss (nats) and accuracy" not in second
+    assert "Loss (nats) and accuracy" not in second and "Transfer bandwidth" not in second
     assert "Memory" in second
     assert "tags" not in found.words  # nobody has tagged a run, so there is no column for it
 
