@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.memory.snapshot.reading.reader import read_snapshot
+from gpudash.memory.snapshot.summary import studied
 from gpudash.session import Replay
 from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import HEAD_BYTES, find_file, kind_of
@@ -193,6 +195,15 @@ def test_the_report_opens_with_its_explanation_and_steps() -> None:
     assert known.steps and not known.warnings
     assert pickle.loads(snapshot.path.read_bytes())["segments"]
     assert "SIMULATED" in found.words and set(known.cards) == {0}
+
+
+def test_the_sample_report_gives_the_figures_that_are_read_from_its_snapshot_today() -> None:
+    (found,) = (found for found in samples() if found.path.is_dir())
+    snapshot = find_file(found.path).path
+    told = (snapshot.parent / "report.txt").read_text(encoding="utf-8").splitlines()[0]
+    read = studied(read_snapshot(snapshot), known=beside(snapshot))[0].found.headline
+    figures = " of every step: by now "
+    assert figures in told and told.split(figures)[1] == read.split(figures)[1]
 
 
 def test_an_installation_without_samples_lists_none(monkeypatch: pytest.MonkeyPatch) -> None:
