@@ -1,6 +1,6 @@
 """Brings the agent into a program that runs already.
 
-The text of this file is executed there, whatever the way in was, on a thread of its own: the main thread may stand in
+The code of this file is executed there, whatever the way in was, on a thread of its own: the main thread may stand in
 the midst of an import. It can name nothing of its package, and no exception may leave it.
 """
 

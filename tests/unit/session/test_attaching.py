@@ -336,16 +336,29 @@ def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program
     program("gdb")
     running = start({})
     try:
-        calls = ways_in._calls_of(running.pid)
+        calls, place = ways_in._calls_of(running.pid)
     except WayClosedError as error:
         pytest.skip(str(error))
     libc = next(one.path for one in mappings(running.pid) if ways_in._LIBC.search(one.path))
     (pause,) = addresses(running.pid, libc, ("pause",), Path(libc))
     monkeypatch.setattr(ways_in, "HELPER_S", 2.0)
     with pytest.raises(WayClosedError, match="gdb took longer than 2 s"):
-        ways_in._debugged(
-            running.pid, replace(calls, add_pending_call=pause), ways_in._free_page(running.pid), "raise SystemExit"
-        )
+        ways_in._debugged(running.pid, replace(calls, add_pending_call=pause), place, "raise SystemExit")
+    assert running.tell("'lives'") == "lives"
+    assert running.end()[1:] == ("", 0)
+
+
+def test_where_no_memory_is_mapped_nothing_is_called_and_the_program_lives_on(start: Any) -> None:
+    program("gdb")
+    running = start({})
+    try:
+        calls, place = ways_in._calls_of(running.pid)
+    except WayClosedError as error:
+        pytest.skip(str(error))
+    libc = next(one.path for one in mappings(running.pid) if ways_in._LIBC.search(one.path))
+    (getpid,) = addresses(running.pid, libc, ("getpid",), Path(libc))
+    output = ways_in._debugged(running.pid, replace(calls, mmap=getpid), place, "raise SystemExit")
+    assert ways_in._debugger_refusal(output) is not None
     assert running.tell("'lives'") == "lives"
     assert running.end()[1:] == ("", 0)
 
@@ -391,10 +404,11 @@ def test_without_a_debugger_none_is_promised(watcher: Watcher, start: Any, monke
     [
         ("ptrace: Operation not permitted.", "ptrace_scope"),
         ("$1 = 0\nsomething else.\n", "something else"),
-        ("", "gdb said nothing"),
+        ("", "it does not say why"),
+        ("$1 = 1\n$2 = -1\n[Inferior 1 (process 7) detached]\n", "it does not say why"),
         ("$1 = 1\n$2 = 0\n[Inferior 1 (process 7) detached]\n", None),
     ],
-    ids=["not permitted", "odd", "silent", "done"],
+    ids=["not permitted", "odd", "silent", "full", "done"],
 )
 def test_what_a_debugger_says_is_told_in_a_sentence(output: str, words: str | None) -> None:
     found = ways_in._debugger_refusal(output)

@@ -17,6 +17,9 @@ _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_NAMED = struct.Struct("<I")
+"""The first field of a symbol: where its name lies among the strings."""
+
 _LITTLE_64 = b"\x7fELF\x02\x01"
 _LOADED = 1
 _DYNAMIC_SYMBOLS = 11
@@ -62,19 +65,22 @@ def mappings(pid: int) -> list[Mapping]:
     return found
 
 
-def addresses(pid: int, path: str, names: tuple[str, ...], opened: Path) -> list[int]:
+def addresses(
+    pid: int, path: str, names: tuple[str, ...], opened: Path, mapped: list[Mapping] | None = None
+) -> list[int]:
     """Addresses of functions that a mapped file exports; what lies there is compared with the file.
 
     Args:
         path: of the file, as the maps have it.
         opened: where the file is read.
+        mapped: what the process has mapped, where that is known already: reading it holds up a program that maps more.
 
     Raises:
         NoAddressError: when one is not there, or the file is no longer what was mapped.
         PermissionError: when the program's memory may not be read.
         OSError: when the file cannot be read, or the program is gone.
     """
-    places = [one for one in mappings(pid) if one.path == path]
+    places = [one for one in (mappings(pid) if mapped is None else mapped) if one.path == path]
     with _mapped_file(opened) as data, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123 - no path of ours
         try:
             offsets = [_offset(data, name) for name in names]
@@ -113,21 +119,25 @@ def _offset(data: mmap.mmap, name: str) -> int:
     for _, kind, _, _, begins, size, linked, *_ in table:
         if kind != _DYNAMIC_SYMBOLS:
             continue
-        written = _written_at(data[table[linked][4] : table[linked][4] + table[linked][5]], name.encode() + b"\0")
-        for named, info, _, section, value, _ in _SYMBOL.iter_unpack(data[begins : begins + size]):
-            if named not in written or not section or info & 0xF != _FUNCTION:
-                continue
-            for number in range(segments):
-                one = _SEGMENT.unpack_from(data, segments_at + number * _SEGMENT.size)
-                if one[0] == _LOADED and one[3] <= value < one[3] + one[5]:
-                    return int(one[2] + value - one[3])
+        strings, strings_end = table[linked][4], table[linked][4] + table[linked][5]
+        # a linker writes a name that ends another nowhere else
+        for written in _found(data, name.encode() + b"\0", strings, strings_end):
+            for symbol in _found(data, _NAMED.pack(written - strings), begins, begins + size):
+                if (symbol - begins) % _SYMBOL.size:
+                    continue
+                _, info, _, section, value, _ = _SYMBOL.unpack_from(data, symbol)
+                if not section or info & 0xF != _FUNCTION:
+                    continue
+                for number in range(segments):
+                    one = _SEGMENT.unpack_from(data, segments_at + number * _SEGMENT.size)
+                    if one[0] == _LOADED and one[3] <= value < one[3] + one[5]:
+                        return int(one[2] + value - one[3])
     raise NoAddressError(f"no {name} is found in it")
 
 
-def _written_at(strings: bytes, name: bytes) -> set[int]:
-    """Where a name is written; a linker writes one that ends another nowhere else."""
-    found, at = set(), strings.find(name)
+def _found(data: mmap.mmap, piece: bytes, begins: int, ends: int) -> Iterator[int]:
+    """Where a piece lies within a part of a file: symbols are too many to be looked at one by one."""
+    at = data.find(piece, begins, ends)
     while at >= 0:
-        found.add(at)
-        at = strings.find(name, at + 1)
-    return found
+        yield at
+        at = data.find(piece, at + 1, ends)

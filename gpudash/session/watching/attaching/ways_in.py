@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from gpudash.agent.attach import door, entering
-from gpudash.session.watching.attaching.addresses import NoAddressError, addresses, mappings
+from gpudash.session.watching.attaching.addresses import Mapping, NoAddressError, addresses, mappings
 from gpudash.system.files import runtime_folder
 
 OLDEST = (3, 9)
@@ -63,20 +63,28 @@ NO_PTRACE = (
     "sysctl kernel.yama.ptrace_scope=0, or in a container by --cap-add SYS_PTRACE"
 )
 
+_NOWHERE = "/dev/null/none"
+"""Given to gdb for each folder of which it would read something: most of the time it takes is that of its start."""
+
 _QUIETLY = (
     "set confirm off",
     "set debuginfod enabled off",
     "set auto-load off",
     # no file of the program is read while it stands still: nothing is asked for by its name
     "set auto-solib-add off",
-    "set sysroot /dev/null/none",
-    "set debug-file-directory /dev/null/none",
+    f"set sysroot {_NOWHERE}",
+    f"set debug-file-directory {_NOWHERE}",
     # a signal that comes meanwhile is the program's; of those by which a call fails, the call is taken back
     "handle all nostop noprint pass",
     "handle SIGSEGV SIGILL SIGBUS SIGFPE SIGABRT stop print pass",
     "set unwindonsignal on",
 )
 """What a debugger is told before it attaches."""
+
+_BY_THE_WAY = re.compile(
+    r"\s*$|\$|\[|0x|(?:gdb: )?[Ww]arning:|Python Exception |Could not load the Python|Limited Python|Suggest passing"
+)
+"""Lines that gdb prints also where all goes well."""
 
 _PYTHON = re.compile(r"(?:python|pypy)(?:(\d+)(?:\.(\d+))?)?[a-z]*")
 _LIBRARY = re.compile(r"/libpython(\d+)\.(\d+)[a-z]*\.so")
@@ -176,12 +184,22 @@ def _require_same_place(process: psutil.Process) -> None:
             raise WayClosedError("it has a root folder of its own (chroot); run gpudash in there")
 
 
-def _script(path: Path, config: str, extra: str = "") -> str:
+def _script(path: Path, config: str, extra: tuple[str, ...] = ()) -> str:
     """What a program executes to let the agent in; all but the start of a thread happens on that thread."""
     source = Path(entering.__file__)
-    call = f"enter({str(source.parents[1])!r}, {str(path)!r}, {config!r})"
-    text = f"{source.read_text(encoding='utf-8')}\n{call}\n{extra}"
+    lines = (
+        "from importlib.machinery import SourceFileLoader as Loader",
+        "agent = {}",
+        f"exec(Loader('entering', {str(source)!r}).get_code('entering'), agent)",
+        f"agent['enter']({str(source.parents[1])!r}, {str(path)!r}, {config!r})",
+    )
+    text = _guarded(lines) + (_guarded(extra) if extra else "")
     return f"import _thread\n_thread.start_new_thread(exec, ({text!a}, {{}}))\n"
+
+
+def _guarded(lines: tuple[str, ...]) -> str:
+    """Python that does nothing where one of its lines cannot be executed."""
+    return "".join(("try:\n", *(f" {line}\n" for line in lines), "except Exception:\n pass\n"))
 
 
 def _through_door(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
@@ -227,11 +245,9 @@ def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Cal
     _, version = _python_of(process)
     if version < OLDEST:
         raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
-    calls = _calls_of(process.pid)
-    place = _free_page(process.pid)
-    unmap = f"import ctypes\nctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))\n"
-    extra = "try:\n" + "".join(f"    {line}\n" for line in unmap.splitlines()) + "except Exception:\n    pass\n"
-    with _script_file(process.pid, _script(path, config, extra)) as file:
+    calls, place = _calls_of(process.pid)
+    unmap = "import ctypes", f"ctypes.CDLL(None).munmap(ctypes.c_void_p({place}), ctypes.c_size_t({_PAGE}))"
+    with _script_file(process.pid, _script(path, config, unmap)) as file:
         code = f"try:\n exec(open({str(file)!r}).read(), {{}})\nexcept Exception:\n pass\n"
         output = _debugged(process.pid, calls, place, code)
         if (refusal := _debugger_refusal(output)) is not None:
@@ -249,25 +265,29 @@ class _Calls:
     run_simple_string: int
 
 
-def _calls_of(pid: int) -> _Calls:
+def _calls_of(pid: int) -> tuple[_Calls, int]:
     """Found while the program runs on, so that it need not stand still for a debugger that looks for them.
+
+    Returns:
+        them, and the address of a page where the program has nothing mapped.
 
     Raises:
         WayClosedError: when they are not found, or its memory may not be read.
     """
     try:
-        files = dict.fromkeys(one.path for one in mappings(pid) if one.path.startswith("/"))
+        mapped = mappings(pid)
+        files = dict.fromkeys(one.path for one in mapped if one.path.startswith("/"))
         executable = str(Path(f"/proc/{pid}/exe").readlink())
         libc = next((file for file in files if _LIBC.search(file)), None)
         if libc is None:
             raise WayClosedError("its C library is not found")
-        (mmap,) = addresses(pid, libc, ("mmap",), Path(libc))
+        (mmap,) = addresses(pid, libc, ("mmap",), Path(libc), mapped)
         wanted = ("Py_AddPendingCall", "PyRun_SimpleString")
         why = NoAddressError("no Py_AddPendingCall is found in it")
         for file in (executable, *filter(_LIBRARY.search, files)):
             opened = Path(f"/proc/{pid}/exe") if file == executable else Path(file)
             try:
-                return _Calls(mmap, *addresses(pid, file, wanted, opened))
+                return _Calls(mmap, *addresses(pid, file, wanted, opened, mapped)), _free_page(mapped)
             except NoAddressError as error:
                 why = error
     except NoAddressError as error:
@@ -291,21 +311,34 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
         raise WayClosedError("the path of the temporary folder is too long; let TMPDIR name another")
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
-    commands = [f"attach {pid}", f"print {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}"]
+    # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
+    commands = [
+        f"attach {pid}",
+        f"set $mapped = {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}",
+        "print $mapped",
+    ]
     commands += [
-        f"set {{unsigned long}}{place + at} = {int.from_bytes(data[at : at + 8], 'little')}"
+        f"set $written = $mapped && ({{unsigned long}}{place + at} = {int.from_bytes(data[at : at + 8], 'little')})"
         for at in range(0, len(data), 8)
     ]
     calling = f"((int (*)(void *, void *)) {calls.add_pending_call})"
-    commands += [f"print {calling}((void *) {calls.run_simple_string}, (void *) {place})", "detach"]
-    words = ["gdb", "-nx", "-batch"]
+    call = f"{calling}((void *) {calls.run_simple_string}, (void *) {place})"
+    commands += [f"print $mapped ? {call} : -1", "detach"]
+    words = ["gdb", "-nx", "-batch", f"--data-directory={_NOWHERE}"]
     for one in _QUIETLY:
         words += ["-iex", one]
     for one in commands:
         words += ["-ex", one]
     try:
         gdb = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd="/"
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            # what is set for the user's Python is not for the one within gdb, and its words are read here
+            env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+            | {"LC_ALL": "C.UTF-8"},
         )
     except OSError as error:
         raise WayClosedError(f"gdb could not be started ({error.strerror or error})") from None
@@ -327,8 +360,8 @@ def _debugger_refusal(output: str) -> str | None:
         return None
     if "Operation not permitted" in output or "Could not attach" in output:
         return NO_PTRACE
-    last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "gdb said nothing")
-    return f"gdb could not ({last.rstrip('.')})"
+    lines = [line.strip() for line in output.splitlines() if not _BY_THE_WAY.match(line)]
+    return f"gdb could not ({lines[-1].rstrip('.') if lines else 'it does not say why'})"
 
 
 def _remote_refusal(errors: str) -> str:
@@ -419,9 +452,9 @@ def _sweep() -> None:
                 path.unlink()
 
 
-def _free_page(pid: int) -> int:
+def _free_page(mapped: list[Mapping]) -> int:
     """An address where the program has nothing mapped, below all of its libraries."""
-    taken = [(one.begins, one.ends) for one in mappings(pid)]
+    taken = [(one.begins, one.ends) for one in mapped]
     gaps = [(begins, ends) for (_, begins), (ends, _) in pairwise(taken) if ends < _KERNEL]
     begins, ends = max(gaps, key=lambda gap: gap[1] - gap[0])
     return (begins + (ends - begins) // 2) // _PAGE * _PAGE
