@@ -73,6 +73,7 @@ def test_the_capacity_is_that_of_the_card_that_the_run_in_view_had_and_else_toda
 
     small = {"capacity": 2.0 * GIB, "warning at 50 %": 1.0 * GIB}
     assert shown((0.0, 1.5)) == small
+    _tick(store, 1.9, None, None, total_bytes=None)  # its program has gone silent
     store.apply(RunFinished(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
     _tick(store, 2.1, GIB, None)
     assert shown((0.0, 3.0)) == small, "the curve is of the small card"

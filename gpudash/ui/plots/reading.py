@@ -173,6 +173,7 @@ class PlotLevels:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[Key, float | None] = {}
+        self._before: dict[tuple[Key, float], float | None] = {}
 
     def of(self, line: LineSpec) -> float | None:
         """The level now; ``None`` where it was never known. The caller holds the store's lock."""
@@ -181,7 +182,14 @@ class PlotLevels:
 
     def _then(self, key: Key, time_s: float | None) -> float | None:
         series = None if time_s is None else self._store.series(*key)
-        value = None if series is None or time_s is None else series.at(time_s)
+        if series is None or time_s is None:
+            return self._newest(key)
+        value = series.at(time_s)
+        if value is None:  # as a program ends its card falls silent before its run is over
+            if (key, time_s) not in self._before:
+                statistics = series.statistics(-math.inf, time_s)
+                self._before[key, time_s] = None if statistics is None else statistics.end
+            value = self._before[key, time_s]
         return self._newest(key) if value is None else value
 
     def _newest(self, key: Key) -> float | None:
