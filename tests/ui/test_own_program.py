@@ -409,6 +409,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert {text.text for text in words(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
+    assert panel.progress.words.text().splitlines()[0] == "No longer watched; it runs on · step 3"
     assert panel.attached.isHidden()
 
 

@@ -21,6 +21,9 @@ from gpudash.units import format_count, format_percent, format_throughput
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word."""
 
+LEFT = "No longer watched; it runs on"
+"""Of a process that ran already and that was looked away from."""
+
 WATCH = "watch"
 """Workload of the user's own program: how many steps it has, nobody knows."""
 
@@ -92,7 +95,9 @@ class RunProgress(QWidget):
 
 def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecast | None) -> str:
     parts = [SIMULATED] if run.simulated else []
-    if not running:
+    if not running and run.status == "cancelled" and PID in run.spec:
+        parts.append(LEFT)
+    elif not running:
         parts.append(ENDINGS.get(run.status, unfinished))
     elif run.workload == WATCH:
         parts.append("Running")
