@@ -261,10 +261,10 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_left(seconds: float) -> str:
-    """How long something will take yet, the same wherever it is told: 24 s, 3 min 05 s."""
-    if 1 <= seconds < 59.5:
-        return f"{round(seconds)} s"
-    return format_duration(seconds if seconds < 1 else max(60.0, seconds))
+    """How long something will take yet, the same wherever it is told: 24 s, 3 min 05 s; of the last second 1 s."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    return format_duration(max(60.0, seconds))
 
 
 def format_clock(seconds: float) -> str:

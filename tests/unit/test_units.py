@@ -189,7 +189,15 @@ def test_a_duration_in_words(seconds: float | None, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.4, "400 ms"), (1.2, "1 s"), (23.6, "24 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s")],
+    [
+        (0.0, "1 s"),
+        (0.4, "1 s"),
+        (1.2, "1 s"),
+        (23.6, "24 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+    ],
 )
 def test_time_that_is_left_is_told_in_whole_seconds(seconds: float, words: str) -> None:
     assert format_left(seconds) == words
