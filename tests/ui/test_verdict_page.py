@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.colours import DARK, LIGHT
@@ -75,6 +75,18 @@ def test_the_sentence_the_interval_and_how_sure_it_is_are_said_first(page: Verdi
     assert page.headline.text() == RESULT["headline"]
     assert page.because.text() == RESULT["because"]
     assert page.trust.text() == "1.18 – 1.22  ·  99 % sure, 30 runs of 40 steps each"
+
+
+def test_the_outcome_stands_over_a_sentence_that_does_not_begin_with_it(page: VerdictPage) -> None:
+    def seen(word: str) -> bool:
+        return any(label.text() == word for label in page.findChildren(QLabel) if label.isVisibleTo(page))
+
+    page.show_result(RESULT)
+    assert seen("NOT WORTH IT")
+    page.show_result({**RESULT, "outcome": "close", "headline": "Too close to call, needs 18 more runs."})
+    assert not seen("TOO CLOSE TO CALL") and not seen("NOT WORTH IT")
+    page.show_result(RESULT)
+    assert seen("NOT WORTH IT")
 
 
 def test_any_other_result_is_left_to_the_table(page: VerdictPage) -> None:

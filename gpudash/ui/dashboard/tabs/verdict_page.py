@@ -301,12 +301,14 @@ class VerdictPage(QScrollArea):
             return True
         self.result = result
         outcome = str(result["outcome"])
-        self._word.setText(WORDS.get(outcome, ""))
+        word, headline = WORDS.get(outcome, ""), str(result["headline"])
+        self._word.setText(word)
+        self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
         if self._word.property("role") != ROLES.get(outcome):
             self._word.setProperty("role", ROLES.get(outcome))
             self._word.style().unpolish(self._word)
             self._word.style().polish(self._word)
-        self.headline.setText(str(result["headline"]))
+        self.headline.setText(headline)
         self.because.setText(str(result["because"]))
         self.because.setVisible(bool(result["because"]))
         self.trust.setText(f"{result['number']['interval']}  ·  {trust_words(result)}")
