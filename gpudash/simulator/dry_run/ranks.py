@@ -14,6 +14,7 @@ bytes and take them again, which is how FSDP2 frees and gathers parameters.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -57,7 +58,9 @@ def first_rank_of(count: int) -> Iterator[None]:
     hook = sys.excepthook  # torch puts "[rank0]" before every line from here on
     distributed.init_process_group(BACKEND, store=store, rank=0, world_size=count)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+            yield
     finally:
         distributed.destroy_process_group()
         sys.excepthook = hook

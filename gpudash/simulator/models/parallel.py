@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -50,8 +49,7 @@ class ModelRanks:
             yield
             return
         try:
-            with first_rank_of(self.count or 1), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+            with first_rank_of(self.count or 1):
                 yield
         except NoRanksError as error:
             raise self._refused(str(error)) from error

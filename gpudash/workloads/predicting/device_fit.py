@@ -10,7 +10,17 @@ from typing import Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.predicting.estimate import CARDS_BYTES, HANDED_OUT_RATIO, Alternative, Estimate, Target, fits, judge
+from gpudash.memory.predicting.estimate import (
+    CARDS_BYTES,
+    HANDED_OUT_RATIO,
+    Alternative,
+    Estimate,
+    Target,
+    fits,
+    judge,
+    needed_room,
+    passage,
+)
 from gpudash.units import GIB
 
 FLOPS = "FLOPs of the dry run"
@@ -20,6 +30,19 @@ SAME_PRODUCTS = "the same products in smaller batches"
 
 MOST_TRIES = 20
 """Dry runs spent on finding it."""
+
+
+def answers(number: object, estimates: Iterable[Estimate]) -> Iterator[dict[str, Any]]:
+    """What a process says of each estimate, which has more than the one before; the last one is told again as final.
+
+    Args:
+        number: of the request.
+    """
+    last: Estimate | None = None
+    for last in estimates:
+        yield {"id": number, "estimate": last.to_json(), "final": False}
+    if last is not None:
+        yield {"id": number, "estimate": last.to_json(), "final": True}
 
 
 def unchanged(
@@ -92,6 +115,13 @@ class Sized:
     need: int
     fits: bool
     releases: bool
+
+    @classmethod
+    def of(cls, size: int, trace: Trace, target: Target) -> Sized:
+        """What a traced run of some size comes to on ``target``."""
+        found = passage(trace, target)
+        need = needed_room(trace, target, found)
+        return cls(size, need, fits=found.fits is True, releases=bool(found.released))
 
 
 def largest(tried: Callable[[int], Sized], size: int, limit: int, room: int) -> Sized | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -254,18 +253,12 @@ def _signed(trace: Trace, event: int) -> int:
 
 @contextmanager
 def one_of(spec: TrainingSpec, dry: DryRun) -> Iterator[Callable[[nn.Module], nn.Module]]:
-    """This process as the first rank of several; its collectives leave their outputs as they are.
-
-    The first rank has the largest shards: ``torch.chunk`` gives what does not divide to the first ones.
+    """This process as the first rank of several, as `first_rank_of`.
 
     Yields:
         what makes of a model on the simulated device the one that this rank trains.
-
-    Raises:
-        NoRanksError: when this torch has no ranks, or none that can do without their peers.
     """
-    with first_rank_of(spec.world_size), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # of models that return views
+    with first_rank_of(spec.world_size):
         yield lambda model: _spread(model, spec, dry)
 
 

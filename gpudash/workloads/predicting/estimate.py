@@ -196,10 +196,7 @@ class _Estimation:
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {"global_batch": 0} if self._ranks else {}
-        trace = self._trace(self._spec.model_copy(update={name: size, **whole}))
-        found = passage(trace, self._target)
-        need = needed_room(trace, self._target, found)
-        return Sized(size, need, fits=found.fits is True, releases=bool(found.released))
+        return Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
 
     def _sized_halves(self, name: str, size: int) -> Sized:
         """As `_sized`, by the half that is shortest of room: as if the first device had just as little."""

@@ -23,6 +23,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.specs import build, workloads
 from gpudash.system.processes import Conversation
+from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.running.context import MemoryLevel
 
 if TYPE_CHECKING:
@@ -82,16 +83,11 @@ def _warm_up(dry: DryRun) -> None:
 def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
-    last: Estimate | None = None
     try:
-        for last in _estimates(asked, dry):
-            yield {"id": asked["id"], "estimate": last.to_json(), "final": False}
+        yield from answers(asked["id"], _estimates(asked, dry))
     except CannotPredictError as error:
         told = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
         yield {"id": asked["id"], "error": told, "final": True}
-        return
-    if last is not None:
-        yield {"id": asked["id"], "estimate": last.to_json(), "final": True}
 
 
 def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target, judge, needed_room, passage
+from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target, judge
 from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
 from gpudash.specs import Spec
 from gpudash.specs.changes import SpecChange, batch_words, changes
@@ -193,10 +193,7 @@ class _ModelEstimation:
             spec = self._spec.model_copy(update={name: count * unit})
             if self._worked_s() > self._until:
                 raise _OutOfTimeError
-            trace = self._followed(spec).trace
-            found = passage(trace, self._target)
-            need = needed_room(trace, self._target, found)
-            return Sized(count, need, fits=found.fits is True, releases=bool(found.released))
+            return Sized.of(count, self._followed(spec).trace, self._target)
 
         try:
             return largest(tried, size, limit, self._target.room_bytes or 0)

@@ -19,7 +19,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
 from gpudash.specs.model import ModelSpec
 from gpudash.system.processes import Conversation
-from gpudash.workloads.predicting.device_fit import unchanged
+from gpudash.workloads.predicting.device_fit import answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
 
 NAME_ANOTHER = "Name a Python that has torch 2.9 or newer with --python."
@@ -97,16 +97,10 @@ def main(python: str) -> int:
 
 
 def _answers(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
-    """Each with more than the one before."""
-    last: Estimate | None = None
     try:
-        for last in _estimates(asked, follower):
-            yield {"id": asked["id"], "estimate": last.to_json(), "final": False}
+        yield from answers(asked["id"], _estimates(asked, follower))
     except RefusedError as refused:
         yield {"id": asked["id"], "error": refused.error, "final": True}
-        return
-    if last is not None:
-        yield {"id": asked["id"], "estimate": last.to_json(), "final": True}
 
 
 def _estimates(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
