@@ -24,7 +24,8 @@ ADDRESSES = (FLEET, "http:", "https:")
 def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *others: Path) -> int:
     """Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.
 
-    Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one.
+    Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one. Two of
+    machines on which nothing was run, such as two over ssh, are laid over one another.
 
     With - it shows what another machine sends: ssh HOST gpudash monitor --json-lines | gpudash open -
 
@@ -82,6 +83,8 @@ def _open_joined(files: Sequence[Path]) -> int:
         found = [find_file(file) for file in files]
         if snapshot := next((one for one in found if one.kind != "recording"), None):
             raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
+        if len(found) == 2 and not any(_has_runs(one.path) for one in found):
+            return _open_compared([one.path for one in found])
         joined = JoinedRecording([one.path for one in found])
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
@@ -97,6 +100,29 @@ def _open_joined(files: Sequence[Path]) -> int:
         return leave(*run(begin=lambda workspace: workspace.open(joined.path, remember=False)))
     finally:
         joined.remove()
+
+
+def _has_runs(path: Path) -> bool:
+    from gpudash.telemetry.recording.reading import open_recording
+
+    with open_recording(path) as recording:
+        return bool(recording.runs)
+
+
+def _open_compared(paths: Sequence[Path]) -> int:
+    """Two recordings of machines on which nothing was run: what their memories held, on one axis."""
+    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.session import Replay
+
+    if not has_display():
+        there = "Each can be exported on its own: gpudash export --help."
+        raise RequestError("There is no display to open a window on.", there)
+    require_qt()
+    replays = [Replay(path) for path in paths]
+    from gpudash.ui.app import run
+    from gpudash.ui.features.fleet import compare_recordings
+
+    return leave(*run(begin=lambda workspace: compare_recordings(workspace, replays)))
 
 
 def _open_stream() -> int:

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from gpudash.cli.open import open_file
+from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.login import LoginDialog
 from gpudash.ui.fleet.machine_document import MachineDocument
@@ -63,6 +64,16 @@ def machines(player: Player) -> Steps:
     seen["banner"], seen["panel"] = page.banner.accessibleName(), page.panel.isVisible()
     seen["notices"] = replay.notices
     yield from player.pictures("machine")
+    workspace.show_path(os.environ[MACHINES])
+    first, second = overview.grid.layout_.keys[:2]
+    overview.grid.make_current(first)
+    overview.grid.toggle(second)
+    overview.controls.compare.click()
+    yield lambda: isinstance(workspace.front, FleetComparison) and len(workspace.front.plots) > 0
+    compared = workspace.front
+    assert isinstance(compared, FleetComparison)
+    seen["compared"] = (compared.title, [metric.title for metric in compared.plots])
+    yield from player.pictures("compared")
 
 
 def login(player: Player) -> Steps:

@@ -16,7 +16,7 @@ import pytest
 from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
 from tests.end_to_end.conftest import Command, Play, environment
 from tests.end_to_end.machines_scenario import MACHINES
-from tests.nvml_stub.build import GIB, StubGpu, compiler, without_driver
+from tests.nvml_stub.build import GIB, MIB, StubGpu, compiler, gb10, h100_in_halves, without_driver
 from tests.programs import program
 from tests.ssh_server.linking import PATIENCE_S, Terminal, linking, log_of, problem, until, until_gone, with_gpus
 from tests.ssh_server.server import Client, make_key, ssh_server
@@ -62,6 +62,32 @@ def test_two_machines_are_shown_with_their_gpus_or_memory_and_warned_of(client: 
             assert [row["memory_bytes"] for row in alpha.store.processes(gpus[1].uuid)] == [130 * GIB]
             assert first.sessions() and second.sessions()
         until_gone(first, second)
+
+
+@needs_compiler
+def test_mig_instances_and_a_gpu_that_shares_the_memory_are_read_over_ssh(client: Client, tmp_path: Path) -> None:
+    whole, *parts = h100_in_halves(processes=((os.getpid(), GIB, "C"),))
+    with ExitStack() as servers:
+        for name, gpus in (("alpha", [whole, *parts]), ("beta", [gb10(processes=((os.getpid(), 5 * GIB, "C"),))])):
+            (tmp_path / name).mkdir()
+            variables = with_gpus(tmp_path / name, gpus)
+            servers.enter_context(ssh_server(tmp_path / name / "sshd", client, name, variables=variables))
+        with linking("ssh://alpha", "ssh://beta") as fleet:
+            until(fleet, lambda: len(fleet.gpus()) == 3 and not any(gpu.stale for gpu in fleet.gpus()))
+            shown = {gpu.name: gpu for gpu in fleet.gpus()}
+            assert shown.keys() == {"alpha GPU 0:0", "alpha GPU 0:1", "beta GPU 0"}
+            for part in parts:
+                gpu = shown[f"alpha GPU 0:{part.instance}"]
+                assert (gpu.uuid, gpu.used_bytes, gpu.total_bytes) == (part.uuid, part.used, 40_448 * MIB)
+            alpha, beta = fleet.machines
+            assert [gpu.instances for gpu in alpha.gpus] == [2, 0, 0] and alpha.gpus[2].parent == whole.uuid
+            until(fleet, lambda: alpha.store.processes(parts[1].uuid))
+            assert [row["memory_bytes"] for row in alpha.store.processes(parts[1].uuid)] == [GIB]
+            assert alpha.store.processes(whole.uuid) == []
+            assert beta.gpus[0].shared_memory
+            until(fleet, lambda: beta.store.latest("host", "total_bytes").value == shown["beta GPU 0"].total_bytes)
+            until(fleet, lambda: beta.store.processes(gb10().uuid))
+            assert [row["memory_bytes"] for row in beta.store.processes(gb10().uuid)] == [5 * GIB]
 
 
 @needs_compiler
@@ -248,5 +274,7 @@ def test_the_window_opens_on_two_machines_and_on_one_of_them_live(client: Client
     assert seen["selected"] == gpus[1].uuid and not seen["panel"] and seen["notices"] == []
     assert seen["head"].startswith("Machine alpha: live over ssh since ")
     assert "alpha GPU 1 is 97 % full: 136.6 of 141.0 GiB" in seen["banner"]
-    for name in ("overview-light", "overview-dark", "machine-light", "machine-dark"):
+    title, titles = seen["compared"]
+    assert title.startswith("alpha · GPU 1 vs ") and titles[0] == "MEMORY USED"
+    for name in ("compared-light", "overview-light", "overview-dark", "machine-light", "machine-dark"):
         assert (tmp_path / f"{name}.png").stat().st_size > 20_000

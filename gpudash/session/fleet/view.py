@@ -85,6 +85,8 @@ class FleetView(PastSource):
     """
 
     store: FleetStore
+    shift_s, grows = 0.0, False
+    """Its session time begins with the range, which stays until another is asked for."""
 
     def __init__(
         self, gpu: FleetGpu, client: Client, began_wall_s: float, ended_wall_s: float, points: int = 1024

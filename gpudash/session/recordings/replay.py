@@ -418,6 +418,11 @@ class Replay(PastSource):
         if text not in self._notices:
             self._notices.append(text)
 
+    @property
+    def host_name(self) -> str:
+        """What the machine was called that it is of; the file's name where that is not known."""
+        return self._meta.get("host_name") or self.recording.stem
+
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
         return [

@@ -118,7 +118,11 @@ class RemoteMachine:
         self._thread: threading.Thread | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
         try:
-            meta = session_meta(self.began_wall_s, settings, host.name, "RAM")
+            meta = {
+                **session_meta(self.began_wall_s, settings, host.name, "RAM"),
+                "host_name": host.name,
+                "host_cpus": 0,
+            }
             self._recorder = Recorder(Path(self._folder.name) / f"{host.host.replace(':', '-')}.gpudash", meta=meta)
         except BaseException:
             self._folder.cleanup()
@@ -349,7 +353,8 @@ class RemoteMachine:
         self.greeting = found
         again, self._failures = self._failures > 0, 0
         self._asks = False
-        self._recorder.describe({"host_product": found.words, "host_capacity_source": found.capacity_source})
+        told = {"host_product": found.words, "host_capacity_source": found.capacity_source, "host_cpus": found.cores}
+        self._recorder.describe(told)
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
         if again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,12 +18,14 @@ from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import Fleet, FleetGpu
+    from gpudash.session.recordings.replay import Replay
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.session.remote.machine import RemoteMachine
     from gpudash.settings import Settings
-    from gpudash.ui.fleet.compare_document import FleetComparison
+    from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
+    from gpudash.ui.fleet.header import Range
     from gpudash.ui.fleet.login import Asked, LoginDialog
     from gpudash.ui.fleet.machine_document import MachineDocument
 
@@ -30,6 +33,9 @@ REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
 """What the window remembers the addresses under."""
 
 MOST_ADDRESSES = 8
+
+SHORTEST_LIVE_S, LONGEST_LIVE_S = 60.0, 900.0
+"""How much of two machines is compared at first: what is known of them, within these."""
 
 EXAMPLE = "http://localhost:9090"
 
@@ -195,6 +201,8 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
         fleet,
         workspace.colours,
         open_gpu=lambda gpu: open_machine(workspace, fleet, gpu),
+        compare=lambda gpus: compare_machines(workspace, fleet, gpus),
+        days=False,
         links=fleet,
         wall_clock=fleet.now_s,
     )
@@ -306,3 +314,66 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
     )
     workspace.add(document, key, document.title)
     return document
+
+
+def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
+    """Lay two memories of machines over one another in a tab, live; the machines stay linked while it is open."""
+    from gpudash.session.fleet.looks import MemoryLook
+    from gpudash.ui.fleet.compare_document import GpuSide
+    from gpudash.ui.fleet.header import Range
+
+    found = [(gpu, fleet.machine_of(gpu.key)) for gpu in gpus]
+    sides = []
+    for gpu, machine in found:
+        if machine is not None:
+            machine.hold()
+            told = partial(_problems, machine)
+            sides.append(GpuSide(MemoryLook(machine, machine.release, grows=True, problems=told), gpu))
+    seconds = time.time() - min((machine.began_wall_s for _gpu, machine in found if machine is not None), default=0.0)
+    return _lay(workspace, sides, Range(min(max(seconds, SHORTEST_LIVE_S), LONGEST_LIVE_S)))
+
+
+def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> FleetComparison | None:
+    """Lay the fullest memories of two recordings over one another in a tab, which closes them.
+
+    Args:
+        workspace: where the tab is added, and what cannot be compared is told.
+        replays: of machines, at their ends.
+    """
+    from gpudash.session.fleet.looks import MemoryLook, fullest_memory
+    from gpudash.ui.fleet.compare_document import GpuSide
+    from gpudash.ui.fleet.header import between
+
+    try:
+        gpus = [fullest_memory(replay, replay.host_name) for replay in replays]
+    except RecordingError as error:
+        workspace.notice.tell(f"{error}.")
+        for replay in replays:
+            replay.close()
+        return None
+    sides = [GpuSide(MemoryLook(replay, replay.close), gpu) for replay, gpu in zip(replays, gpus, strict=True)]
+    began = min(replay.began_wall_s + replay.extent_s[0] for replay in replays)
+    ended = max(replay.began_wall_s + replay.extent_s[1] for replay in replays)
+    return _lay(workspace, sides, between(began, ended))
+
+
+def _lay(workspace: Workspace, sides: Sequence[GpuSide], chosen: Range) -> FleetComparison | None:
+    """Show this part of two sides over one another."""
+    from gpudash.ui.fleet.compare_document import FleetComparison
+
+    if len(sides) != 2:
+        return None
+    a, b = sides
+    key = f"memories {a.gpu.key} vs {b.gpu.key}"
+    if workspace.show_path(key):
+        for side in sides:
+            side.view.close()
+        return None
+    document = FleetComparison((a, b), workspace.colours, chosen=chosen, days=None)
+    document.ask()
+    workspace.add(document, key, document.title)
+    return document
+
+
+def _problems(machine: RemoteMachine) -> list[str]:
+    return [machine.problem] if machine.problem else []

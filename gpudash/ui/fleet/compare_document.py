@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -29,8 +29,8 @@ from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
-    from gpudash.session.fleet import FleetGpu, FleetView
-    from gpudash.telemetry.series import Statistics
+    from gpudash.session.fleet import FleetGpu
+    from gpudash.telemetry.series import Series, Statistics
     from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette
 
@@ -46,17 +46,48 @@ MIN_SHARE = 1e-4
 """Narrowest view, as a share of the range."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSide:
-    """One of the two: the look at its past, and the GPU it is of."""
-
-    view: FleetView
-    gpu: FleetGpu
+class Look(Protocol):
+    """What a comparison needs of a look at a memory's past: a `FleetView`, or a `MemoryLook` at what was recorded."""
 
     @property
-    def device(self) -> str:
-        """What the look calls the GPU in its readings."""
-        return self.view.gpus[0].uuid
+    def store(self) -> Store:
+        """What is known."""
+
+    @property
+    def shift_s(self) -> float:
+        """Time in the store at the beginning of the range."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether more of it comes by itself."""
+
+    @property
+    def loading(self) -> bool:
+        """Whether something is still awaited."""
+
+    @property
+    def notices(self) -> list[str]:
+        """What could not be had, a sentence each."""
+
+    def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
+        """Look at another range."""
+
+    def close(self) -> object:
+        """Look no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSide:
+    """One of the two: the look at its past, and the GPU, or the machine's memory, that it is of."""
+
+    view: Look
+    gpu: FleetGpu
+
+    def series(self, metric: ComparedMetric) -> Series | None:
+        """What is known of a metric; called under the store's lock."""
+        if self.gpu.is_host:
+            return self.view.store.series("host", OF_A_MACHINE.get(metric.column, metric.column), None)
+        return self.view.store.series("gpu", metric.column, self.gpu.uuid or self.gpu.key)
 
 
 class FleetComparison(Document):
@@ -66,7 +97,7 @@ class FleetComparison(Document):
         sides: A and B; their looks are closed with the document.
         palette: colours in force.
         chosen: the part of A that was asked for.
-        days: how many days earlier B is; 0 for the same time.
+        days: how many days earlier B is; 0 for the same time, and ``None`` where that is not to be chosen.
         wall_clock: seconds since the epoch.
     """
 
@@ -76,7 +107,7 @@ class FleetComparison(Document):
         palette: Palette,
         *,
         chosen: Range,
-        days: int = 0,
+        days: int | None = 0,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -87,6 +118,7 @@ class FleetComparison(Document):
         self._palette, self._wall_clock = palette, wall_clock
         self._span = chosen.seconds
         self._awaited, self._drawn = True, ()
+        self._looked_s = wall_clock()
         self.axis = SharedAxis(bounded=True, parent=self)
         self.axis.pointed.connect(lambda _place: self._tell())
         self._show_whole()
@@ -96,7 +128,7 @@ class FleetComparison(Document):
 
     _drawn: tuple[object, ...]
 
-    def _build(self, chosen: Range, days: int) -> None:
+    def _build(self, chosen: Range, days: int | None) -> None:
         self.bar = RangeBar(chosen, self._wall_clock)
         self.bar.changed.connect(self.ask)
         self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_all())
@@ -104,11 +136,13 @@ class FleetComparison(Document):
         self.days = ChoiceField()
         for choice in DAYS:
             self.days.addItem(_days_words(choice), choice)
-        self.days.setCurrentIndex(DAYS.index(days))
+        self.days.setCurrentIndex(DAYS.index(days or 0))
         self.days.setAccessibleName("How much earlier B is than A")
         self.days.setToolTip("How many days earlier B is than A")
         self.days.currentIndexChanged.connect(lambda _row: self.ask())
         earlier = PlainLabel("B is", role="muted")
+        for part in (earlier, self.days):
+            part.setVisible(days is not None)
         row = in_row((self.bar, 1), earlier, self.days, spacing=8)
         self._legend = LetterLegend(self._palette)
         self._panel = QFrame()
@@ -146,9 +180,13 @@ class FleetComparison(Document):
 
     def ask(self) -> None:
         """Ask for what the rows above say."""
-        ranges = self.ranges()
-        self._span, self._awaited = ranges[0][1] - ranges[0][0], True
-        for side, (began, ended) in zip(self.sides, ranges, strict=True):
+        began, ended = self.ranges()[0]
+        self._span, self._awaited = ended - began, True
+        self._look()
+
+    def _look(self) -> None:
+        self._looked_s = self._wall_clock()
+        for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
             side.view.show_range(began, ended, self.points)
         self._show_legend()
 
@@ -159,6 +197,13 @@ class FleetComparison(Document):
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""
+        now_is_shown = self.bar.range.ended_wall_s is None and self.axis.span == self.axis.whole
+        if (
+            now_is_shown
+            and any(side.view.grows for side in self.sides)
+            and self._wall_clock() - self._looked_s >= LIVE_S
+        ):
+            self._look()
         loading = self.loading
         if self._awaited and not loading:
             self._awaited = False
@@ -183,7 +228,7 @@ class FleetComparison(Document):
         for metric in METRICS:
             for side in self.sides:
                 with side.view.store.lock:
-                    if has(side.view.store, side.device, metric):
+                    if has(side, metric):
                         wanted.append(metric)
                         break
         if wanted == list(self.plots):
@@ -216,7 +261,8 @@ class FleetComparison(Document):
             return
         stores = [side.view.store for side in self.sides]
         columns = next(iter(self.plots.values())).columns
-        key = (self.axis.span, columns, *((store.version, store.sharpened, store.rewound) for store in stores))
+        shifts = [side.view.shift_s for side in self.sides]
+        key = (self.axis.span, columns, *shifts, *((store.version, store.sharpened, store.rewound) for store in stores))
         if key == self._drawn:
             return
         self._drawn = key
@@ -228,8 +274,8 @@ class FleetComparison(Document):
             curves, found = [], []
             for side, store in zip(self.sides, stores, strict=True):
                 with store.lock:
-                    curves.append(curve_of(store, side.device, metric, begin, end, columns))
-                    found.append(statistics_of(store, side.device, metric, begin, end))
+                    curves.append(curve_of(side, metric, begin, end, columns))
+                    found.append(statistics_of(side, metric, begin, end))
             plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, low, high)
             words = comparison_words(metric, *found)
             self._figures[metric].setText(words)
@@ -308,6 +354,12 @@ METRICS = (
     *(ComparedMetric(metric.name, metric.title.upper(), metric.scale, metric.unit) for metric in SENSORS),
 )
 
+OF_A_MACHINE = {"gpu_utilisation": "cpu_utilisation"}
+"""What a machine's own memory is compared by in place of a GPU's metric."""
+
+LIVE_S = 1.0
+"""How often the range of what is read live moves on with the time."""
+
 AXES = ((600.0, 1.0, "seconds"), (3 * 3600.0, 60.0, "minutes"), (3 * 86_400.0, 3600.0, "hours"))
 """Longest range, seconds in a unit of its axis, and that unit's name; days beyond."""
 
@@ -317,25 +369,25 @@ def axis_of(seconds: float) -> tuple[float, str]:
     return next(((unit, name) for longest, unit, name in AXES if seconds <= longest), (86_400.0, "days"))
 
 
-def has(store: Store, device: str, metric: ComparedMetric) -> bool:
+def has(side: GpuSide, metric: ComparedMetric) -> bool:
     """Whether a look holds anything of a metric; called under the store's lock."""
-    series = store.series("gpu", metric.column, device)
+    series = side.series(metric)
     return series is not None and series.statistics(-math.inf, math.inf) is not None
 
 
-def curve_of(store: Store, device: str, metric: ComparedMetric, begin: float, end: float, columns: int) -> Curve:
-    """What is drawn of a metric between two times on so many pixel columns; called under the store's lock."""
-    series = store.series("gpu", metric.column, device)
+def curve_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float, columns: int) -> Curve:
+    """What is drawn of a metric between two times of the range; called under the store's lock."""
+    series, shift_s = side.series(metric), side.view.shift_s
     if series is None:
         return EMPTY
-    x, y = series.window(begin, end, columns)
-    return Curve(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+    x, y = series.window(begin + shift_s, end + shift_s, columns)
+    return Curve(np.asarray(x, dtype=float) - shift_s, np.asarray(y, dtype=float))
 
 
-def statistics_of(store: Store, device: str, metric: ComparedMetric, begin: float, end: float) -> Statistics | None:
-    """Figures of a metric between two times; called under the store's lock."""
-    series = store.series("gpu", metric.column, device)
-    return None if series is None else series.statistics(begin, end)
+def statistics_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float) -> Statistics | None:
+    """Figures of a metric between two times of the range; called under the store's lock."""
+    series, shift_s = side.series(metric), side.view.shift_s
+    return None if series is None else series.statistics(begin + shift_s, end + shift_s)
 
 
 def comparison_words(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:

@@ -209,7 +209,12 @@ class FleetControls(QWidget):
         sort_now: the order is to be made anew.
         open_wanted: the current GPU is to be opened.
         compare_wanted: the chosen GPUs are to be compared, or one with another day of its own.
+
+    Attributes:
+        days: whether one can be compared with a day of its own.
     """
+
+    days = True
 
     changed = Signal()
     density_changed = Signal()
@@ -259,6 +264,11 @@ class FleetControls(QWidget):
         self.show_choice(0)
 
     @property
+    def comparable(self) -> tuple[int, ...]:
+        """How many chosen GPUs can be compared."""
+        return (1, 2) if self.days else (2,)
+
+    @property
     def arrangement(self) -> Arrangement:
         """What the user asks to see."""
         return Arrangement(
@@ -278,16 +288,17 @@ class FleetControls(QWidget):
         """Say what can be done with so many chosen GPUs; what cannot says why."""
         self.open.setEnabled(count == 1)
         self.open.setToolTip("Show the past of the chosen GPU in a tab (Enter)" if count == 1 else "Choose one GPU")
-        self.compare.setEnabled(count in (1, 2))
-        self.compare.setText("Compare with another day" if count == 1 else "Compare")
-        self.compare.setToolTip(
-            plain_tip(
-                {
-                    1: "Lay the chosen GPU's last hour over the same hour of another day",
-                    2: "Lay the two chosen GPUs over one another on one axis",
-                }.get(count, "Choose one GPU for another day of its own, or two with Ctrl and a click")
-            )
-        )
+        self.compare.setEnabled(count in self.comparable)
+        self.compare.setText("Compare with another day" if count == 1 and self.days else "Compare")
+        if count == 2:
+            tip = "Lay the two chosen GPUs over one another on one axis"
+        elif not self.days:
+            tip = "Choose two GPUs with Ctrl and a click"
+        elif count == 1:
+            tip = "Lay the chosen GPU's last hour over the same hour of another day"
+        else:
+            tip = "Choose one GPU for another day of its own, or two with Ctrl and a click"
+        self.compare.setToolTip(plain_tip(tip))
 
     def show_found(self, shown: int, all_: int) -> None:
         """Say how many GPUs are shown where some are left out."""
@@ -373,6 +384,7 @@ class FleetDocument(Document):
         palette: colours in force.
         open_gpu: shows the past of a GPU.
         compare: lays two GPUs over one another, or one over another day of its own; ``None`` where that cannot be.
+        days: whether one GPU can be compared with a day of its own.
         links: what Reconnect acts on; ``None`` where nothing is linked.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
@@ -385,6 +397,7 @@ class FleetDocument(Document):
         *,
         open_gpu: Callable[[FleetGpu], object],
         compare: Callable[[Sequence[FleetGpu]], object] | None = None,
+        days: bool = True,
         links: Links | None = None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -406,6 +419,8 @@ class FleetDocument(Document):
         self.strip = WarningsStrip()
         self.controls = FleetControls()
         self.controls.compare.setVisible(compare is not None)
+        self.controls.days = days
+        self.controls.show_choice(0)
         self.grid = FleetGrid(palette, clock)
         self.grid.tip = self._tip
         self._build()
@@ -610,7 +625,7 @@ class FleetDocument(Document):
     def compare(self) -> None:
         """Compare the chosen GPUs: two with one another, one with another day of its own."""
         chosen = [self._gpus[key] for key in self.grid.chosen if key in self._gpus]
-        if self._compare is not None and len(chosen) in (1, 2):
+        if self._compare is not None and len(chosen) in self.controls.comparable:
             self._compare(chosen)
 
     def _show_menu(self, key: str, place: QPoint) -> None:
@@ -619,8 +634,10 @@ class FleetDocument(Document):
         menu.addAction("Open", lambda: self.open(key))
         count = len(self.grid.chosen)
         if self._compare is not None:
-            compare = menu.addAction("Compare" if count == 2 else "Compare with another day", self.compare)
-            compare.setEnabled(count in (1, 2))
+            compare = menu.addAction(
+                "Compare with another day" if count != 2 and self.controls.days else "Compare", self.compare
+            )
+            compare.setEnabled(count in self.controls.comparable)
         menu.addSeparator()
         menu.addAction("Copy values", self.copy_values)
         menu.popup(place)

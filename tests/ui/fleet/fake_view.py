@@ -22,6 +22,7 @@ class FakeView(FakeSession):
     """
 
     live = None
+    shift_s, grows = 0.0, False
 
     def __init__(self, gpu: FleetGpu, began_wall_s: float, ended_wall_s: float, points: int = 800) -> None:
         told = Gpu(gpu.index or 0, gpu.uuid, "", gpu.product, gpu.total_bytes, simulated=gpu.simulated)

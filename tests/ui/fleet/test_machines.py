@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit
 
+from gpudash.session import Replay
 from gpudash.session.remote.fleet import SshFleet
 from gpudash.session.remote.machine import RemoteMachine
 from gpudash.sources.ssh.asking import QuestionKind, SshQuestion
 from gpudash.sources.ssh.connection import LinkFault
 from gpudash.ui.features import fleet as opening
-from gpudash.ui.features.fleet import Logins, ask_for_machines, open_machines
+from gpudash.ui.features.fleet import Logins, ask_for_machines, compare_machines, compare_recordings, open_machines
+from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.login import LoginDialog
 from gpudash.ui.fleet.machine_document import MachineDocument
@@ -88,7 +92,7 @@ def test_a_machine_without_a_gpu_is_a_cell_of_its_memory_and_counts_as_no_gpu(wi
     assert [document._gpus[key].name for key in document.grid.layout_.keys] == ["a GPU 2", "b's memory"]
     assert document.header.total.text() == "2 machines · 1 GPU · 70.0 of 80.0 GiB used (88 %)"
     assert "a GPU 2 is 88 % full" in document.strip.worst.text()
-    assert not document.controls.compare.isVisible()
+    assert not document.controls.compare.isEnabled()
 
 
 def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_overview(window: MainWindow) -> None:
@@ -277,3 +281,51 @@ def test_mig_instances_stand_in_place_of_their_gpu(window: MainWindow) -> None:
     settle(window)
     assert [document._gpus[key].name for key in document.grid.layout_.keys] == ["a GPU 2:0", "a GPU 2:1"]
     assert "2 GPUs" in document.header.total.text() and "140" in document.header.total.text()
+
+
+def test_two_machines_are_laid_over_one_another_live_and_stay_linked_meanwhile(window: MainWindow) -> None:
+    document, fleet = overview(window, "a", "b")
+    for number, used in ((0, 70), (1, 40)):
+        later = {**gpu(used - 30), "time_s": 7.0}
+        tell(fleet, number, GPUS, gpu(used), host(10), later)
+    settle(window)
+    assert document.controls.compare.isVisible() and not document.controls.compare.isEnabled()
+    document.compare()
+    assert window.workspace.count == 1  # none is chosen, and one alone has no other day
+    first, second = sorted(document.grid.layout_.keys)
+    compare_machines(window.workspace, fleet, [document._gpus[first], document._gpus[second]])
+    settle(window, 12)
+    shown = window.workspace.front
+    assert isinstance(shown, FleetComparison) and shown.title == "a · GPU 2 vs b · GPU 2"
+    assert [metric.title for metric in shown.plots] == ["MEMORY USED"] and not shown.days.isVisible()
+    curves = next(iter(shown.plots.values())).shown
+    assert [float(curve.y.max()) for curve in curves[:2]] == [70 * GIB, 40 * GIB]
+    for side in shown.sides:
+        began, _ended = shown.ranges()[0]
+        machine = fleet.machine_of(side.gpu.key)
+        assert machine is not None and side.view.shift_s == pytest.approx(began - machine.began_wall_s, abs=60)
+    window.workspace.close_document(document)
+    assert [machine.held for machine in fleet.machines] == [1, 1]
+    window.workspace.close_document(shown)
+    assert [machine.held for machine in fleet.machines] == [0, 0]
+
+
+def test_recordings_of_two_machines_are_laid_over_one_another_the_fullest_memory_of_each(
+    window: MainWindow, tmp_path: Path
+) -> None:
+    document, fleet = overview(window, "a", "me@b:2222")
+    tell(fleet, 0, GPUS, gpu(70), host(10), {**gpu(40), "time_s": 6.0})
+    tell(fleet, 1, {"gpus": [], "problem": -1}, host(20), {**host(30), "time_s": 6.0})
+    saved = []
+    for number, machine in enumerate(fleet.machines):
+        with closing(machine.replay()) as replay:
+            saved.append(tmp_path / f"{number}.gpudash")
+            replay.save_recording(saved[-1])
+    window.workspace.close_document(document)
+    compare_recordings(window.workspace, [Replay(path) for path in saved])
+    settle(window, 12)
+    shown = window.workspace.front
+    assert isinstance(shown, FleetComparison) and shown.title == "a · GPU 2 vs me@b:2222 · memory"
+    curves = next(iter(shown.plots.values())).shown
+    assert [float(curve.y.max()) for curve in curves[:2]] == [70 * GIB, 30 * GIB]
+    window.workspace.close_document(shown)

@@ -14,8 +14,9 @@ import pytest
 from gpudash.cli import run
 from gpudash.cli.open import open_file
 from gpudash.cli.terminal.output import RequestError
+from gpudash.session import Replay
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.ui.features import file
+from gpudash.ui.features import file, fleet
 
 
 class FakeApp(ModuleType):
@@ -59,6 +60,24 @@ def test_a_recording_opens_in_the_window_whatever_it_is_called(app: FakeApp, tmp
     Recorder(path, meta={}).close("closed")
     assert run(["open", str(path)]) == 0
     assert app.given == [("file", path)]
+
+
+def test_two_recordings_without_a_run_are_laid_over_one_another(
+    app: FakeApp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "a.gpudash", tmp_path / "b.gpudash"]
+    for path in paths:
+        Recorder(path, meta={"host_name": path.stem}).close("closed")
+    compared: list[str] = []
+
+    def compare(_workspace: object, replays: list[Replay]) -> None:
+        compared.extend(replay.host_name for replay in replays)
+        for replay in replays:
+            replay.close()
+
+    monkeypatch.setattr(fleet, "compare_recordings", compare)
+    assert run(["open", *map(str, paths)]) == 0
+    assert compared == ["a", "b"]
 
 
 @pytest.mark.parametrize(
