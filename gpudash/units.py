@@ -89,11 +89,6 @@ def parse_share(text: str) -> float:
     return share
 
 
-def unknown(value: float | None) -> bool:
-    """Whether ``value`` is a reading that was not had."""
-    return value is None or math.isnan(value)
-
-
 def format_bytes(size: float | None, *, unit: str | None = None) -> str:
     """``size`` bytes in words: whole MiB below 1 GiB, two decimals to 10 GiB, then one.
 

@@ -49,7 +49,7 @@ def export(
     size
         Width and height of a picture in pixels, such as 1280x900.
     """
-    from gpudash.telemetry.recording.reading import RecordingError
+    from gpudash.telemetry.recording.recorder import RecordingError
 
     if size is not None and to not in ("png", "svg"):
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash import units
 from gpudash.units import (
     GIB,
     KIB,
@@ -210,8 +209,3 @@ def test_a_clock_counts_hours_only_when_there_are_some(seconds: float, words: st
 
 def test_a_count_is_grouped_by_thin_spaces() -> None:
     assert format_count(18053) == "18\u202f053"
-
-
-def test_unknown_is_none_or_nan_but_not_zero() -> None:
-    assert units.unknown(None) and units.unknown(math.nan)
-    assert not units.unknown(0)

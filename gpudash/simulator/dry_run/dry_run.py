@@ -270,6 +270,3 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
 
 def _card(capacity: int, architecture: Architecture, index: int = 0) -> SimulatedGpu:
     return SimulatedGpu(index, capacity, context=0, computes=False, architecture=architecture)
-
-
-__all__ = ["DataDependentError", "DryRun", "LeftTheDeviceError", "RequestRecorder"]

@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import newest_digest
-from gpudash.telemetry.recording.reading import LONGEST_S, Recording, RecordingError, open_recording
-from gpudash.telemetry.recording.recorder import being_written, recorder_of
+from gpudash.telemetry.recording.reading import LONGEST_S, Recording, open_recording
+from gpudash.telemetry.recording.recorder import RecordingError, being_written, recorder_of
 from gpudash.telemetry.records import (
     LARGEST,
     REMOVED,

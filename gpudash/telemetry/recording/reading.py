@@ -203,9 +203,6 @@ class TableReader:
             self.notices.append(f"{self.path} is damaged ({why}); rows of the table {table} are missing")
 
 
-__all__ = ["ReadingRow", "Recording", "RecordingError", "RunRow", "is_locked", "open_recording"]
-
-
 _Kinds = tuple[type[int] | type[float] | type[str], ...]
 
 

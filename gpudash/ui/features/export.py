@@ -14,7 +14,8 @@ from PySide6.QtCore import QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QProgressDialog
 
-from gpudash.telemetry.recording.reading import RecordingError, open_recording
+from gpudash.telemetry.recording.reading import open_recording
+from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.widgets.file_name import completed
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.window.menus import Command

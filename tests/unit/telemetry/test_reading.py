@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.reading import RecordingError, is_locked, open_recording
-from gpudash.telemetry.recording.recorder import Recorder, log_files
+from gpudash.telemetry.recording.reading import is_locked, open_recording
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
 from gpudash.telemetry.records import Marker, Record, RunFinished, RunStarted, Sample, State, StepFinished, Warning
 from gpudash.telemetry.store import Store
 

@@ -17,7 +17,8 @@ from gpudash.session.report import write_report
 from gpudash.telemetry.export.writing import export
 from gpudash.telemetry.recording.facts import read_facts, set_title
 from gpudash.telemetry.recording.pages import Pages
-from gpudash.telemetry.recording.reading import RecordingError, is_locked, open_recording
+from gpudash.telemetry.recording.reading import is_locked, open_recording
+from gpudash.telemetry.recording.recorder import RecordingError
 from tests.unit.telemetry.recordings import record
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
+from gpudash.memory.allocator.blocks import STATE_NAMES
 from gpudash.memory.snapshot.history.model import (
     EVENT_COLUMNS,
     NONE,
@@ -24,7 +25,6 @@ from gpudash.memory.snapshot.history.model import (
 from gpudash.memory.snapshot.reading.stacks import StackList, frames_of
 
 DOCUMENT = "snapshot.json"
-STATES = ("inactive", "active_allocated", "active_pending_free")
 
 
 def store(snapshot: Snapshot, folder: Path) -> None:
@@ -54,7 +54,7 @@ def _store_device(device: DeviceSnapshot, folder: Path) -> dict[str, Any]:
     for name in EVENT_COLUMNS:
         np.save(folder / f"{device.index}-{name}.npy", getattr(columns, name))
     blocks = [
-        (b.address, b.size, b.requested_size, STATES.index(b.state), NONE if b.owner is None else b.owner)
+        (b.address, b.size, b.requested_size, STATE_NAMES.index(b.state), NONE if b.owner is None else b.owner)
         for segment in device.segments
         for b in segment.blocks
     ]
@@ -117,7 +117,7 @@ def _load_device(found: Mapping[str, Any], folder: Path, stacks: StackList) -> D
 
 def _blocks(rows: Sequence[Sequence[int]]) -> tuple[BlockView, ...]:
     return tuple(
-        BlockView(address, size, requested, STATES[state], None if owner == NONE else owner)
+        BlockView(address, size, requested, STATE_NAMES[state], None if owner == NONE else owner)
         for address, size, requested, state, owner in rows
     )
 
