@@ -10,7 +10,17 @@ import pytest
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda, dry_run, farthest, on_cpu
 
 
-@pytest.mark.parametrize("name", ["imagenet.py", "vae.py", "nanogpt.py --compile --generate 8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "imagenet.py",
+        "vae.py",
+        "nanogpt.py --compile --generate 8",
+        "several_gpus.py",
+        "several_gpus.py --strategy ddp, 2 ranks",
+        "several_gpus.py --strategy fsdp, 2 ranks",
+    ],
+)
 def test_a_script_that_says_cuda_has_the_losses_of_the_cpu_and_the_peak_that_is_predicted(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     for module in case.needs:

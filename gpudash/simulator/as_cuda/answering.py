@@ -172,6 +172,14 @@ def _read_and_write_files(replaced: Replacements) -> None:
         registry[:] = [entry for entry in registry if tag not in entry]
 
     replaced.undo_by(forget)
+    replaced.wrap(torch.jit, "load", _loaded_from)
+
+
+def _loaded_from(load: Callable[..., Any]) -> Callable[..., Any]:
+    def loaded(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return load(file, inward(map_location), *args, **kwargs)
+
+    return loaded
 
 
 def _leave_uncompiled(replaced: Replacements) -> None:
@@ -183,6 +191,9 @@ def _leave_uncompiled(replaced: Replacements) -> None:
         return (lambda made: made) if model is None else model
 
     replaced.put(torch, "compile", left_as_it_is)
+    # the part of the compiler that keeps CUDA's graphs asks for them as it is imported, which its reset does
+    replaced.add(torch._C, "_cuda_CUDAAllocator_AllocatorState", type("AllocatorState", (), {}))
+    replaced.add(torch._C, "_set_cached_tensors_enabled", lambda _enabled: None)
 
 
 def _profile_the_host(replaced: Replacements) -> None:
@@ -190,7 +201,8 @@ def _profile_the_host(replaced: Replacements) -> None:
 
     def profile(make: Callable[..., None]) -> Callable[..., None]:
         def made(self: Any, *args: Any, use_device: str | None = None, **kwargs: Any) -> None:
-            if use_device == CUDA:
+            # an older way to ask is `use_cuda=True`
+            if use_device == CUDA or kwargs.pop("use_cuda", False):
                 tell(UNPROFILED)
                 use_device = None
             make(self, *args, use_device=use_device, **kwargs)

@@ -21,9 +21,7 @@ SIMULATED = (
     "current_device",
     "current_stream",
     "default_stream",
-    "device",
     "device_count",
-    "device_of",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
@@ -78,10 +76,10 @@ REFUSED = (
     "caching_allocator_alloc",
     "change_current_allocator",
     "clock_rate",
-    "cudart",
     "current_blas_handle",
     "device_memory_used",
     "get_stream_from_external",
+    "graph_pool_handle",
     "list_gpu_processes",
     "make_graphed_callables",
     "memory_usage",
@@ -118,12 +116,24 @@ class Stream(device_module.Stream):
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if cls._asked_for:
             tell(STREAMS)
-        return super().__new__(cls, inward(device), priority, **kwargs)
+        made = super().__new__(cls, inward(device), priority, **kwargs)
+        made.priority = priority
+        return made
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
         """As the program calls it."""
         return outward(super().device)
+
+    @property
+    def cuda_stream(self) -> int:
+        """In place of the driver's handle."""
+        return int(self.stream_id)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority that a card has."""
+        return 0, -5
 
 
 class DefaultStream(Stream):
@@ -138,6 +148,11 @@ class Event(device_module.Event):
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         tell(STREAMS)
         super().__init__(enable_timing, blocking, interprocess)
+
+    @property
+    def cuda_event(self) -> int:
+        """In place of the driver's handle."""
+        return id(self)
 
 
 def install(replaced: Replacements, module: DeviceModule) -> None:
@@ -155,17 +170,26 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
         replaced.put_all(cuda, {name: value for name, value in found.items() if not name.startswith("_")})
     own = {**_own(module), **{name: _refusing(name) for name in REFUSED}}
     replaced.put_all(cuda, own)
-    for submodule in (cuda.memory, cuda.random, cuda.streams, cuda.graphs):
+    for submodule in (cuda.memory, cuda.random, cuda.streams, cuda.graphs, cuda.profiler):
         replaced.put_all(submodule, {name: value for name, value in own.items() if hasattr(submodule, name)})
     for owner in (cuda, cuda.graphs):
         replaced.put(owner, "CUDAGraph", _NoGraph)
     replaced.put_all(cuda, {name: _tensor_type(name, dtype) for name, dtype in TENSOR_TYPES.items()})
     replaced.put(cuda.nvtx, "_nvtx", _Ranges())
+    replaced.put(cuda.nccl, "version", _refusing("nccl.version"))
+    replaced.put(torch, "set_default_tensor_type", _default_tensor_type(torch.set_default_tensor_type))
     replaced.put(torch.backends.cuda, "is_built", lambda: True)
 
 
 def _own(module: DeviceModule) -> dict[str, Any]:
     """Functions that are CUDA's alone, or answer otherwise there."""
+
+    def exchange_device(index: int) -> int:
+        """What ``with torch.cuda.device(...)`` calls, with -1 for none."""
+        before = module.current_device()
+        if index >= 0:
+            module.set_device(index)
+        return before
 
     def manual_seed_all(seed: int) -> None:
         module.manual_seed(seed)
@@ -190,10 +214,15 @@ def _own(module: DeviceModule) -> dict[str, Any]:
             place[last] = value
         return nested
 
+    runtime = _Runtime(module)
     return {
         "Event": Event,
         "Stream": Stream,
+        "_cudart": runtime,
+        "_exchange_device": exchange_device,
         "_lazy_init": _refuse_to_begin,
+        "_maybe_exchange_device": exchange_device,
+        "cudart": lambda: runtime,
         "default_generators": (torch.default_generator,) * module.device_count(),
         "get_arch_list": get_arch_list,
         "get_sync_debug_mode": lambda: 0,
@@ -212,8 +241,25 @@ def refusal(what: str) -> str:
 
 
 def _refuse_to_begin() -> None:
-    """In place of what initialises CUDA: whoever calls it wants more than is simulated."""
-    raise RuntimeError(refusal(f"torch.cuda.{sys._getframe(1).f_code.co_name}"))
+    """In place of what initialises CUDA: what of torch calls it wants more than is simulated; a program does not."""
+    caller = sys._getframe(1)
+    if str(caller.f_globals.get("__name__")).partition(".")[0] == "torch":
+        raise RuntimeError(refusal(f"torch.cuda.{caller.f_code.co_name}"))
+
+
+def _default_tensor_type(plain: Callable[[Any], None]) -> Callable[[Any], None]:
+    """``torch.set_default_tensor_type``, also for CUDA's types, which decide the default device as well."""
+
+    def put(kind: Any) -> None:
+        name = getattr(kind, "cuda_name", kind)
+        there = isinstance(name, str) and name.startswith(f"torch.{CUDA}.")
+        if not there and torch.get_default_device().type == CUDA:
+            torch.set_default_device(None)
+        plain(name.replace(f".{CUDA}.", ".") if there else kind)
+        if there:
+            torch.set_default_device(CUDA)
+
+    return put
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -228,6 +274,27 @@ class _NoGraph:
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         raise RuntimeError(refusal("A CUDA graph"))
+
+
+class _Runtime:
+    """In place of ``torch.cuda.cudart()``: nobody profiles the card, and its memory is known."""
+
+    cudaError = SimpleNamespace(success=0)  # noqa: N815  # CUDA's name
+
+    def __init__(self, module: DeviceModule) -> None:
+        self._module = module
+
+    def cudaProfilerStart(self) -> int:  # noqa: N802
+        return 0
+
+    def cudaProfilerStop(self) -> int:  # noqa: N802
+        return 0
+
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802
+        return self._module.mem_get_info(device)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(refusal(f"torch.cuda.cudart().{name}"))
 
 
 class _Ranges(SimpleNamespace):
@@ -251,6 +318,8 @@ class _TensorType(type):
         target = torch.device(DEVICE) if device is None else inward(device)
         if all(isinstance(size, int) for size in args):
             return torch.empty(args or (0,), dtype=cls.dtype, device=target)
+        if isinstance(args[0], torch.Tensor) and not args[0].is_cuda:
+            raise TypeError(f"{cls.cuda_name} takes no tensor of the CPU; use .cuda() or .to().")
         if len(args) == 1 and isinstance(args[0], torch.Size):
             return torch.empty(args[0], dtype=cls.dtype, device=target)
         return torch.as_tensor(*args).to(target, cls.dtype)

@@ -34,7 +34,7 @@ class CudaMode(overrides.TorchFunctionMode):
             device = kwargs.get("device")
             if device is not None and (mapped := inward(device)) is not device:
                 kwargs = {**kwargs, "device": mapped}
-            if kwargs.get("pin_memory") and func in _device_constructors():
+            if kwargs.get("pin_memory") and (func in _device_constructors() or func in _LIKE):
                 answer, kwargs = _making_pinned(func), {**kwargs, "pin_memory": False}
         else:
             kwargs = {}
@@ -180,6 +180,23 @@ def _pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> Any:
 def _making_pinned(func: Answer) -> Answer:
     """Memory that is pinned when it is made is made first, then pinned: torch would ask CUDA's C++ side for it."""
     return lambda *args, **kwargs: func(*args, **kwargs).pin_memory()
+
+
+_LIKE = frozenset(
+    (
+        torch.empty_like,
+        torch.full_like,
+        torch.ones_like,
+        torch.rand_like,
+        torch.randn_like,
+        torch.zeros_like,
+        torch.Tensor.new_empty,
+        torch.Tensor.new_full,
+        torch.Tensor.new_ones,
+        torch.Tensor.new_zeros,
+    )
+)
+"""What makes a tensor after another, and may be asked to pin it."""
 
 
 def _is_pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> bool:

@@ -17,7 +17,7 @@ from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import kernel_library
-from gpudash.simulator.operations import attention, autocast, encoder_layers, kernels, recurrent
+from gpudash.simulator.operations import attention, autocast, collectives, encoder_layers, kernels, recurrent
 from gpudash.simulator.operations.operations import Engine
 
 
@@ -44,11 +44,13 @@ class Backend:
             *encoder_layers.install(engine),
             *recurrent.install(engine),
             *autocast.install(),
+            *(collectives.install(engine) if engine.computes else ()),
         ]
         _answer_for_accelerator(self.module)
         autograd.install()
         _leave_uncompiled()
         _keep_parameters()
+        _keep_classes()
         _set_data_across_devices()
 
     @property
@@ -135,14 +137,39 @@ def _make_storages(engine: Engine) -> None:
         return storage_type(args[0]).to(device=torch.device(DEVICE, card.index))
 
     storage_type.__new__ = make
+    _resize_storages(engine)
     for name, sentence in (
-        ("resize_", "The storage of a simulated GPU keeps its size; resize the tensor instead."),
         ("_share_fd_cpu_", NOT_SHARED),
         ("_share_filename_cpu_", NOT_SHARED),
     ):
         setattr(storage_type, name, _unless_simulated(getattr(storage_type, name), sentence))
     if not hasattr(storage_type, DEVICE):
         setattr(storage_type, DEVICE, _to_device)
+
+
+def _resize_storages(engine: Engine) -> None:
+    """Let storages give their bytes back and take as many again, as FSDP has those of gathered parameters do."""
+    storage_type: Any = torch.UntypedStorage
+    storages = engine.storages
+    resize, nbytes = storage_type.resize_, storage_type.nbytes
+
+    def bytes_held(self: Any) -> int:
+        return 0 if storages.has_let_go(self) else int(nbytes(self))
+
+    def resized(self: Any, size: int) -> Any:
+        if not naming.means_simulated(self.device):
+            return resize(self, size)
+        if size == 0:
+            # for torch it keeps its size; from the first one on, storages are asked whether they have their bytes
+            storage_type.nbytes = bytes_held
+            storages.let_go(self)
+        elif size != nbytes(self):
+            raise RuntimeError("The storage of a simulated GPU keeps its size; resize the tensor instead.")
+        else:
+            storages.take_again(self, engine.card(self.device.index))
+        return self
+
+    storage_type.resize_ = resized
 
 
 def _to_device(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
@@ -267,6 +294,31 @@ def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> boo
         return False
     with torch.no_grad():
         return all(fn(torch.empty(0, dtype=one.dtype, device=one.device)).device == one.device for one in own)
+
+
+class _As(torch.autograd.Function):
+    """A tensor as one of another class, of the same graph."""
+
+    @staticmethod
+    def forward(_ctx: Any, tensor: torch.Tensor, kind: Any) -> torch.Tensor:
+        made: torch.Tensor = torch.Tensor._make_subclass(kind, tensor.detach())
+        return made
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0], None
+
+
+def _keep_classes() -> None:
+    """Let ``as_subclass`` work on the simulated device, where torch finds its own alias to have a class already."""
+    plain: Any = torch.Tensor.as_subclass
+
+    def as_subclass(self: torch.Tensor, cls: Any) -> Any:
+        if device_of(self).type != DEVICE:
+            return plain(self, cls)
+        return _As.apply(self, cls)  # type: ignore[no-untyped-call]  # torch's own
+
+    torch.Tensor.as_subclass = as_subclass  # type: ignore[method-assign,assignment]  # that is what it is for
 
 
 def _set_data_across_devices() -> None:

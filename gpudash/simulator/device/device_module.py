@@ -281,6 +281,13 @@ class _Properties:
         self.multi_processor_count = card.architecture.multiprocessors
         self.max_threads_per_multi_processor = card.architecture.threads_per_multiprocessor
         self.uuid = card.uuid
+        self.warp_size = 32
+        self.regs_per_multiprocessor = 2**16
+        self.shared_memory_per_block = 48 * 2**10
+        self.is_integrated = self.is_multi_gpu_board = 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name!r} of a simulated GPU is not known")
 
     def __repr__(self) -> str:
         mib = self.total_memory // 2**20

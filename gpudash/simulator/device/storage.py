@@ -35,11 +35,16 @@ BLOCK = "_sim_block"
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
 
+LET_GO = "_sim_let_go"
+"""Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
+
 WITHOUT_NUMBERS = "_sim_without_numbers"
 """Attribute of the host's storages that nobody has computed."""
 
 _on_host: Callable[..., torch.UntypedStorage] = torch._C.StorageBase.__new__
 _over_pointer: Any = torch._C._construct_storage_from_data_pointer
+_size: Callable[[Any], int] = torch.UntypedStorage.nbytes
+"""Bytes of a storage, whether it has them or has let go of them."""
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _alias = torch.ops.aten.alias.default
@@ -195,8 +200,13 @@ class Storages:
         return storage
 
     def let_go(self, storage: torch.UntypedStorage) -> None:
-        """Free what backs ``storage``, which keeps its size, until `take_again`; in a dry run only."""
-        if self.block(storage) is not None:
+        """Free the card's block behind ``storage`` until `take_again`.
+
+        Its bytes on the host stay, since torch keeps their address.
+        """
+        block = self.block(storage)
+        if block is not None:
+            setattr(storage, LET_GO, block.host)
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
@@ -205,14 +215,18 @@ class Storages:
         Raises:
             torch.OutOfMemoryError: when the card is full.
         """
-        if self.block(storage) is not None or not storage.nbytes():
+        if self.block(storage) is not None or not _size(storage):
             return False
         try:
-            address = card.allocate(storage.nbytes())
+            address = card.allocate(_size(storage))
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        setattr(storage, BLOCK, StorageBlock(card, address, None))
+        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, LET_GO, None)))
         return True
+
+    def has_let_go(self, storage: torch.UntypedStorage) -> bool:
+        """Whether ``storage`` has bytes in name only: `let_go` has not been ended."""
+        return self.block(storage) is None and hasattr(storage, LET_GO)
 
     def tensor(
         self,

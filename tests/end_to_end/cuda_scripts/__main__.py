@@ -45,6 +45,8 @@ class Case:
         needs: modules that it imports besides torch.
         steps: name of its step in ``dry_runs.py``, for a predicted peak; "" where the peak is not that of a step.
         same_numbers: whether the CPU is asked for the same: not where a script takes another precision there.
+        cards: how many GPUs it is given.
+        ranks: whether torchrun starts a process for each of them.
     """
 
     script: str
@@ -52,10 +54,19 @@ class Case:
     needs: tuple[str, ...] = ()
     steps: str = ""
     same_numbers: bool = True
+    cards: int = 1
+    ranks: bool = False
 
     @property
     def name(self) -> str:
-        return " ".join((self.script, *self.arguments))
+        words = " ".join((self.script, *self.arguments))
+        return f"{words}, {self.cards} ranks" if self.ranks else words
+
+    @property
+    def command(self) -> list[str]:
+        """By this Python; the ranks find each other at a free port."""
+        launched = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(self.cards)]
+        return [sys.executable, *(launched if self.ranks else ()), self.path, *self.arguments]
 
     @property
     def path(self) -> str:
@@ -83,6 +94,20 @@ CASES = (
     Case("lightning_module.py", needs=("lightning",)),
     Case("timm_loop.py", needs=("timm", "torchvision")),
     Case("timm_loop.py", ("--amp",), needs=("timm", "torchvision"), same_numbers=False),
+    Case("wgan_gp.py", needs=("numpy",)),
+    Case("ppo.py", needs=("numpy",)),
+    Case("detector.py"),
+    Case("diffusion.py", needs=("diffusers", "transformers", "accelerate")),
+    Case(
+        "diffusion.py",
+        ("--mixed_precision", "bf16"),
+        needs=("diffusers", "transformers", "accelerate"),
+        same_numbers=False,
+    ),
+    Case("several_gpus.py", cards=2),
+    Case("several_gpus.py", ("--strategy", "ddp"), cards=2, ranks=True),
+    Case("several_gpus.py", ("--strategy", "fsdp"), cards=2, ranks=True),
+    Case("accelerate_loop.py", needs=("accelerate",), cards=2, ranks=True),
 )
 
 
@@ -96,22 +121,30 @@ class Ran:
     failure: str = ""
 
 
-def environment(*, sees_gpus: bool = False) -> dict[str, str]:
-    """Of every process that is started here: one thread, so that sums are made in the same order."""
+def environment(*, sees_gpus: bool = False, stays: bool = False) -> dict[str, str]:
+    """Of every process that is started here: one thread, so that sums are made in the same order.
+
+    Args:
+        sees_gpus: whether it may see this machine's.
+        stays: whether accelerate is to take the CPU, which it does not by itself for several ranks.
+    """
     paths = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
     found = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if stays:
+        found["ACCELERATE_USE_CPU"] = "true"
     return found if sees_gpus else {**found, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def on_cpu(case: Case) -> Ran:
     """Run a script as it is."""
-    return _run([sys.executable, case.path, *case.arguments])
+    return _run(case.command, stays=case.ranks)
 
 
 def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
     """Run it on the simulated ``gpu``, watched; the peak is the one that is watched, which its own has to be."""
-    watch = ["watch", "--simulate", gpu, "--as-cuda", "--no-record", "--json", "--"]
-    done = _done([sys.executable, "-m", "gpudash", *watch, sys.executable, case.path, *case.arguments])
+    gpus = ",".join([gpu] * case.cards)
+    watch = ["watch", "--simulate", gpus, "--as-cuda", "--no-record", "--json", "--"]
+    done = _done([sys.executable, "-m", "gpudash", *watch, *case.command])
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
@@ -119,7 +152,9 @@ def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
     ran = _read(done.stderr)
     failure = "" if found["error"] is None else str(found["error"]["message"])
     peak = found["memory"]["peak_allocated_bytes"] or 0
-    if not failure and (found["seen_as"] != "cuda:0" or (ran.peak and peak != ran.peak)):
+    # of several ranks, any may be the one that is watched
+    seen = case.ranks or (found["seen_as"] == "cuda:0" and (not ran.peak or peak == ran.peak))
+    if not failure and not (seen and str(found["seen_as"]).startswith("cuda:")):
         failure = f"seen as {found['seen_as']}, peak {peak} beside {ran.peak}"
     return Ran(ran.losses, peak, found["notes"], failure)
 
@@ -130,13 +165,13 @@ def on_standin(case: Case, python: str, packages: str) -> Ran:
     Args:
         packages: a folder with what that Python has not; "" for none.
     """
-    standin = [python, "-m", "tests.cuda_standin", "--gpus", "1", "--program", "-c", _WITH_PACKAGES]
+    standin = [python, "-m", "tests.cuda_standin", "--gpus", str(case.cards), "--program", "-c", _WITH_PACKAGES]
     return _run([*standin, packages, case.path, *case.arguments], sees_gpus=True)
 
 
 def on_card(case: Case) -> Ran:
     """Run it on this machine's first GPU, by this Python."""
-    return _run([sys.executable, case.path, *case.arguments], sees_gpus=True)
+    return _run(case.command, sees_gpus=True)
 
 
 def dry_run(case: Case, gpu: str = USUAL_GPU) -> int:
@@ -160,15 +195,15 @@ def farthest(one: Ran, other: Ran) -> float:
     return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(one.losses, other.losses, strict=True))
 
 
-def _run(command: Sequence[str], *, sees_gpus: bool = False) -> Ran:
-    done = _done(command, sees_gpus=sees_gpus)
+def _run(command: Sequence[str], *, sees_gpus: bool = False, stays: bool = False) -> Ran:
+    done = _done(command, sees_gpus=sees_gpus, stays=stays)
     ran = _read(done.stdout)
     # the stand-in's process may die as it ends, when all has been said
     return ran if not done.returncode or ran.peak else Ran(ran.losses, failure=_last(done.stderr))
 
 
-def _done(command: Sequence[str], *, sees_gpus: bool = False) -> subprocess.CompletedProcess[str]:
-    surroundings = environment(sees_gpus=sees_gpus)
+def _done(command: Sequence[str], *, sees_gpus: bool = False, stays: bool = False) -> subprocess.CompletedProcess[str]:
+    surroundings = environment(sees_gpus=sees_gpus, stays=stays)
     with tempfile.TemporaryDirectory(prefix="cuda-scripts-") as folder:
         return subprocess.run(command, env=surroundings, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -214,8 +249,10 @@ def main() -> int:
         apart = f"{farthest(ran, plain):.1e}" if case.same_numbers else "—"
         if options.card:
             cuda = on_card(case)
+        elif options.standin and not case.ranks:
+            cuda = on_standin(case, options.standin, options.packages)
         else:
-            cuda = on_standin(case, options.standin, options.packages) if options.standin else Ran(())
+            cuda = Ran(())  # NCCL has no stand-in
         real = "does not run there" if cuda.failure else _distance(ran.peak, cuda.peak)
         peak = f"{ran.peak / 2**20:.2f} MiB"
         dry = _distance(ran.peak, dry_run(case, options.simulate))

@@ -43,6 +43,7 @@ def test_every_name_that_is_replaced_is_one_of_torchs(cuda: Replacements) -> Non
     assert {"_broadcast", "_broadcast_coalesced", "_scatter", "_gather"} <= names_in_torch_c(), (
         "only CUDA builds have them"
     )
+    assert {"torch.distributed.init_process_group", "torch.cuda._exchange_device"} <= set(cuda.names)
 
 
 def test_afterwards_cuda_is_cuda_again(sim: Backend) -> None:
@@ -123,7 +124,11 @@ def test_the_current_and_the_default_device_are_cudas(cuda: Replacements) -> Non
     assert torch.ones(1, device="cuda").device == CUDA_1 and torch.cuda.current_device() == 1
     with torch.cuda.device(0):
         assert torch.ones(1).cuda().device == CUDA_0
+    assert torch.cuda.current_device() == 1
     torch.cuda.set_device("cuda:0")
+    with torch.cuda.device_of(torch.ones(1, device="cuda:1")), torch.cuda.device(-1):
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0 and isinstance(torch.cuda.device(0), torch.cuda.device)
     with torch.device("cuda:1"):
         assert torch.zeros(2).device == CUDA_1
     torch.set_default_device("cuda")
@@ -132,6 +137,43 @@ def test_the_current_and_the_default_device_are_cudas(cuda: Replacements) -> Non
     finally:
         torch.set_default_device(None)
     assert torch.get_default_device() == torch.device("cpu") == torch.ones(1).device
+
+
+def test_the_default_type_of_tensors_may_be_one_of_cudas(cuda: Replacements) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for kind in ("torch.cuda.FloatTensor", torch.cuda.HalfTensor):
+            torch.set_default_tensor_type(kind)  # type: ignore[arg-type]  # a class, to torch's stubs
+            made = torch.zeros(2)
+            torch.set_default_tensor_type(torch.FloatTensor)
+            assert made.device == CUDA_0 and torch.zeros(2).type() == "torch.FloatTensor"
+        assert made.dtype == torch.float16
+    with pytest.raises(TypeError, match=r"torch.cuda.FloatTensor takes no tensor of the CPU"):
+        torch.cuda.FloatTensor(torch.ones(2))
+
+
+def test_a_tensor_may_be_of_a_class_of_its_own_and_stays_in_the_graph(cuda: Replacements) -> None:
+    class Image(torch.Tensor):
+        pass
+
+    values = torch.ones(3, device="cuda", requires_grad=True)
+    image = values.as_subclass(Image)
+    (image * 2).sum().backward()
+    assert type(image + 1) is Image and image.is_cuda and torch.ones(1).as_subclass(Image).device.type == "cpu"
+    assert values.grad is not None and values.grad.tolist() == [2.0] * 3
+
+
+def test_a_storage_gives_its_memory_back_and_takes_it_again(cuda: Replacements) -> None:
+    values = torch.arange(1024.0).cuda()
+    storage = values.untyped_storage()
+    storage.resize_(0)
+    assert storage.size() == 0 and torch.cuda.memory_allocated() == 0
+    storage.resize_(4096)
+    assert storage.nbytes() == 4096 == torch.cuda.memory_allocated()
+    values.fill_(3)
+    assert values.sum().item() == 3 * 1024
+    with pytest.raises(RuntimeError, match="keeps its size"):
+        storage.resize_(8192)
 
 
 def trained(device: str, *, scaled: bool = False) -> list[float]:
@@ -245,7 +287,10 @@ def test_pinned_memory_is_a_flag(cuda: Replacements) -> None:
     loader = DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=4, pin_memory=True)
     batches = [batch for (batch,) in loader]
     assert [batch.is_pinned() for batch in batches] == [True, True]
-    assert batches[0].cuda(non_blocking=True).device == CUDA_0
+    there = batches[0].cuda(non_blocking=True)
+    assert there.device == CUDA_0 and torch.empty_like(batches[0], pin_memory=True).is_pinned()
+    back = there.to("cpu", non_blocking=True)
+    assert back.is_pinned() and back.equal(batches[0]) and not there.cpu().is_pinned()
 
 
 def test_generators_and_seeds_of_cuda_make_the_same_numbers_again(cuda: Replacements) -> None:
@@ -271,6 +316,7 @@ def test_streams_and_events_do_nothing_and_that_is_said_once(cuda: Replacements)
     torch.cuda.current_stream().wait_stream(side)
     ended.record()
     ended.synchronize()
+    assert torch.cuda.Stream(priority=-1).priority == -1 and isinstance(side.cuda_stream, int)
     assert began.elapsed_time(ended) >= 0 and side.device == torch.cuda.current_stream().device == CUDA_0
     assert telling.told == [STREAMS]
 
@@ -316,6 +362,21 @@ def test_compiled_code_runs_as_it_is_and_scripts_run(cuda: Replacements) -> None
     scripted: Any = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).cuda())
     assert scripted(values).device == CUDA_0
     assert torch.vmap(lambda one: one * 2)(values).device == CUDA_0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchs_compiler_is_imported_and_reset_all_the_same(cuda: Replacements) -> None:
+    assert {"_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled"} <= names_in_torch_c()
+    torch.compiler.reset()
+    torch.compiler.cudagraph_mark_step_begin()
+
+
+def test_marks_for_a_profiler_of_nvidias_are_nothing(cuda: Replacements) -> None:
+    torch.cuda.cudart().cudaProfilerStart()
+    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range("step"):
+        assert torch.cuda.cudart().cudaMemGetInfo(1)[1] == SECOND_BYTES
+    with pytest.raises(AttributeError, match=r"cudaHostRegister needs a real GPU"):
+        torch.cuda.cudart().cudaHostRegister(0, 0, 0)
 
 
 def test_the_profiler_sees_the_host_and_says_so(cuda: Replacements) -> None:

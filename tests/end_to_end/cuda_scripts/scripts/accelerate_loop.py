@@ -22,7 +22,7 @@ def main():
     loader = DataLoader(TensorDataset(tokens), batch_size=8, shuffle=True)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=12)
     model, head, optimizer, loader, scheduler = accelerator.prepare(model, head, optimizer, loader, scheduler)
-    print("device:", accelerator.device)
+    accelerator.print("device:", accelerator.device)
     for _epoch in range(2):
         for (batch,) in loader:
             with accelerator.accumulate(model):
@@ -34,9 +34,9 @@ def main():
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
-            print(f"loss {accelerator.gather(loss.detach()).mean().item():.6f}")
+            accelerator.print(f"loss {accelerator.gather(loss.detach()).mean().item():.6f}")
     if accelerator.device.type == "cuda":
-        print(f"peak memory: {torch.cuda.max_memory_allocated()}")
+        accelerator.print(f"peak memory: {torch.cuda.max_memory_allocated()}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""What ranks tell each other of tensors on a simulated device: it goes as bytes of the host, by a backend for the CPU.
+
+Every rank is a process of its own with cards of its own, so that only the numbers are in common. A backend such as
+gloo has no kernels for a device that Python registers; it is therefore given the host's bytes in which the numbers lie,
+and writes its results there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library
+from gpudash.simulator.operations.operations import Engine
+
+NAMESPACE = "c10d"
+
+NOT_WAITED_FOR = frozenset(("send", "recv_", "recv_any_source_"))
+"""Operations whose work may end only after the rank has gone on: two ranks may each send before they receive."""
+
+
+def install(engine: Engine) -> list[Any]:
+    """Register the collectives; they last as long as the library. None where this torch has no ranks.
+
+    Each is over when its call returns, as everything on a simulated device, but for `NOT_WAITED_FOR`.
+    """
+    if not torch.distributed.is_available() or not hasattr(torch.distributed.Work, "unbox"):
+        return []
+    library = kernel_library(NAMESPACE)
+    with warnings.catch_warnings():
+        # torch has a kernel for such devices, which asks for a backend that only C++ can give them
+        warnings.filterwarnings("ignore", category=UserWarning)
+        for name in torch._C._dispatch_get_all_op_names():
+            if name.startswith(f"{NAMESPACE}::") and torch._C._dispatch_has_kernel_for_dispatch_key(name, KEY):
+                short = name[len(NAMESPACE) + 2 :]
+                library.impl(short, _collective(engine, short), KEY)
+    return [library]
+
+
+def _collective(engine: Engine, name: str) -> Callable[..., Any]:
+    operation = getattr(torch.ops.c10d, name).default
+
+    def on_host(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return engine.like(value)
+        return [on_host(item) for item in value] if isinstance(value, list) else value
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = operation.redispatch(AS_ON_CPU, *map(on_host, args), **kwargs)
+        if name in NOT_WAITED_FOR or found is None:
+            return found
+        work = _finished(found[-1] if isinstance(found, tuple) else found, args[0])
+        # what has results beside its work returns its first argument, which it has filled
+        return (args[0], work) if isinstance(found, tuple) else work
+
+    return run
+
+
+def _finished(boxed: Any, outputs: Any) -> Any:
+    """Wait for a work, and give one for it whose result is of the simulated device.
+
+    DistributedDataParallel takes the gradients out of the result.
+    """
+    from torch._C import _distributed_c10d
+
+    ranks: Any = _distributed_c10d
+    ranks.Work.unbox(boxed).wait()
+    done: torch.futures.Future[Any] = torch.futures.Future()
+    done.set_result(outputs)
+    return ranks._create_work_from_future(done).boxed()
