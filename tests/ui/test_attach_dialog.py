@@ -50,6 +50,12 @@ def press(dialog: AttachDialog, key: Qt.Key) -> None:
     QTest.keyClick(dialog.focusWidget() or dialog, key)
 
 
+def test_a_command_of_several_lines_is_read_in_one(qtbot: QtBot, asked: Asked) -> None:
+    dialog = opened(qtbot, asked, (Candidate(7, "python -c 'import time\n\ntime.sleep(9)'", MIB, None),))
+    assert dialog.table.model.rows == [("7", "", "1 MiB", "python -c 'import time time.sleep(9)'")]
+    dialog.reject()
+
+
 def test_processes_are_listed_with_what_they_hold(qtbot: QtBot, asked: Asked) -> None:
     dialog = opened(qtbot, asked)
     assert dialog.table.model.rows == [

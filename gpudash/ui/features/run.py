@@ -377,4 +377,4 @@ class AttachDialog(QDialog):
 
 def _row(candidate: Candidate) -> Sequence[str]:
     gpu = "" if candidate.gpu_bytes is None else format_bytes(candidate.gpu_bytes)
-    return (str(candidate.pid), gpu, format_bytes(candidate.memory_bytes), candidate.command)
+    return (str(candidate.pid), gpu, format_bytes(candidate.memory_bytes), " ".join(candidate.command.split()))

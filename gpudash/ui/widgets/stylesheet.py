@@ -114,7 +114,8 @@ QPlainTextEdit[invalid="true"] { border-color: $critical; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: 0;
     selection-background-color: $accent; selection-color: $on_accent; }
 QComboBox QAbstractItemView::item { min-height: 20px; padding: 0px 6px; }
-QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px; }
+QCheckBox, QRadioButton { background: transparent; spacing: 6px; border: 1px solid transparent; border-radius: 3px;
+    padding-right: 4px; }
 QCheckBox::indicator,
 QTableView::indicator { width: 14px; height: 14px; background: $field; border: 1px solid $muted; border-radius: 3px; }
 QCheckBox::indicator:hover,

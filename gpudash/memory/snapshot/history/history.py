@@ -345,7 +345,10 @@ def difference_words(first: History, begin: int, second: History, end: int) -> s
     if not changes:
         return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
     verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
-    told = [f"{format_change(change.grown)} {change.name} ({change.category})" for change in changes[:TOLD]]
+    told = []
+    for change in changes[:TOLD]:
+        kind = f" ({change.category})" if change.category != change.name else ""  # without a stack both may be unknown
+        told.append(f"{format_change(change.grown)} {change.name}{kind}")
     rest = [change.grown for change in changes[TOLD:]]
     if rest:
         told.append(

@@ -304,7 +304,7 @@ def test_two_snapshots_are_compared_by_their_lines() -> None:
     one, other = History(first.device()), History(second.device())
     assert difference_words(one, one.last, other, other.last) == (
         "Between the first snapshot (1.00 ms) and the second (3.00 ms) allocated grew by 6 MiB: "
-        "+4 MiB no stack recorded (no stack recorded), +2 MiB train.py:41 step (activations)."
+        "+4 MiB no stack recorded, +2 MiB train.py:41 step (activations)."
     )
 
 
