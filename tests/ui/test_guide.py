@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
+from gpudash.ui.colours import Palette
 from gpudash.ui.window.guide import ORDER, Guide, hits, pages
 
 
@@ -86,6 +87,13 @@ def test_on_a_dense_screen_a_picture_is_as_large_and_has_more_pixels(
     dense = guide.text.loadResource(*asked)
     assert plain.width() < dense.width() <= 1.5 * plain.width() + 1
     assert abs(dense.deviceIndependentSize().width() - plain.width()) <= 1
+
+
+def test_the_window_is_pictured_in_the_look_in_which_the_guide_is_read(palette: Palette, guide: Guide) -> None:
+    guide.show_page("window.md")
+    asked = QTextDocument.ResourceType.ImageResource.value, QUrl("../readme/light.png")
+    picture = guide.text.loadResource(*asked)
+    assert (picture.pixelColor(2, picture.height() // 2).lightness() > 128) != palette.dark
 
 
 def test_pictures_are_no_wider_than_the_page_and_come_from_nowhere_else(guide: Guide) -> None:

@@ -54,6 +54,11 @@ p, li {{ margin-bottom: 6px; }} pre, th {{ background: {soft}; }} th {{ text-ali
 pre {{ margin: 6px 0; white-space: pre-wrap; }}
 """
 
+LIGHT_PICTURE, DARK_PICTURE = "light.png", "dark.png"
+"""The window in both looks: the guide shows that of the two which it is read in."""
+
+HALF_LIGHT = 128
+
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 LIST_PX = 210
@@ -207,6 +212,8 @@ class _PageView(QTextBrowser):
             return None
         base = self._page.file.parent.parent.resolve()
         file = (self._page.file.parent / link.path()).resolve()
+        if file.name == LIGHT_PICTURE and self.palette().base().color().lightness() < HALF_LIGHT:
+            file = file.with_name(DARK_PICTURE)
         picture = QImage(str(file)) if file.is_relative_to(base) else QImage()
         if picture.isNull():
             return None
