@@ -256,3 +256,27 @@ def test_what_is_wrong_with_values_together_names_the_fields_as_the_form_does(op
     assert isinstance(move, QComboBox)
     move.setCurrentIndex(move.findData("pinned"))
     assert panel._caution.text().startswith("Move pinned: needs a CUDA device")
+
+
+def first_ink(field: QWidget) -> int:
+    """How far from its left edge the upright stroke begins with which its words do."""
+    picture = field.grab().toImage()
+    ground, height = picture.pixelColor(field.width() - 40, field.height() // 2), picture.height()
+    columns = range(4, picture.width())
+    strokes = {
+        x: sum(abs(picture.pixelColor(x, y).lightness() - ground.lightness()) > 60 for y in range(8, height - 8))
+        for x in columns
+    }
+    return next(x for x in columns if strokes[x] >= 4)
+
+
+def test_what_stands_in_fields_and_in_choices_begins_below_one_another(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession([gpu(0)]))
+    panel = window.workspace.dashboard.panel
+    choose(panel, "pipeline")
+    line, choice = panel.form.control("rows"), panel.form.control("dtype")
+    assert isinstance(line, QLineEdit) and isinstance(choice, QComboBox)
+    line.setText("HHH")
+    choice.setItemText(choice.currentIndex(), "HHH")
+    settle(window)
+    assert first_ink(line) == first_ink(choice)

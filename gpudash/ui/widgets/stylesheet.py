@@ -97,6 +97,8 @@ QLineEdit, QPlainTextEdit, QTextEdit, QAbstractSpinBox, QComboBox {
 QLineEdit:hover, QAbstractSpinBox:hover, QComboBox:hover { border-color: $muted; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus {
     border: 2px solid $accent; padding: 2px 5px; }
+QLineEdit[role="value"] { padding: 3px 4px; }
+QLineEdit[role="value"]:focus { padding: 2px 3px; }
 QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"], QComboBox[invalid="true"] { border-color: $critical; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $muted; background: $panel; }
 QComboBox { combobox-popup: 0; padding-right: 3px; }
