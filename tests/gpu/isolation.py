@@ -16,7 +16,8 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, StepFinished
 from gpudash.units import GIB
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.worker import RunRequest, Worker
+from gpudash.workloads.running.run import RunRequest
+from gpudash.workloads.running.worker import Worker
 from tests.cuda_standin.machine import ASSERT, Machine, is_here
 from tests.gpu.child import Tell
 from tests.gpu.readings import has_context, used_bytes

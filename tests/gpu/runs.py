@@ -13,7 +13,9 @@ import torch
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import build, workloads
 from gpudash.telemetry.records import Event, RunEnded, StageFinished, StepFinished
-from gpudash.workloads.running.worker import MemoryLevel, RunRequest, Worker
+from gpudash.workloads.running.context import MemoryLevel
+from gpudash.workloads.running.run import RunRequest
+from gpudash.workloads.running.worker import Worker
 from tests.cuda_standin.machine import is_here
 
 PATIENCE_S = 300.0

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpudash.sources.discovery import HostSurvey
     from gpudash.sources.host import PackageEnergy
     from gpudash.sources.monitor import Monitor
-    from gpudash.workloads.running.worker import MemoryLevel
+    from gpudash.workloads.running.context import MemoryLevel
 
 CONTEXT_READINGS = 2000
 """Newest readings of a context that are looked at: some minutes of them."""
@@ -322,7 +322,7 @@ class Machine:
 
     def level(self, memory: str) -> MemoryLevel | None:
         """How full a memory is; ``None`` without a reading."""
-        from gpudash.workloads.running.worker import MemoryLevel
+        from gpudash.workloads.running.context import MemoryLevel
 
         used, total = self.latest(memory, "used_bytes"), self.latest(memory, "total_bytes")
         free = self.latest(memory, "available_bytes" if memory == HOST else "free_bytes")

@@ -24,7 +24,8 @@ from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.workloads.profiling import ProfileWish
-    from gpudash.workloads.running.worker import RunRequest, Worker
+    from gpudash.workloads.running.run import RunRequest
+    from gpudash.workloads.running.worker import Worker
 
 LEAVING_S = 2.0
 """Longest that a start waits for what remains to be done after the end of a program that was watched."""
@@ -288,7 +289,7 @@ def run_request(
     profile: ProfileWish | None,
 ) -> RunRequest:
     """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
-    from gpudash.workloads.running.worker import RunRequest
+    from gpudash.workloads.running.run import RunRequest
 
     memory = device.memory
     return RunRequest(

@@ -16,13 +16,11 @@ from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, OutOfMemory, Record, Topic
 from gpudash.units import format_beside, format_bytes
 from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.running.context import MemoryLevel, Wishes
+from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.run import Host, HostedRun
 from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import Probe, Run, RunRequest, release
 from gpudash.workloads.running.run_errors import WorkloadError
-
-__all__ = ["MemoryLevel", "RunRequest", "Worker"]
 
 _Found = TypeVar("_Found")
 

@@ -16,7 +16,8 @@ from gpudash.specs import Spec, build, workloads
 from gpudash.telemetry.records import Event, RunEnded
 from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.context import Context, Wishes
-from gpudash.workloads.running.worker import RunRequest, Worker
+from gpudash.workloads.running.run import RunRequest
+from gpudash.workloads.running.worker import Worker
 
 PATIENCE_S = 60.0
 
