@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QAbstractButton, QCheckBox, QDialog, QDialogButton
 from pytestqt.qtbot import QtBot
 
 from gpudash.settings import Settings
-from gpudash.ui.features.edit import TITLES, Preferences
+from gpudash.ui.features.edit import EMPTY, TITLES, Preferences
 from gpudash.ui.features.run import AttachDialog
 from tests.ui.conftest import OpenWindow
 from tests.ui.fake_session import FakeSession
@@ -54,6 +54,13 @@ def test_every_setting_has_a_title_and_a_control_that_explains_it(dialog: Prefer
     assert set(TITLES) == set(Settings.model_fields)
     for name, field in Settings.model_fields.items():
         assert str(field.description) in dialog.control(name).toolTip()
+
+
+def test_an_empty_setting_says_what_that_means(dialog: Preferences) -> None:
+    for name, words in EMPTY.items():
+        control = dialog.control(name)
+        assert isinstance(control, QLineEdit) and control.text() == "" and control.placeholderText() == words
+        assert control.fontMetrics().horizontalAdvance(words) < control.width() - 16, "all of it is seen"
 
 
 def test_an_untouched_form_holds_what_is_in_force(dialog: Preferences) -> None:

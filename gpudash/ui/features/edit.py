@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit, QWidget
 
 from gpudash.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.specs.invalid import words
@@ -160,6 +160,9 @@ TITLES: Mapping[str, str] = {
     "serve": "Serve for Prometheus at",
     "notify": "Notify",
 }
+EMPTY = {"serve": "off; such as :10950", "notify": "nobody; such as ntfy:TOPIC"}
+"""What an empty setting means, and what one looks like that is not."""
+
 LATER = ("record", "recordings_bytes", "recordings_count", "serve", "notify")
 """Settings that concern the recording, the serving and notices, which are opened when a session begins."""
 
@@ -185,7 +188,9 @@ class Preferences(QDialog):
             later = "\nTakes effect with the next session." if name in LATER else ""
             control.setToolTip(plain_tip(tooltip(field, extra) + later))
             control.setAccessibleName(TITLES[name])
-            control.setMinimumWidth(170)
+            control.setMinimumWidth(200)
+            if isinstance(control, QLineEdit):
+                control.setPlaceholderText(EMPTY.get(name, ""))
             self._write(name, control, getattr(settings, name))
             on_change(control, self._check)
             label = PlainLabel(TITLES[name])
