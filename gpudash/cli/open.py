@@ -75,6 +75,7 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
 
 def _open_joined(files: Sequence[Path]) -> int:
     from gpudash.cli.qt import has_display, require_qt
+    from gpudash.session import Replay
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.session.recordings.joining import JoinedRecording
     from gpudash.telemetry.recording.recorder import RecordingError
@@ -83,9 +84,9 @@ def _open_joined(files: Sequence[Path]) -> int:
         found = [find_file(file) for file in files]
         if snapshot := next((one for one in found if one.kind != "recording"), None):
             raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
-        if len(found) == 2 and not any(_has_runs(one.path) for one in found):
-            return _open_compared([one.path for one in found])
-        joined = JoinedRecording([one.path for one in found])
+        paths = [one.path for one in found]
+        replays = [Replay(path) for path in paths] if len(paths) == 2 and not any(map(_has_runs, paths)) else []
+        joined = None if replays else JoinedRecording(paths)
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
     except OSError as error:
@@ -96,10 +97,17 @@ def _open_joined(files: Sequence[Path]) -> int:
             raise RequestError("There is no display to open a window on.", there)
         require_qt()
         from gpudash.ui.app import run
+        from gpudash.ui.features.fleet import compare_recordings
 
-        return leave(*run(begin=lambda workspace: workspace.open(joined.path, remember=False)))
+        if joined is None:
+            return leave(*run(begin=lambda workspace: compare_recordings(workspace, replays)))
+        path = joined.path
+        return leave(*run(begin=lambda workspace: workspace.open(path, remember=False)))
     finally:
-        joined.remove()
+        for replay in replays:
+            replay.close()
+        if joined is not None:
+            joined.remove()
 
 
 def _has_runs(path: Path) -> bool:
@@ -107,22 +115,6 @@ def _has_runs(path: Path) -> bool:
 
     with open_recording(path) as recording:
         return bool(recording.runs)
-
-
-def _open_compared(paths: Sequence[Path]) -> int:
-    """Two recordings of machines on which nothing was run: what their memories held, on one axis."""
-    from gpudash.cli.qt import has_display, require_qt
-    from gpudash.session import Replay
-
-    if not has_display():
-        there = "Each can be exported on its own: gpudash export --help."
-        raise RequestError("There is no display to open a window on.", there)
-    require_qt()
-    replays = [Replay(path) for path in paths]
-    from gpudash.ui.app import run
-    from gpudash.ui.features.fleet import compare_recordings
-
-    return leave(*run(begin=lambda workspace: compare_recordings(workspace, replays)))
 
 
 def _open_stream() -> int:
