@@ -369,7 +369,12 @@ def _lay(workspace: Workspace, sides: Sequence[GpuSide], chosen: Range) -> Fleet
         for side in sides:
             side.view.close()
         return None
-    document = FleetComparison((a, b), workspace.colours, chosen=chosen, days=None)
+    latest_s = chosen.ended_wall_s or 0.0
+
+    def now_s() -> float:
+        return max(time.time(), latest_s)  # a recording may come from a computer whose clock is ahead
+
+    document = FleetComparison((a, b), workspace.colours, chosen=chosen, days=None, wall_clock=now_s)
     document.ask()
     workspace.add(document, key, document.title)
     return document

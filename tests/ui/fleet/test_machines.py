@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,9 @@ def test_recordings_of_two_machines_are_laid_over_one_another_the_fullest_memory
     window: MainWindow, tmp_path: Path
 ) -> None:
     document, fleet = overview(window, "a", "me@b:2222")
+    for machine in fleet.machines:
+        machine.began_wall_s += 86_400.0  # as of a computer whose clock is ahead
+        machine._recorder.describe({"wall_clock_origin": datetime.fromtimestamp(machine.began_wall_s, UTC).isoformat()})
     tell(fleet, 0, GPUS, gpu(70), host(10), {**gpu(40), "time_s": 6.0})
     tell(fleet, 1, {"gpus": [], "problem": -1}, host(20), {**host(30), "time_s": 6.0})
     saved = []
@@ -328,4 +332,5 @@ def test_recordings_of_two_machines_are_laid_over_one_another_the_fullest_memory
     assert isinstance(shown, FleetComparison) and shown.title == "a · GPU 2 vs me@b:2222 · memory"
     curves = next(iter(shown.plots.values())).shown
     assert [float(curve.y.max()) for curve in curves[:2]] == [70 * GIB, 30 * GIB]
+    assert shown.ranges()[0][0] == pytest.approx(fleet.machines[0].began_wall_s, abs=60)
     window.workspace.close_document(shown)
