@@ -112,7 +112,7 @@ class CellPainter:
         head = QRect(inner, top + self._above, room, line)
         below = QRect(inner, top + height - line - self._below, room, line)
         # beside the name, where that is whole all the same; else in place of how busy it is, which is no GPU's work
-        in_head = cell.marked or self._measure.horizontalAdvance(cell.name) <= room - self._badge_width
+        in_head = not cell.simulated or cell.marked or self._has_room_beside(cell.name, room)
         badge = self._badge_width if cell.simulated and in_head else 0
         painter.setFont(self._font)
         painter.setPen(self._text)
@@ -128,11 +128,15 @@ class CellPainter:
             painter.setPen(self._marks[cell.level])
             painter.drawText(below, RIGHT, cell.beside)
         painter.setFont(self._small)
-        if not cell.marked and (in_head or not cell.simulated):
+        if not cell.marked and in_head:
             painter.setPen(self._muted)
             painter.drawText(below, RIGHT, cell.beside)
         painter.setPen(self._text)
         painter.drawText(below, LEFT, cell.figure)
+
+    def _has_room_beside(self, name: str, room: int) -> bool:
+        """Whether a whole name leaves room for the badge."""
+        return self._measure.horizontalAdvance(name) <= room - self._badge_width
 
     def _paint_bar(self, painter: QPainter, rect: Rect, cell: Cell) -> None:
         left, top, width, height = rect
