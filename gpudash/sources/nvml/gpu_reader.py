@@ -39,6 +39,8 @@ SENSOR_PERIOD_S = 0.25
 REACQUIRE_PERIOD_S = 0.5
 """How often a GPU that was lost is looked for."""
 
+_DESTROYED = Fault(None, Scope.GPU, State.LOST, "the MIG instance was destroyed")
+
 Answer = dict[str, Value]
 
 _OK = State.OK
@@ -95,6 +97,9 @@ class GpuReader:
         root: where ``sys`` and ``proc`` are found.
         family: PIDs of our own process and its children, for their share of the GPU's memory.
         reacquire_s: how often a lost GPU is looked for.
+
+    Attributes:
+        destroyed: set where a MIG instance is no longer among its GPU's, whatever its handle answers: it is lost.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class GpuReader:
         reacquire_s: float = REACQUIRE_PERIOD_S,
     ) -> None:
         self.gpu = gpu
+        self.destroyed = False
         self.states: dict[str, State] = {}
         self._nvml = nvml
         self._root = root
@@ -253,6 +259,8 @@ class GpuReader:
 
     def _acquire(self, now_s: float) -> list[Record]:
         """Gets a handle if there is none of this generation; returns what is to be told when that fails."""
+        if self.destroyed:
+            return self._drop(self._held, _DESTROYED, now_s)
         generation = self._nvml.generation
         if self._held is not None and self._held.generation == generation:
             return []

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudash.devices.names import Gpu
@@ -103,7 +103,8 @@ class GpuWatch:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs known now, in NVML's order; one that is lost stays."""
-        return tuple(sorted((watched.reader.gpu for watched in self._all()), key=lambda gpu: gpu.nvml_index))
+        found = (watched.reader.gpu for watched in self._all())
+        return tuple(sorted(found, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance)))
 
     @property
     def states(self) -> dict[str, dict[str, State]]:
@@ -144,7 +145,7 @@ class GpuWatch:
         """Opens the library when it is not open, and adds the GPUs it has."""
         try:
             if self._nvml.usable:
-                self._add(self._nvml.latecomers())
+                self._add(self._nvml.divided_now(self._wholes(), self._timing.patience / 2))
                 self._reopen_when_all_are_lost(now_s)
                 return self._silent(now_s)
             if now_s < self._retry_at_s or self._driver_busy():
@@ -181,6 +182,11 @@ class GpuWatch:
         text = f"The NVIDIA driver answers: {count} GPU{'s' if count > 1 else ''}."
         return [SourceRecovered(time_s=now_s, source=NVML, text=text)]
 
+    def _wholes(self) -> list[Gpu]:
+        """GPUs that may be divided into MIG instances meanwhile; one that sleeps is not asked, which would wake it."""
+        readers = [watched.reader for watched in self._all()]
+        return [r.gpu for r in readers if not r.gpu.parent and not r.lost and r.memory_version is not None]
+
     def _silent(self, now_s: float) -> Iterable[Record]:
         """Says once that there are GPUs that do not even tell who they are."""
         silent = self._nvml.silent(self._timing.driver_patience)
@@ -191,7 +197,14 @@ class GpuWatch:
         return [SourceFailed(time_s=now_s, source=NVML, text=text)]
 
     def _add(self, gpus: list[Gpu]) -> None:
-        for gpu in gpus:
+        """Watch those that are new, and let what is known of the others be as they are divided now."""
+        listed, known = {gpu.uuid: gpu for gpu in gpus}, {watched.reader.gpu.uuid for watched in self._all()}
+        for reader in (watched.reader for watched in self._all()):
+            if reader.gpu.uuid in listed:
+                reader.gpu = replace(reader.gpu, instances=listed[reader.gpu.uuid].instances)
+            if reader.gpu.parent in listed:
+                reader.destroyed = reader.gpu.uuid not in listed
+        for gpu in (gpu for gpu in gpus if gpu.uuid not in known):
             reader = GpuReader(gpu, self._nvml, root=self._root, family=self._family, reacquire_s=self._timing.tend)
             with self._lock:
                 if self._stopping or gpu.uuid in self._watched:

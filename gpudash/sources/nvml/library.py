@@ -102,6 +102,7 @@ class Nvml:
         self._initialised = False
         self._fault: Fault | None = _CLOSED
         self._asked: dict[str, PendingCall[list[Gpu]]] = {}
+        self._never_divided: set[str] = set()
         self.generation = 0
 
     @property
@@ -176,6 +177,37 @@ class Nvml:
             raise NvmlUnavailableError(classify(error)) from error
         gpus = (gpu for several in found for gpu in several or ())
         return sorted(gpus, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance))
+
+    def divided_now(self, wholes: Iterable[Gpu], patience_s: float = 1.0) -> list[Gpu]:
+        """These GPUs as they are divided into MIG instances by now, each followed by its instances.
+
+        Left out are those that cannot be divided, and those that do not answer within ``patience_s``, which
+        `latecomers` gives.
+
+        Raises:
+            NvmlUnavailableError: when the library stopped answering.
+        """
+        questions = []
+        for whole in wholes:
+            key = str(whole.nvml_index)
+            if key not in self._asked and whole.uuid not in self._never_divided:
+                self._asked[key] = PendingCall(partial(self._divided, whole), f"divide GPU {key}")
+                questions.append(self._asked[key])
+        wait_for(questions, patience_s)
+        return self.latecomers()
+
+    def _divided(self, whole: Gpu) -> list[Gpu]:
+        try:
+            handle = self.handle(whole)
+            if optional(lambda: pynvml.nvmlDeviceGetMigMode(handle)) is None:
+                self._never_divided.add(whole.uuid)
+                return []
+            parts = instances(handle)
+            return [replace(whole, instances=len(parts)), *(_instance(whole, part) for part in parts)]
+        except NvmlUnavailableError:
+            return []  # whoever reads it says so
+        except NVML_ERRORS:
+            return []
 
     def silent(self, since_s: float = 0.0) -> list[str]:
         """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -19,7 +20,7 @@ from gpudash.sources.nvml.errors import Fault, NvmlUnavailableError, classify
 from gpudash.sources.nvml.gpu_reader import MEMORY
 from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
-from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment
+from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment, h100_in_halves
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
 
 Play = Callable[..., Playing]
@@ -102,6 +103,33 @@ def test_a_lost_gpu_is_a_gap_exactly_while_it_is_lost_and_the_others_go_on(play:
         assert longest_gap_s(rows(known, uuid, "used_bytes")) < 1.0
     assert longest_gap_s(rows(known, uuids[1], "used_bytes")) < 1.0
     assert len(events(known, SourceFailed)) == len(events(known, SourceRecovered)) == 1
+    assert stub.misuse == 0
+
+
+def test_mig_instances_that_are_made_appear_and_those_that_are_destroyed_are_gaps(play: Play, tmp_path: Path) -> None:
+    whole, first, second = h100_in_halves()
+    scenario = Scenario([replace(whole, mig=True)])
+    stub = play(scenario)
+    records = Collector()
+    with running(monitor(records, tmp_path)) as watching:
+        records.wait_for(has_value(whole.uuid))
+        assert [gpu.instances for gpu in watching.gpus] == [0]
+        scenario.gpus += [first, second]
+        stub.play(scenario)
+        records.wait_for(has_value(first.uuid))
+        records.wait_for(has_value(second.uuid))
+        assert [gpu.number for gpu in watching.gpus] == ["0", "0:0", "0:1"] and watching.gpus[0].instances == 2
+        scenario.gpus.remove(second)
+        stub.play(scenario)
+        gone_s = records.wait_for(is_gap(second.uuid, State.LOST))[0].time_s
+        records.wait_for(lambda r: has_value(first.uuid)(r) and r.time_s > gone_s)
+        records.wait_for(lambda r: watching.gpus[0].instances == 1)
+        scenario.gpus.append(second)
+        stub.play(scenario)
+        records.wait_for(told(SourceRecovered, second.uuid))
+        assert len(watching.gpus) == 3
+    gone = [event.text for event in events(records.records, SourceFailed)]
+    assert len(gone) == 1 and "GPU 0:1" in gone[0] and "the MIG instance was destroyed" in gone[0]
     assert stub.misuse == 0
 
 
