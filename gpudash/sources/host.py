@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,12 @@ _FILES = {
     2: ("memory.max", "memory.current"),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 }
+
+_NODE = re.compile(r"^Node:\s*(\d+)", re.MULTILINE)
+"""In a GPU's ``numa_status`` of NVIDIA's driver: the node that its memory is."""
+
+_NODE_AVAILABLE = (b"MemFree:", b"Active(file):", b"Inactive(file):", b"SReclaimable:")
+"""What of a node the kernel can give, for which it has no one figure as for the machine."""
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -173,12 +180,19 @@ class _Proc:
         self._meminfo = KeptFile(root / "proc/meminfo")
         self._statm = KeptFile(root / "proc/self/statm")
         self._stat = KeptFile(root / "proc/stat", size=1024)
+        self._gpu_nodes = [KeptFile(node / "meminfo") for node in nodes_of_gpus(root)]
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def memory(self) -> HostMemory:
         # MemTotal, MemFree and MemAvailable are the first three lines since Linux 3.14.
         words = self._meminfo.read().split(None, 9)
-        return HostMemory(int(words[1]) * KIB, int(words[4]) * KIB, int(words[7]) * KIB)
+        total, free, available = (int(words[at]) * KIB for at in (1, 4, 7))
+        for node in self._gpu_nodes:
+            text = node.read()
+            total -= _kib(text, b"MemTotal:")
+            free -= _kib(text, b"MemFree:")
+            available -= sum(_kib(text, field) for field in _NODE_AVAILABLE)
+        return HostMemory(total, max(0, free), max(0, available))
 
     def process_bytes(self) -> int:
         return int(self._statm.read().split(None, 2)[1]) * self._page
@@ -195,8 +209,18 @@ class _Proc:
         return whole - ticks[3] - ticks[4], whole
 
     def close(self) -> None:
-        for file in (self._meminfo, self._statm, self._stat):
+        for file in (self._meminfo, self._statm, self._stat, *self._gpu_nodes):
             file.close()
+
+
+def nodes_of_gpus(root: Path = Path("/")) -> list[Path]:
+    """Folders of the NUMA nodes that are GPUs' memory, which the kernel counts as RAM (Grace Hopper, Grace Blackwell).
+
+    NVIDIA's driver names the node of each GPU; one that has processors is the computer's all the same.
+    """
+    told = (_NODE.search(text_of(file)) for file in sorted(root.glob("proc/driver/nvidia/gpus/*/numa_status")))
+    nodes = {root / f"sys/devices/system/node/node{found[1]}" for found in told if found}
+    return sorted(node for node in nodes if (node / "meminfo").exists() and not text_of(node / "cpulist").strip())
 
 
 class _Psutil:

@@ -66,9 +66,29 @@ class Tree:
             reader.close()
 
 
+def a_node(tree: Tree, number: int, total: int, free: int, cpus: str = "") -> None:
+    """A NUMA node, with 1 GiB of files in its memory."""
+    lines = {"MemTotal": total, "MemFree": free, "Active(file)": GIB, "Inactive(file)": 0}
+    text = "".join(f"Node {number} {key}:  {size // KIB} kB\n" for key, size in lines.items())
+    tree.write(f"sys/devices/system/node/node{number}/meminfo", text)
+    tree.write(f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
+
+
+def test_memory_of_a_gpu_that_the_kernel_counts_as_ram_is_not_the_hosts(tree: Tree) -> None:
+    tree.meminfo(total=24 * GIB, free=10 * GIB, available=15 * GIB)
+    a_node(tree, 0, 16 * GIB, 6 * GIB, cpus="0-71")
+    a_node(tree, 1, 8 * GIB, 4 * GIB)
+    assert tree.read()[0]["total_bytes"] == 24 * GIB  # a node without processors may be memory behind CXL
+    for gpu, node in (("0009:01:00.0", 1), ("0019:01:00.0", 0), ("0029:01:00.0", 9)):
+        tree.write(f"proc/driver/nvidia/gpus/{gpu}/numa_status", f"Node:      {node}\nStatus:    online\n")
+    values, source = tree.read()
+    assert source == "RAM" and values["total_bytes"] == 16 * GIB
+    assert values["free_bytes"] == 6 * GIB and values["available_bytes"] == 10 * GIB
 
 
 def test_without_limits_capacity_is_ram_and_file_cache_is_not_used(tree: Tree) -> None:
