@@ -5,17 +5,22 @@ No machine of the tests has such a device: the modules' stand-ins are handed in,
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from gpudash.agent.memory import gpus
 from gpudash.agent.memory.gpus import intel
 from gpudash.devices.names import UNTRIED
 from gpudash.specs import PipelineSpec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB, MIB
+from gpudash.workloads.running import accelerators, installed
 from gpudash.workloads.running.accelerators import AllocatorProbe, MetalModule, synchronize
 from gpudash.workloads.running.installed import other_devices, torch_report, torch_words
 from gpudash.workloads.running.run import confirm
@@ -60,6 +65,24 @@ STATS = {
     "allocated_bytes.all.peak": 3 * GIB,
     "reserved_bytes.all.peak": 4 * GIB,
 }
+
+
+def called(readers: Iterable[ModuleType], *owners: str) -> set[str]:
+    """What modules take of torch's for other makers' devices, by the names that they have for it."""
+    trees = [ast.parse(Path(str(reader.__file__)).read_text(encoding="utf-8")) for reader in readers]
+    every = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in every if ast.unparse(node.value) in owners}
+
+
+def test_all_that_is_called_of_intels_and_apples_modules_is_torchs() -> None:
+    everywhere = accelerators, gpus, installed
+    of_intel = called(everywhere, "torch.xpu", "xpu") | called([accelerators], "self._torch", "module")
+    of_apple = called(everywhere, "torch.mps", "mps", "self._mps")
+    assert {"memory_stats", "mem_get_info", "device_count", "set_per_process_memory_fraction"} <= of_intel
+    assert {"current_allocated_memory", "recommended_max_memory", "device_count", "empty_cache"} <= of_apple
+    assert [name for name in sorted(of_intel) if not hasattr(torch.xpu, name)] == []
+    assert [name for name in sorted(of_apple) if not hasattr(torch.mps, name)] == []
+    assert [name for name in called(everywhere, "torch.backends.mps") if not hasattr(torch.backends.mps, name)] == []
 
 
 def test_metal_tells_what_it_holds_and_no_peak() -> None:
