@@ -298,6 +298,7 @@ def test_no_menu_entry_is_a_greyed_promise(window: MainWindow) -> None:
         "Zoom to Selection": "No range is selected.",
         "Close Document": "No document is open.",
         "Next Tab": "No document is open.",
+        "Reconnect": "No machine over ssh is in front.",
         "Save Snapshot Now": "No program of yours is running here.",
         "Profile Next Steps…": "No run is in progress.",
         "Undo": "There is nothing to take back.",
