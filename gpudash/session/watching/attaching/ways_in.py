@@ -312,26 +312,24 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
     # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
+    words = ", ".join(f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8))
     commands = [
         f"attach {pid}",
         f"set $mapped = {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}",
         "print $mapped",
-    ]
-    commands += [
-        f"set $written = $mapped && ({{unsigned long}}{place + at} = {int.from_bytes(data[at : at + 8], 'little')})"
-        for at in range(0, len(data), 8)
+        f"set $written = $mapped && (({{unsigned long[{len(data) // 8}]}}{place} = {{{words}}}), 1)",
     ]
     calling = f"((int (*)(void *, void *)) {calls.add_pending_call})"
     call = f"{calling}((void *) {calls.run_simple_string}, (void *) {place})"
     commands += [f"print $mapped ? {call} : -1", "detach"]
-    words = ["gdb", "-nx", "-batch", f"--data-directory={_NOWHERE}"]
+    command = ["gdb", "-nx", "-batch", f"--data-directory={_NOWHERE}"]
     for one in _QUIETLY:
-        words += ["-iex", one]
+        command += ["-iex", one]
     for one in commands:
-        words += ["-ex", one]
+        command += ["-ex", one]
     try:
         gdb = subprocess.Popen(
-            words,
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
