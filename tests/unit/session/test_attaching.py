@@ -359,6 +359,7 @@ def test_where_no_memory_is_mapped_nothing_is_called_and_the_program_lives_on(st
     (getpid,) = addresses(running.pid, libc, ("getpid",), Path(libc))
     output = ways_in._debugged(running.pid, replace(calls, mmap=getpid), place, "raise SystemExit")
     assert ways_in._debugger_refusal(output) is not None
+    assert "target description" not in output, "gdb says so where it does not take ours"
     assert running.tell("'lives'") == "lives"
     assert running.end()[1:] == ("", 0)
 

@@ -26,6 +26,7 @@ import psutil
 
 from gpudash.agent.attach import door, entering
 from gpudash.session.watching.attaching.addresses import Mapping, NoAddressError, addresses, mappings
+from gpudash.session.watching.attaching.registers import described_registers
 from gpudash.system.files import runtime_folder
 
 OLDEST = (3, 9)
@@ -325,11 +326,16 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     command = ["gdb", "-nx", "-batch", f"--data-directory={_NOWHERE}"]
     for one in _QUIETLY:
         command += ["-iex", one]
+    registers, described = os.memfd_create("registers"), described_registers()
+    if described is not None:
+        os.write(registers, described.encode("ascii"))
+        command += ["-iex", f"set tdesc filename /proc/self/fd/{registers}"]
     for one in commands:
         command += ["-ex", one]
     try:
         gdb = subprocess.Popen(
             command,
+            pass_fds=(registers,),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -340,6 +346,8 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
         )
     except OSError as error:
         raise WayClosedError(f"gdb could not be started ({error.strerror or error})") from None
+    finally:
+        os.close(registers)
     with gdb:
         try:
             return gdb.communicate(timeout=HELPER_S)[0].decode(errors="replace")
