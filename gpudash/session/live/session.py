@@ -24,7 +24,7 @@ from gpudash.session.live.running import RunGuards, Running, profile_wish
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.remedies import Remedies
-from gpudash.session.recordings.library import session_meta, size_on_disk, tidy
+from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring

@@ -1,5 +1,5 @@
 """The folder of recordings: what is in it, read by a thread of its own; locking, renaming, deleting, bringing
-back; which file a session is recorded into, what that says of it, and how much room it takes.
+back.
 
 What was read the last time is kept, so that a folder of a hundred is shown at once.
 """
@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import gpudash
-from gpudash.settings import Settings, data_folder, recordings_folder
+from gpudash.settings import data_folder, recordings_folder
 from gpudash.system.files import written_whole
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
@@ -37,11 +35,9 @@ from gpudash.telemetry.recording.retention import (
     empty_trash,
     move_recording,
     move_to_trash,
-    prune,
-    purge_trash,
     trash_folder,
 )
-from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, recording_name, traces_of
+from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
 
 WRITTEN_PEAK_S = 0.05
 """Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""
@@ -398,46 +394,3 @@ def _facts(kept: Mapping[str, Any]) -> Facts:
 
 def _file() -> Path:
     return data_folder() / "library.json"
-
-
-def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
-    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere."""
-    if file is not None:
-        return file
-    if not record or not settings.record:
-        return None
-    return recording_name(recordings_folder(), name)
-
-
-def tidy(settings: Settings, recording: Path | None) -> str | None:
-    """Keep the recordings folder within its limits when ``recording`` lies in it; a sentence when that failed."""
-    if recording is None or recording.parent != recordings_folder():
-        return None
-    try:
-        prune(recording.parent, settings.recordings_bytes, settings.recordings_count, keep=recording)
-        purge_trash(trash_folder(recording.parent), time.time())
-    except OSError as error:
-        return f"Old recordings were not tidied ({error})."
-    return None
-
-
-def size_on_disk(recording: Path | None) -> int:
-    """Bytes of a recording with the log that SQLite keeps beside it while it is written."""
-    size = 0
-    for file in () if recording is None else (recording, log_files(recording)[0]):
-        with suppress(OSError):
-            size += file.stat().st_size
-    return size
-
-
-def session_meta(
-    began_wall_s: float, settings: Settings, host_product: str, host_capacity_source: str
-) -> dict[str, Any]:
-    """What a session's recording says of it in ``meta``; `Replay` reads it back."""
-    return {
-        "wall_clock_origin": datetime.fromtimestamp(began_wall_s, UTC).isoformat(),
-        "rate_hz": settings.rate_hz,
-        "host_product": host_product,
-        "host_cpus": os.cpu_count() or 0,
-        "host_capacity_source": host_capacity_source,
-    }

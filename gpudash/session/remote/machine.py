@@ -18,7 +18,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.session import Status, metrics
 from gpudash.session.live.session import summary as of_session
-from gpudash.session.recordings.library import session_meta
+from gpudash.session.recordings.folder import session_meta
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.remote.readings import Greeting, Readings

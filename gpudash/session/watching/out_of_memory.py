@@ -32,8 +32,9 @@ from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS,
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder
+from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export.tables import CSV_COLUMNS, harmless
+from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic

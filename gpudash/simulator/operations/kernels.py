@@ -52,6 +52,8 @@ def install(engine: Engine) -> list[Any]:
         **_COMPOSED,
         "native_dropout": _dropout_of(engine),
     }
+    if engine.computes:  # a dry run, whose copies keep no numbers, has its own
+        own_kernels["_to_copy"] = _to_copy
     for name, kernel in own_kernels.items():
         library.impl(name, kernel, KEY)
     for name, function in _COMPOSED.items():
@@ -152,16 +154,6 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         """Never: there are no nested tensors, and so transformers keep to padded ones."""
         return False
 
-    def to_copy(
-        tensor: torch.Tensor, *, device: torch.device | None = None, non_blocking: bool = False, **options: Any
-    ) -> torch.Tensor:
-        """To the CPU without waiting goes into pinned memory, which torch would ask the device's C++ side for."""
-        out = non_blocking and device is not None and device.type == "cpu"
-        made: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
-            AS_ON_CPU, tensor, device=device, non_blocking=non_blocking and not out, **options
-        )
-        return made.pin_memory() if out else made
-
     def record_stream(tensor: torch.Tensor, stream: Any) -> None:
         """Nothing: work is over when its call returns, whatever the stream."""
 
@@ -173,9 +165,19 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         "_local_scalar_dense": engine.number,
         "_efficientzerotensor": zeros,
         "_nested_tensor_from_mask_left_aligned": is_nestable,
-        "_to_copy": to_copy,
         "record_stream": record_stream,
     }
+
+
+def _to_copy(
+    tensor: torch.Tensor, *, device: torch.device | None = None, non_blocking: bool = False, **options: Any
+) -> torch.Tensor:
+    """To the CPU without waiting goes into pinned memory, which torch would ask the device's C++ side for."""
+    out = non_blocking and device is not None and device.type == "cpu"
+    made: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
+        AS_ON_CPU, tensor, device=device, non_blocking=non_blocking and not out, **options
+    )
+    return made.pin_memory() if out else made
 
 
 def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:

@@ -1,15 +1,13 @@
-"""A recording as one CSV table of readings, or as one JSON document; and cells of all tables that leave the program,
-as CSV or on the clipboard, for programs that calculate with tables.
-"""
+"""A recording as one CSV table of readings, or as one JSON document."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
+from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import ReadingRow, Recording
 from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain
@@ -23,15 +21,6 @@ and its reader then ends the row there."""
 
 Passing = Callable[[Iterable[Any]], Iterator[Any]]
 """Passes rows on while it counts them."""
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""With one of these at its beginning a cell is a formula to programs that calculate with tables; an apostrophe is the
-mark that it is none."""
-
-_NUMBER = re.compile(r"[+-](?:(?:[\d., ]*\d(?:e[+-]?\d+)?|inf|nan)(?: [\w%/·]+)*)?\Z")
-"""A number with its sign, perhaps in words: "-3", "+4.00 MiB"; or a sign alone, which stands for no value."""
-
-_PARTING = str.maketrans("\t\r\n", "   ")
 
 
 def write_csv(recording: Recording, file: TextIO, passing: Passing) -> None:
@@ -107,17 +96,3 @@ def _readings(recording: Recording) -> Iterator[dict[str, Any]]:
                 "values": plain(sample.values),
                 "states": {name: state.value for name, state in sample.states.items()},
             }
-
-
-def harmless(text: str) -> str:
-    """``text`` as a cell that no program takes for a formula: names are not ours, and ``=HYPERLINK(…)`` is one.
-
-    A text that begins as formulas do has an apostrophe before it, which such programs take for "this is text"; so has
-    one that begins with an apostrophe, so that what was added can be told. Numbers stay numbers.
-    """
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.match(text) else text
-
-
-def tab_separated(lines: Iterable[Iterable[str]]) -> str:
-    """Lines of cells for the clipboard: each cell `harmless`, and without tabs and line ends of its own."""
-    return "\n".join("\t".join(harmless(cell.translate(_PARTING)) for cell in line) for line in lines)

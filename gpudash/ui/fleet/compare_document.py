@@ -14,8 +14,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
-from gpudash.telemetry.export.tables import tab_separated
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.telemetry.export.tables import tab_separated
+from gpudash.telemetry.cells import tab_separated
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip

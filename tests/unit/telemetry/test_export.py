@@ -20,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
+from gpudash.telemetry.cells import harmless, tab_separated
 from gpudash.telemetry.export import tables
 from gpudash.telemetry.export import writing as parquet
-from gpudash.telemetry.export.tables import CSV_COLUMNS, harmless, measured_rows, tab_separated
+from gpudash.telemetry.export.tables import CSV_COLUMNS, measured_rows
 from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording.reading import ReadingRow, Recording, open_recording

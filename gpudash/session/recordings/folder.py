@@ -1,0 +1,58 @@
+"""Where sessions are recorded, and how much room that takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpudash.settings import Settings, recordings_folder
+from gpudash.telemetry.recording.recorder import log_files
+from gpudash.telemetry.recording.retention import prune, purge_trash, trash_folder
+from gpudash.telemetry.recording.schema import recording_name
+
+
+def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
+    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere."""
+    if file is not None:
+        return file
+    if not record or not settings.record:
+        return None
+    return recording_name(recordings_folder(), name)
+
+
+def tidy(settings: Settings, recording: Path | None) -> str | None:
+    """Keep the recordings folder within its limits when ``recording`` lies in it; a sentence when that failed."""
+    if recording is None or recording.parent != recordings_folder():
+        return None
+    try:
+        prune(recording.parent, settings.recordings_bytes, settings.recordings_count, keep=recording)
+        purge_trash(trash_folder(recording.parent), time.time())
+    except OSError as error:
+        return f"Old recordings were not tidied ({error})."
+    return None
+
+
+def size_on_disk(recording: Path | None) -> int:
+    """Bytes of a recording with the log that SQLite keeps beside it while it is written."""
+    size = 0
+    for file in () if recording is None else (recording, log_files(recording)[0]):
+        with suppress(OSError):
+            size += file.stat().st_size
+    return size
+
+
+def session_meta(
+    began_wall_s: float, settings: Settings, host_product: str, host_capacity_source: str
+) -> dict[str, Any]:
+    """What a session's recording says of it in ``meta``; `Replay` reads it back."""
+    return {
+        "wall_clock_origin": datetime.fromtimestamp(began_wall_s, UTC).isoformat(),
+        "rate_hz": settings.rate_hz,
+        "host_product": host_product,
+        "host_cpus": os.cpu_count() or 0,
+        "host_capacity_source": host_capacity_source,
+    }
