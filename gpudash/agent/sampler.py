@@ -25,6 +25,26 @@ GONE_S = 1.0
 """Longest wait for the system to be rid of it."""
 
 
+class Rest:
+    """How long to rest after some work, so that it takes no more than a part of a core.
+
+    Of the last two times the cheaper counts. A search for garbage in all of a large program, or an import, that fell
+    into one says nothing of the next, and would be followed by seconds of silence.
+
+    Args:
+        share: part of a core.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._last_s = 0.0
+
+    def after(self, cost_s: float) -> float:
+        """Seconds to rest after work of ``cost_s`` seconds of processor time."""
+        cheaper_s, self._last_s = min(cost_s, self._last_s), cost_s
+        return cheaper_s / self._share
+
+
 class Sampler:
     """Calls ``look`` every ``period_s``, more seldom when that takes long.
 
@@ -82,7 +102,7 @@ class Sampler:
         try:
             leave_signals_to_the_program()
             round_.native_id = _thread.get_native_id()
-            wait_s = self._period_s
+            wait_s, rest = self._period_s, Rest(SHARE)
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
                 if wait_s > 0 and not self.asked():
@@ -91,7 +111,7 @@ class Sampler:
                 seen = self._looked()
                 cost = time.thread_time() - before
                 self.cpu_s += cost
-                wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, cost / SHARE)
+                wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, rest.after(cost))
         finally:
             round_.ended.release()
 

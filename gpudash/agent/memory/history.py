@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..attach.lasting import Lasting
+from ..sampler import Rest
 from ..steps import Steps
 from ..wire import Message
 from . import simulating, snapshots
@@ -51,7 +52,7 @@ class AgentHistory:
         self._steps = steps
         self._lasting = lasting
         self._ours: set[str] = set()
-        self._next_s = 0.0
+        self._next_s, self._rest = 0.0, Rest(DIGEST_SHARE)
         self._numbers: dict[Any, int] = {}
         self._numbered = 0
         self._born: dict[tuple[int, int], tuple[Any, int]] = {}
@@ -96,7 +97,7 @@ class AgentHistory:
         for device, holdings in self._held():
             self._tell(device, holdings)
         cost = time.thread_time() - began
-        self._next_s = time.monotonic() + max(DIGEST_PERIOD_S, cost / DIGEST_SHARE)
+        self._next_s = time.monotonic() + max(DIGEST_PERIOD_S, self._rest.after(cost))
 
     def forked(self) -> None:
         """In a child: tell every stack again, on its own connection."""
