@@ -27,14 +27,14 @@ def events(recording: str) -> list[dict[str, Any]]:
 
 
 def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudash: Command, tmp_path: Path) -> None:
-    outcome = gpudash("watch", "--simulate", "700MiB", "--json", "--", sys.executable, str(LEAK), "2000")
+    outcome = gpudash("watch", "--simulate", "1400MiB", "--json", "--", sys.executable, str(LEAK), "2000")
     assert outcome.code == 3, outcome.stderr
     found = outcome.document
     assert (found["workload"], found["device"], found["simulated"]) == ("watch", "sim:0", True)
     assert (found["status"], found["exit_code"]) == ("out_of_memory", 1)
     assert found["spec"]["command"][1] == str(LEAK)
     assert found["steps"] > 100 and found["metrics"]["loss"]["last"] is not None
-    assert 300 * 2**20 < found["memory"]["peak_allocated_bytes"] < found["memory"]["capacity_bytes"] == 700 * 2**20
+    assert 300 * 2**20 < found["memory"]["peak_allocated_bytes"] < found["memory"]["capacity_bytes"] == 1400 * 2**20
     error = found["error"]
     assert error["kind"] == "sim" and "leak.py:21" in error["message"]
     assert error["remedy"].startswith("The report says what filled the memory")
@@ -44,7 +44,7 @@ def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudas
     assert explanation["verdict"] == "leak"
     assert f"leak.py:21 ({LEAKING_LINE})" in explanation["headline"]
     assert any("leak.py:21" in remedy["change"] for remedy in explanation["remedies"])
-    assert sum(part["bytes"] for part in explanation["parts"]) == 700 * 2**20
+    assert sum(part["bytes"] for part in explanation["parts"]) == 1400 * 2**20
 
     told = events(found["recording"])
     place = {event["kind"]: number for number, event in reversed(list(enumerate(told)))}
@@ -71,7 +71,7 @@ def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudas
 
     mended = tmp_path / "mended.py"
     mended.write_text(LEAK.read_text().replace(LEAKING_LINE, "inputs.repeat(16, 1)"))
-    outcome = gpudash("watch", "--simulate", "700MiB", "--json", "--", sys.executable, str(mended), "500")
+    outcome = gpudash("watch", "--simulate", "1400MiB", "--json", "--", sys.executable, str(mended), "500")
     assert outcome.code == 0, outcome.stderr
     assert outcome.document["status"] == "finished"
     assert not any("keeps" in text for text in outcome.document["warnings"])
@@ -81,7 +81,7 @@ def test_a_leak_is_named_also_in_a_script_that_tells_no_steps(gpudash: Command, 
     script = tmp_path / "plain.py"
     told = [line for line in LEAK.read_text().splitlines() if "logging" not in line]
     script.write_text("\n".join(told))
-    outcome = gpudash("watch", "--simulate", "700MiB", "--no-record", "--json", "--", sys.executable, str(script))
+    outcome = gpudash("watch", "--simulate", "1400MiB", "--no-record", "--json", "--", sys.executable, str(script))
     assert outcome.code == 3, outcome.stderr
     found = outcome.document
     assert found["steps"] > 100 and "loss" not in found["metrics"]
