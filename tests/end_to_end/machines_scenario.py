@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -21,7 +22,6 @@ MACHINES = "MACHINES"
 READINGS = 40
 """Readings of the GPU that are waited for."""
 
-
 ANSWERS = "MACHINES_ANSWERS"
 """Environment variable: what is typed where ssh asks, with line ends between answers; an empty one is Cancel."""
 
@@ -31,14 +31,20 @@ def open_machines() -> int:
     return open_file(*map(Path, os.environ[MACHINES].split()))
 
 
+def overview_in_front(player: Player) -> Generator[Callable[[], bool], None, FleetDocument]:
+    """Give the window its size, and wait for the overview."""
+    window = player.window
+    window.resize(*map(int, os.environ.get("MACHINES_SIZE", "1280 800").split()))
+    yield lambda: isinstance(window.workspace.front, FleetDocument)
+    overview = window.workspace.front
+    assert isinstance(overview, FleetDocument)
+    return overview
+
+
 def machines(player: Player) -> Steps:
     """Wait for every GPU, open the machine of the fullest one, and tell what was seen."""
-    window, seen = player.window, player.seen
-    window.resize(*map(int, os.environ.get("MACHINES_SIZE", "1280 800").split()))
-    workspace = window.workspace
-    yield lambda: isinstance(workspace.front, FleetDocument)
-    overview = workspace.front
-    assert isinstance(overview, FleetDocument)
+    workspace, seen = player.window.workspace, player.seen
+    overview = yield from overview_in_front(player)
     expected = int(os.environ["MACHINES_GPUS"])
     yield lambda: len([gpu for gpu in overview.fleet.gpus() if not gpu.stale]) == expected
     overview.sort_now()  # it rests for a while after the first that came
@@ -79,11 +85,7 @@ def machines(player: Player) -> Steps:
 def login(player: Player) -> Steps:
     """Answer what ssh asks, press Reconnect where that leads to nothing, and tell what was seen."""
     window, seen = player.window, player.seen
-    window.resize(*map(int, os.environ.get("MACHINES_SIZE", "1280 800").split()))
-    workspace = window.workspace
-    yield lambda: isinstance(workspace.front, FleetDocument)
-    overview = workspace.front
-    assert isinstance(overview, FleetDocument)
+    overview = yield from overview_in_front(player)
     seen["asked"], seen["problems"] = [], []
 
     def dialogs() -> list[LoginDialog]:

@@ -214,7 +214,13 @@ def _own(module: DeviceModule) -> dict[str, Any]:
             place[last] = value
         return nested
 
-    runtime = _Runtime(module)
+    success = 0
+    runtime = _Runtime(
+        cudaError=SimpleNamespace(success=success),
+        cudaMemGetInfo=module.mem_get_info,
+        cudaProfilerStart=lambda: success,  # nobody profiles the card
+        cudaProfilerStop=lambda: success,
+    )
     return {
         "Event": Event,
         "Stream": Stream,
@@ -276,22 +282,8 @@ class _NoGraph:
         raise RuntimeError(refusal("A CUDA graph"))
 
 
-class _Runtime:
-    """In place of ``torch.cuda.cudart()``: nobody profiles the card, and its memory is known."""
-
-    cudaError = SimpleNamespace(success=0)  # noqa: N815  # CUDA's name
-
-    def __init__(self, module: DeviceModule) -> None:
-        self._module = module
-
-    def cudaProfilerStart(self) -> int:  # noqa: N802
-        return 0
-
-    def cudaProfilerStop(self) -> int:  # noqa: N802
-        return 0
-
-    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:  # noqa: N802
-        return self._module.mem_get_info(device)
+class _Runtime(SimpleNamespace):
+    """In place of ``torch.cuda.cudart()``: what it is made with, and a refusal of all else."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(refusal(f"torch.cuda.cudart().{name}"))

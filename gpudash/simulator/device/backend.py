@@ -296,7 +296,7 @@ def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> boo
         return all(fn(torch.empty(0, dtype=one.dtype, device=one.device)).device == one.device for one in own)
 
 
-class _As(torch.autograd.Function):
+class _OfClass(torch.autograd.Function):
     """A tensor as one of another class, of the same graph."""
 
     @staticmethod
@@ -311,14 +311,16 @@ class _As(torch.autograd.Function):
 
 def _keep_classes() -> None:
     """Let ``as_subclass`` work on the simulated device, where torch finds its own alias to have a class already."""
-    plain: Any = torch.Tensor.as_subclass
+    tensor_type: Any = torch.Tensor
+    of_class: Any = _OfClass.apply
+    plain = tensor_type.as_subclass
 
     def as_subclass(self: torch.Tensor, cls: Any) -> Any:
         if device_of(self).type != DEVICE:
             return plain(self, cls)
-        return _As.apply(self, cls)  # type: ignore[no-untyped-call]  # torch's own
+        return of_class(self, cls)
 
-    torch.Tensor.as_subclass = as_subclass  # type: ignore[method-assign,assignment]  # that is what it is for
+    tensor_type.as_subclass = as_subclass
 
 
 def _set_data_across_devices() -> None:

@@ -330,9 +330,8 @@ def test_a_debugger_goes_inside_where_it_is_asked_for(watcher: Watcher, start: A
     assert running.end()[1:] == ("", 0)
 
 
-def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program_lives_on(
-    start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def entered_by_gdb(start: Any, function: str) -> tuple[Any, Any, int, int]:
+    """A program, what gdb is to call in it and where, and the address of another function of its C library."""
     program("gdb")
     running = start({})
     try:
@@ -340,7 +339,14 @@ def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program
     except WayClosedError as error:
         pytest.skip(str(error))
     libc = next(one.path for one in mappings(running.pid) if ways_in._LIBC.search(one.path))
-    (pause,) = addresses(running.pid, libc, ("pause",), Path(libc))
+    (address,) = addresses(running.pid, libc, (function,), Path(libc))
+    return running, calls, place, address
+
+
+def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program_lives_on(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, calls, place, pause = entered_by_gdb(start, "pause")
     monkeypatch.setattr(ways_in, "HELPER_S", 2.0)
     with pytest.raises(WayClosedError, match="gdb took longer than 2 s"):
         ways_in._debugged(running.pid, replace(calls, add_pending_call=pause), place, "raise SystemExit")
@@ -349,14 +355,7 @@ def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program
 
 
 def test_where_no_memory_is_mapped_nothing_is_called_and_the_program_lives_on(start: Any) -> None:
-    program("gdb")
-    running = start({})
-    try:
-        calls, place = ways_in._calls_of(running.pid)
-    except WayClosedError as error:
-        pytest.skip(str(error))
-    libc = next(one.path for one in mappings(running.pid) if ways_in._LIBC.search(one.path))
-    (getpid,) = addresses(running.pid, libc, ("getpid",), Path(libc))
+    running, calls, place, getpid = entered_by_gdb(start, "getpid")
     output = ways_in._debugged(running.pid, replace(calls, mmap=getpid), place, "raise SystemExit")
     assert ways_in._debugger_refusal(output) is not None
     assert "target description" not in output, "gdb says so where it does not take ours"
