@@ -168,7 +168,8 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
             continue
-        signal.signal(number, lambda *_args: window.close())
+        signal.signal(number, lambda *_args: window.leave())
+    app.commitDataRequest.connect(lambda _manager: window.never_ask())
     return window
 
 

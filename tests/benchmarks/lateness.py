@@ -42,7 +42,7 @@ def measure() -> dict[str, float]:
         session.stop_run()
         session.wait_run(10)
     finally:
-        window.close()
+        window.leave()
     return {
         "idle_p99_ms": _p99(idle),
         "training_p99_ms": _p99(training),

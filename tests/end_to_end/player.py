@@ -50,4 +50,4 @@ class Player:
     def finish(self) -> None:
         self.seen["closed_at"] = time.time()
         (self.folder / "seen.json").write_text(json.dumps(self.seen))
-        self.window.close()
+        self.window.leave()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from gpudash.cli.open import open_file
 from gpudash.cli.terminal.output import leave
@@ -24,6 +24,7 @@ from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.explanation import Remedy
 from gpudash.ui import app as app_module
 from gpudash.ui.dashboard.banner import report_of
+from gpudash.ui.window.leaving import ASKED_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
@@ -107,10 +108,17 @@ def close_during_a_run(player: Player) -> Steps:
 
 
 def close_while_blocked(player: Player) -> Steps:
-    """Close while an operation blocks for a minute."""
+    """Close while an operation blocks for a minute: asked whether to, leave all the same."""
+    window = player.window
     yield lambda: player.session.torch_ready
     player.session.start_run(BlockingSpec(), "cpu")
     yield lambda: player.session.store.run is not None and player.session.store.run.step == 1
+    yield lambda: player.session.clock() - player.session.store.run.began_s > ASKED_S
+    window.close()
+    yield lambda: any(box.isVisible() for box in window.findChildren(QMessageBox))
+    (box,) = window.findChildren(QMessageBox)
+    player.seen["asked"], player.seen["stays"] = box.text(), window.isVisible()
+    box.grab().save(str(player.folder / "asked.png"))
 
 
 def guard_and_again(player: Player) -> Steps:

@@ -198,7 +198,7 @@ def test_a_torn_layout_file_opens_the_default(open_window: OpenWindow) -> None:
 def test_closing_keeps_the_place_and_closes_the_session_once(open_window: OpenWindow) -> None:
     session = busy_session()
     window = open_window(session)
-    window.close()
+    window.leave()
     window.close()
     assert session.asked == [("close",)]
     assert not window.timer.isActive()
@@ -230,7 +230,7 @@ settle(window)
 board = window.workspace.dashboard
 seen = {"opened": opened, "complaints": complaints(window), "plots": all(inside(window, p) for p in board.plots.plots),
         "button": inside(window, board.panel.button), "ratio": window.devicePixelRatioF()}
-window.close()
+window.leave()
 print(json.dumps(seen))
 """
 

@@ -320,6 +320,11 @@ class WorkloadPanel(QFrame):
             return ""
         return f"correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the run that is on has been asked to stop."""
+        return self._running and self._stopping
+
     def toggle(self) -> None:
         """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
         if self._running:

@@ -20,6 +20,7 @@ from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.widgets.plain_text import plain_notification, plain_title
 from gpudash.ui.widgets.theme import dress
 from gpudash.ui.window.dropping import Dropping
+from gpudash.ui.window.leaving import Leaving
 from gpudash.ui.window.menus import PLOT_KEYS, Command, Menus, in_order
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration
@@ -43,7 +44,7 @@ class MainWindow(QMainWindow):
     def __init__(self, session: DashboardSource, colours: Palette, features: Sequence[Feature]) -> None:
         super().__init__()
         self.joined = True
-        self._closed = False
+        self._closed = self._sure = False
         past = session.recording if session.live is None else None
         self._own_title = TITLE if past is None else f"{past.name} – {TITLE}"
         self.setWindowTitle(self._own_title)
@@ -57,6 +58,7 @@ class MainWindow(QMainWindow):
         self.addActions([action for action in self.menus.actions.values() if action.shortcutContext() != PLOT_KEYS])
         if not self.styleSheet():  # a text size that is remembered has come with one
             dress(self, colours)
+        self._leaving = Leaving(self.workspace, self.leave, [self.menus.actions["file.exit"]])
         self._connect()
         self._restore_layout()
         self.setFocus()  # else the first activation gives it to a card, and Space would mean that card
@@ -110,7 +112,19 @@ class MainWindow(QMainWindow):
         if self.workspace.live and not restore_layout(self):
             self.setGeometry(default_place(self))
 
+    def leave(self) -> None:
+        """Close without a question, as where nobody is there to answer one."""
+        self.never_ask()
+        self.close()
+
+    def never_ask(self) -> None:
+        """From now on close at once, whatever runs: the desktop's session ends."""
+        self._sure = True
+
     def closeEvent(self, event: QCloseEvent) -> None:
+        if not (self._closed or self._sure) and self._leaving.asks():
+            event.ignore()
+            return
         event.accept()
         if self._closed:
             return

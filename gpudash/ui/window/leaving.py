@@ -1,0 +1,128 @@
+"""What closing the window asks first: whether a run that has gone on for a while is to end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from gpudash.devices.names import SIMULATED, shown_devices
+from gpudash.session.recordings.run_names import given_name
+from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.ui.forms.attached_page import PID
+from gpudash.ui.widgets.plain_text import message_box
+from gpudash.ui.window.workspace import Workspace
+from gpudash.units import format_duration, format_left
+
+ASKED_S = 10.0
+"""Seconds a run has been on from which closing asks: what is shorter is soon done again."""
+
+STOP, KEEP = "Stop and close", "Keep running"
+
+
+class Leaving(QObject):
+    """Asks for a window whether it may close.
+
+    The window can be used meanwhile, so that it can be asked to close again, which closes it. Where the run ends before
+    the answer, nothing is at stake any more: the question goes, and the window stays with the run's result.
+
+    Args:
+        workspace: of the window.
+        leave: closes the window, whatever runs.
+        exits: commands that ask to close; their keys do so in the question too.
+    """
+
+    def __init__(self, workspace: Workspace, leave: Callable[[], object], exits: Sequence[QAction]) -> None:
+        super().__init__(workspace)
+        self._workspace = workspace
+        self._leave, self._exits = leave, exits
+        self._run: RunView | None = None
+        self._name = ""
+        self._box: QMessageBox | None = None
+        self._just_asked = QTimer(self)
+        self._just_asked.setSingleShot(True)
+        workspace.refreshed.connect(self._follow)
+        workspace.closing.connect(self._withdraw)
+
+    def asks(self) -> bool:
+        """Whether the window has to wait for an answer, which closes it; asks where nothing is asked yet."""
+        if self._box is not None:
+            return self._just_asked.isActive()  # the second half of a double click says nothing more
+        run = self._at_stake()
+        if run is not None:
+            self._ask(run)
+        return run is not None
+
+    def _at_stake(self) -> RunView | None:
+        """The run that closing would end and that somebody would miss: not one that was asked to stop already, nor a
+        program that ran before, which runs on, nor the demo's."""
+        workspace = self._workspace
+        session = workspace.session.live
+        if session is None or not session.running or workspace.playing_demo or workspace.dashboard.panel.stopping:
+            return None
+        with session.store.lock:
+            run = session.store.run
+            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < ASKED_S:
+                return None
+            self._name = workspace.dashboard.run_name(run)
+            if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
+                where = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
+                self._name = f"{run.workload.capitalize()} on {where}"  # what differs from the default is no subject
+            return run
+
+    def _ask(self, run: RunView) -> None:
+        window, self._run = self._workspace.window(), run
+        window.setWindowState(
+            window.windowState() & ~Qt.WindowState.WindowMinimized
+        )  # a question there is seen by nobody
+        box = self._box = message_box(window, QMessageBox.Icon.Warning, "Close gpudash", "")
+        stop = box.addButton(STOP, QMessageBox.ButtonRole.DestructiveRole)
+        keep = box.addButton(KEEP, QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(keep)
+        box.setEscapeButton(keep)
+        box.setModal(False)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.addActions(self._exits)
+        stop.clicked.connect(lambda: self._leave())
+        box.finished.connect(self._forget)
+        self._tell()
+        box.show()
+        self._just_asked.start(QApplication.doubleClickInterval())
+
+    def _tell(self) -> None:
+        """Say the run's name, and how long it has gone by now."""
+        session = self._workspace.session
+        assert self._run is not None and self._box is not None
+        kept = "it is not recorded" if session.recording is None else "its recording is kept"
+        length = _length(session.clock() - self._run.began_s)
+        text = f"{self._name} has run for {length}. Closing stops it; {kept}."
+        if self._box.text() != text:
+            self._box.setText(text)
+
+    def _follow(self) -> None:
+        if self._box is None or self._run is None:
+            return
+        session = self._workspace.session
+        with session.store.lock:
+            on = session.running and self._run.running
+        if on:
+            self._tell()
+        else:
+            self._withdraw()
+            self._workspace.tell(f"{self._name} has ended; the window stays open.")
+
+    def _withdraw(self) -> None:
+        if self._box is not None:
+            self._box.close()
+
+    def _forget(self) -> None:
+        self._box = self._run = None
+
+
+def _length(seconds: float) -> str:
+    """14 s, 2 min, 3 h 10 min."""
+    if 60 <= round(seconds) < 3600:
+        return f"{round(seconds) // 60} min"
+    return format_left(seconds) if seconds < 60 else format_duration(seconds)
