@@ -49,19 +49,28 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     return {**kept, "GPUDASH_HOME": str(home), "COLUMNS": "120", **(extra or {})}
 
 
+def run_python(
+    home: Path, *arguments: str, extra: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """A Python that has ended, with what it printed, in its `environment`; ``options`` are of `subprocess.run`."""
+    usual = {"capture_output": True, "text": True, "timeout": TIMEOUT_S, "check": False}
+    return subprocess.run([sys.executable, *arguments], env=environment(home, extra), **usual | options)
+
+
+def start_python(
+    home: Path, *arguments: str, extra: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """A Python in its `environment`, whose outputs are pipes; ``options`` are of `subprocess.Popen`."""
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *arguments], env=environment(home, extra), **usual | options)
+
+
 @pytest.fixture
 def gpudash(home: Path) -> Command:
     """Run ``gpudash`` with arguments and wait for its end."""
 
     def command(*arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpudash", *arguments],
-            env=environment(home, env),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_python(home, "-m", "gpudash", *arguments, extra=env)
         if done.stdout and "--json" in takewhile(lambda word: word != "--", arguments):
             assert undescribed(arguments, json.loads(done.stdout)) == []  # whatever a test is about
         return Outcome(done.returncode, done.stdout, done.stderr)
@@ -74,15 +83,9 @@ def play(display: str, home: Path, tmp_path: Path) -> Play:
     """Play a scenario in the real window and return what was seen."""
 
     def scenario(name: str, env: Mapping[str, str] | None = None, *, stdin: IO[Any] | None = None) -> dict[str, Any]:
-        process = subprocess.run(
-            [sys.executable, "-m", "tests.end_to_end.window_driver", name, str(tmp_path)],
-            stdin=stdin,
-            env=environment(home, {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **(env or {})}),
-            capture_output=True,
-            text=True,
-            timeout=PLAY_S,
-            check=False,
-        )
+        driver = ("-m", "tests.end_to_end.window_driver", name, str(tmp_path))
+        seeing = {"DISPLAY": display, "QT_QPA_PLATFORM": "xcb", **(env or {})}
+        process = run_python(home, *driver, extra=seeing, stdin=stdin, timeout=PLAY_S)
         left_at = time.time()
         assert (tmp_path / "seen.json").exists(), process.stderr
         seen: dict[str, Any] = json.loads((tmp_path / "seen.json").read_text())

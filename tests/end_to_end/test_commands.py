@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, run_python, start_python
 
 
 def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Command) -> None:
@@ -73,15 +73,8 @@ def test_a_full_disk_costs_the_recording_but_not_the_run(home: Path, tmp_path: P
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "gpudash", "run", "training", *flags, "--record", str(target), "--json"],
-        env={**environment(home), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        preexec_fn=small_files,
-        timeout=100,
-        check=False,
-    )
+    command = ("-m", "gpudash", "run", "training", *flags, "--record", str(target), "--json")
+    done = run_python(home, *command, extra={"PYTHONDONTWRITEBYTECODE": "1"}, preexec_fn=small_files)
     document = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert any("run.gpudash" in warning for warning in document["warnings"])
@@ -90,19 +83,12 @@ def test_a_full_disk_costs_the_recording_but_not_the_run(home: Path, tmp_path: P
 
 def test_two_programs_do_not_write_one_recording(gpudash: Command, home: Path, tmp_path: Path) -> None:
     target = tmp_path / "shared.gpudash"
-    first = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", "monitor", "--record", str(target), "--json-lines"],
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    first = start_python(home, "-m", "gpudash", "monitor", "--record", str(target), "--json-lines")
     assert first.stdout is not None
     first.stdout.readline()
     second = gpudash("run", "pipeline", "--device", "cpu", "--record", str(target))
     first.terminate()
-    first.stdout.read()
-    first.stdout.close()
-    first.wait(20)
+    first.communicate(timeout=20)
     assert second.code == 2
     assert str(target) in second.stderr
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudash.cli import run
-from tests.end_to_end.conftest import TIMEOUT_S, Command, environment
+from tests.end_to_end.conftest import Command, run_python
 
 TRAIN = """
 import sys
@@ -28,15 +26,7 @@ for name, precision in (("one", "fp32"), ("two", "fp32"), ("bf16", "bf16")):
 @pytest.fixture
 def trained(home: Path, tmp_path: Path) -> dict[str, str]:
     """Short trainings on the CPU, recorded: two alike, one in bf16."""
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN],
-        cwd=tmp_path,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    done = run_python(home, "-c", TRAIN, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return {name: str(tmp_path / f"{name}.gpudash") for name in ("one", "two", "bf16")}
 

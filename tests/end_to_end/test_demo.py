@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Command, Play, environment
+from tests.end_to_end.conftest import Command, Play, start_python
 
 LARGEST_PICTURE = 120_000
 """Bytes; a page carries one of each scene."""
@@ -59,13 +57,7 @@ def test_a_scene_there_is_not_is_a_wrong_request(gpudash: Command, scene: str) -
 
 
 def test_an_interrupted_demo_ends_soon_and_says_so_by_its_code(home: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", "demo", "--scene", "4"],
-        env=environment(home, {"PYTHONUNBUFFERED": "1"}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_python(home, "-m", "gpudash", "demo", "--scene", "4", extra={"PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     for line in process.stdout:
         if "small transformer" in line:

@@ -7,7 +7,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ import pytest
 from gpudash.session.recordings.replay import Replay
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Warning
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, start_python
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler, gb10
 from tests.nvml_stub.build import environment as stub_environment
 
@@ -84,12 +83,8 @@ def three() -> Scenario:
 
 
 def watching(home: Path, env: dict[str, str], recording: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "gpudash", "monitor", "--record", str(recording)],
-        env=environment(home, env),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    return start_python(
+        home, "-m", "gpudash", "monitor", "--record", str(recording), extra=env, stdout=subprocess.DEVNULL
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, Estimator
 from gpudash.units import GIB, MIB
 from gpudash.workloads.predicting import estimate_process
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, start_python
 
 PATIENCE_S = 60.0
 
@@ -153,13 +153,7 @@ def test_code_that_never_ends_is_stopped_at_the_time_limit(gpudash: Command, min
 
 def test_ctrl_c_ends_the_prediction_and_leaves_no_process(home: Path, mine: Path) -> None:
     arguments = ("estimate", "--callable", "mine:endless", "--device", "sim:0", "--simulate", "1GiB", "--json")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", *arguments],
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_python(home, "-m", "gpudash", *arguments)
     marker = mine / "endless.pid"
     while not (marker.exists() and marker.read_text()):
         try:

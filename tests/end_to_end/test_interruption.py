@@ -9,29 +9,23 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, run_python, start_python
 
 PATIENCE_S = 60.0
 
 
-def gpudash_process(home: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "gpudash", *arguments],
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def gpudash_process(home: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return start_python(home, "-m", "gpudash", *arguments, **options)
 
 
 def wait_until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
@@ -106,9 +100,7 @@ def test_ctrl_c_while_the_command_is_still_loading_leaves_its_document(home: Pat
         "sys.argv[1:] = ['run', 'matmul', '--json']\n"
         "from gpudash.__main__ import main; main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment(home), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_python(home, "-c", script)
     assert done.returncode == 130 and "Traceback" not in done.stderr
     document = json.loads(done.stdout)
     assert (document["status"], document["error"]["kind"]) == ("cancelled", "interrupted")
@@ -135,9 +127,9 @@ def test_a_first_signal_stops_the_run_and_keeps_everything(home: Path, tmp_path:
 def test_when_the_terminal_is_closed_the_recording_is_ended(home: Path, tmp_path: Path, command: str) -> None:
     recording = tmp_path / "hung_up.gpudash"
     terminal, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", *command.split(), "--record", str(recording)],
-        env=environment(home),
+    process = start_python(
+        home,
+        *("-m", "gpudash", *command.split(), "--record", str(recording)),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -167,13 +159,8 @@ def test_a_second_ctrl_c_leaves_an_operation_that_does_not_end(home: Path, tmp_p
         "specs.BUILT_IN = (*specs.BUILT_IN, BlockingSpec)\n"
         "from gpudash.cli import run; sys.exit(run(sys.argv[1:]))\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "run", "blocking", "--device", "cpu", "--record", str(recording), "--json"],
-        env=environment(home, {"QT_QPA_PLATFORM": "offscreen"}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ("-c", script, "run", "blocking", "--device", "cpu", "--record", str(recording), "--json")
+    process = start_python(home, *command, extra={"QT_QPA_PLATFORM": "offscreen"})
     wait_until(process, lambda: events_of(recording, "StepFinished") > 0)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -227,19 +214,12 @@ def test_a_reader_that_stalls_delays_neither_recording_nor_exit(home: Path, tmp_
 def test_a_closed_stdout_is_no_traceback(home: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "gpudash", *arguments],
-        env=environment(home),
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    process = gpudash_process(home, *arguments, stdout=writing)
     os.close(writing)
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
-    assert done.returncode in (0, 1) if arguments[0] == "doctor" else done.returncode == 0
+    _, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr
+    assert "BrokenPipe" not in stderr
+    assert process.returncode in (0, 1) if arguments[0] == "doctor" else process.returncode == 0
 
 
 def test_without_a_display_the_first_line_says_what_comes_and_ctrl_c_leaves_without_a_picture(home: Path) -> None:

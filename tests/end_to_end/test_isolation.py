@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, run_python, start_python
 from tests.end_to_end.test_interruption import events_of, gpudash_process, wait_until
 
 RUN = ("--device", "cpu", "--isolate", "--json")
@@ -148,13 +147,8 @@ def test_a_dashboard_that_is_killed_takes_the_runs_process_with_it(home: Path, t
         "specs.BUILT_IN = (*specs.BUILT_IN, EndingSpec)\n"
         "from gpudash.cli import run; sys.exit(run(sys.argv[1:]))\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "run", "ending", "--way", "deaf in C", *RUN, "--record", str(recording)],
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    command = ("-c", script, "run", "ending", "--way", "deaf in C", *RUN, "--record", str(recording))
+    process = start_python(home, *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(process, lambda: events_of(recording, "StepFinished") == 2)
     host = os.pidfd_open(host_of(process).pid)
     os.kill(process.pid, signal.SIGKILL)
@@ -182,13 +176,6 @@ def test_a_process_that_has_no_torch_itself_runs_on_every_kind_of_device(home: P
         "assert session.close()\n"
         "print('torch' in sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_python(home, "-c", script)
     assert done.stdout.splitlines() == ["sim:0 finished", "cpu finished", "False"], done.stderr
     assert done.stderr == ""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import run_python
 from tests.unit.memory.snapshot.made import explained
 
 STEPS = 120
@@ -80,14 +78,7 @@ ADVICE = (
 
 
 def trained(home: Path, scripts: list[Path]) -> None:
-    subprocess.run(
-        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *map(str, scripts)],
-        env={**environment(home), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=True,
-    )
+    run_python(home, "-c", ONE_AFTER_THE_OTHER, *map(str, scripts), extra={"OMP_NUM_THREADS": "1"}, check=True)
 
 
 def test_what_is_advised_ends_the_leak_whatever_is_kept(tmp_path: Path, home: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import environment, run_python
 from tests.unit.memory.snapshot.made import Made as MadeSnapshot
 from tests.unit.telemetry.comparing.made import MADE
 
@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_shell(folder: Path, words: str, redirection: str) -> subprocess.CompletedProcess[str]:
-    command = f"{shlex.quote(sys.executable)} -m gpudash {words} {redirection}"
+def in_shell(folder: Path, words: str, redirection: str = "", before: str = "") -> subprocess.CompletedProcess[str]:
+    command = f"{before} {shlex.quote(sys.executable)} -m gpudash {words} {redirection}"
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=folder,
@@ -82,16 +82,12 @@ def test_a_reader_that_takes_nothing_ends_a_command_in_peace(folder: Path, words
 
 @pytest.mark.parametrize("words", ["devices --json", "watch --no-record -- true --json", ""])
 def test_where_few_files_may_be_open_every_command_says_so(folder: Path, words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpudash", *words.split()],
-        cwd=folder,
-        env=environment(folder / "home", {"QT_QPA_PLATFORM": "offscreen"}),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)),
-    )
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+
+    offscreen = {"QT_QPA_PLATFORM": "offscreen"}
+    command = ("-m", "gpudash", *words.split())
+    done = run_python(folder / "home", *command, extra=offscreen, cwd=folder, preexec_fn=few_files)
     said = ("Only 12 files may be open at once, and gpudash needs 64.", "Allow more with ulimit -n 1024.")
     assert (done.returncode, done.stderr) == (1, f"{' '.join(said)}\n")
     if words != "devices --json":
@@ -102,14 +98,6 @@ def test_where_few_files_may_be_open_every_command_says_so(folder: Path, words: 
 
 
 def test_a_limit_that_may_be_raised_is(folder: Path) -> None:
-    done = in_shell(folder, "compare a.gpudash a.gpudash", "")
-    low = subprocess.run(
-        ["bash", "-c", f"ulimit -S -n 12; exec {shlex.quote(sys.executable)} -m gpudash compare a.gpudash a.gpudash"],
-        cwd=folder,
-        env=environment(folder / "home"),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = in_shell(folder, "compare a.gpudash a.gpudash")
+    low = in_shell(folder, "compare a.gpudash a.gpudash", before="ulimit -S -n 12; exec")
     assert (low.returncode, low.stdout) == (0, done.stdout)

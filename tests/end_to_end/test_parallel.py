@@ -6,8 +6,6 @@ import json
 import os
 import sqlite3
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -25,7 +23,7 @@ from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.run import Run, RunRequest
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import run_python
 
 PATIENCE_S = 20.0
 MLP: dict[str, Any] = {"model": "mlp", "width": 64, "depth": 3, "optimizer": "sgd", "learning_rate": 0.3}
@@ -164,16 +162,10 @@ def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run
     assert isinstance(spec, TrainingSpec)
     program = tmp_path / "shown.py"
     program.write_text(code(spec, "cpu"))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--local-addr=127.0.0.1")
+    variables = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
 
-    done = subprocess.run(
-        [*launch, "--local-addr=127.0.0.1", str(program)],
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = run_python(tmp_path, *launch, str(program), extra=variables)
 
     assert done.returncode == 0, done.stderr
     printed = [float(line.split()[1]) for line in done.stdout.splitlines()]
@@ -230,16 +222,9 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Failed:
     folder = tmp_path_factory.mktemp("failed")
     recording = folder / "failed.gpudash"
     flags = ["--model", "mlp", "--width", "32", "--depth", "2", "--steps", "12", "--rank-timeout", "8"]
-    command = [sys.executable, "-m", "gpudash", "run", "training", "--devices", "cpu,cpu", "--max-restarts", "3"]
-    variables = {"RANK_FAULT": "1:5:kill,raise,stop,grow"}
-    done = subprocess.run(
-        [*command, *flags, "--record", str(recording), "--json"],
-        env=environment(folder, variables),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = ("-m", "gpudash", "run", "training", "--devices", "cpu,cpu", "--max-restarts", "3", *flags)
+    faults = {"RANK_FAULT": "1:5:kill,raise,stop,grow"}
+    done = run_python(folder, *command, "--record", str(recording), "--json", extra=faults, timeout=300)
     assert done.stdout, done.stderr
     with open_recording(recording) as opened:
         notes = [one for one in opened.events() if isinstance(one, Note) and one.topic == "restart"]

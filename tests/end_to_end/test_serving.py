@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, start_python
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
 from tests.programs import program
@@ -101,13 +101,7 @@ def start(home: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
     def begin(*arguments: str, env: dict[str, str] | None = None) -> Serving:
-        command = [sys.executable, "-m", "gpudash", *arguments]
-        variables = environment(home, env)
-        running.append(
-            subprocess.Popen(
-                command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, bufsize=1
-            )
-        )
+        running.append(start_python(home, "-m", "gpudash", *arguments, extra=env, stdout=subprocess.DEVNULL))
         return Serving(running[-1])
 
     yield begin
@@ -152,12 +146,7 @@ def test_what_is_scraped_is_what_is_recorded(start: Start, stub: Stub, tmp_path:
 
 
 def test_nothing_listens_unless_it_is_asked_for(start: Start, home: Path) -> None:
-    quiet = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", "monitor", "--no-record", "--json-lines"],
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = start_python(home, "-m", "gpudash", "monitor", "--no-record", "--json-lines", stderr=subprocess.DEVNULL)
     try:
         assert quiet.stdout is not None
         for _ in range(20):  # readings have been taken, so that everything runs
@@ -267,12 +256,8 @@ def test_a_window_serves_while_it_is_open_where_the_settings_say_so(home: Path, 
     home.mkdir()
     closing = tmp_path / "closing"
     (home / "settings.toml").write_text('serve = "localhost:0"\nrecord = false\n', encoding="utf-8")
-    window = subprocess.Popen(
-        [sys.executable, "-c", WINDOW, str(closing)],
-        env=environment(home, {"QT_QPA_PLATFORM": "offscreen"}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    window = start_python(
+        home, "-c", WINDOW, str(closing), extra={"QT_QPA_PLATFORM": "offscreen"}, stdout=subprocess.DEVNULL
     )
     try:
         deadline = time.monotonic() + PATIENCE_S

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpudash.session.serving import companions
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import start_python
 from tests.prometheus_server.server import prometheus
 from tests.unit.session.serving.certificates import certificate
 
@@ -78,13 +77,7 @@ def served(home: Path, tmp_path: Path) -> Iterator[Prometheus]:
     token.write_text(f"{SECRET}\n", encoding="utf-8")
     token.chmod(0o600)
     guards = ("--serve-token-file", str(token), "--serve-cert", str(cert), "--serve-key", str(key))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", *RUN, "--serve", ":0", *guards],
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_python(home, "-m", "gpudash", *RUN, "--serve", ":0", *guards, stdout=subprocess.DEVNULL)
     try:
         assert process.stderr is not None
         place = re.search(r"https://(\S+)/metrics", process.stderr.readline())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.units import MIB
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, run_python
 
 SCRIPT = """\
 import sys
@@ -35,14 +33,7 @@ torch.sim.memory._dump_snapshot(sys.argv[1])
 
 
 def trained(script: Path, snapshot: Path, home: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(script), str(snapshot)],
-        env={**environment(home), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python(home, str(script), str(snapshot), extra={"OMP_NUM_THREADS": "1"}, check=True)
     return done.stdout
 
 

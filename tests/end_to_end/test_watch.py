@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Command, environment
+from tests.end_to_end.conftest import Command, run_python
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
 
@@ -102,9 +101,7 @@ def test_the_peak_a_script_prints_is_the_one_it_has_unwatched(gpudash: Command, 
         "print(torch.accelerator.max_memory_allocated(), torch.accelerator.memory_allocated())\n"
     )
     watched = gpudash("watch", "--simulate", "1GiB", "--", sys.executable, str(script))
-    bare = subprocess.run(
-        [sys.executable, str(script), "bare"], env=environment(home), capture_output=True, text=True, check=True
-    )
+    bare = run_python(home, str(script), "bare", check=True)
     assert watched.code == 0, watched.stderr
     assert watched.stdout == bare.stdout
     peak = int(bare.stdout.split()[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Event, RunFinished, Sample, Warning
 from gpudash.units import MIB
-from tests.end_to_end.conftest import Play, environment
+from tests.end_to_end.conftest import Play, start_python
 from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
 from tests.nvml_stub.build import environment as stub_environment
 from tests.programs import program
@@ -257,12 +256,7 @@ def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens
 
 
 def test_what_a_monitor_writes_into_a_pipe_is_followed_to_its_end(play: Play, home: Path) -> None:
-    sender = subprocess.Popen(
-        [sys.executable, "-m", "gpudash", "monitor", "--json-lines", "--no-record"],
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    sender = start_python(home, "-m", "gpudash", "monitor", "--json-lines", "--no-record", stderr=subprocess.DEVNULL)
     try:
         seen = play("piped", {"SENDER_PID": str(sender.pid)}, stdin=sender.stdout)
         assert sender.stdout is not None
