@@ -35,8 +35,8 @@ CARD = Alternative(
 )
 
 SHORT = Estimate(
-    "training",
-    "cuda:0",
+    workload="training",
+    device="cuda:0",
     peak_allocated_bytes=9 * GIB,
     peak_reserved_bytes=10 * GIB,
     minimum_capacity_bytes=round(11.1 * GIB),

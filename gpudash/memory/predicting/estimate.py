@@ -125,33 +125,8 @@ class Alternative(RunChange):
 
 
 @dataclass(frozen=True)
-class RankEstimate:
-    """What is predicted of one of several ranks, in bytes; everything is as of `Estimate`."""
-
-    rank: int
-    device: str
-    capacity_bytes: int | None
-    free_bytes: int | None
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    minimum_capacity_bytes: int | None
-    overhead_bytes: int
-    fits: bool | None
-    spare_bytes: int | None
-    margin_bytes: int
-    released_bytes: int = 0
-
-    @property
-    def needed_bytes(self) -> int | None:
-        return _needed(self)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A prediction, in bytes.
-
-    A run takes of a device what it does there, with the releasing and retrying of the allocator that the room makes
-    necessary. `fits` is true only where `needed_bytes` is at most `free_bytes`, and false only where it is more.
+class DeviceEstimate:
+    """What is predicted of one device, in bytes.
 
     Attributes:
         peak_allocated_bytes, peak_reserved_bytes: on the device as it is, where the run passes there; else, and where
@@ -159,21 +134,71 @@ class Estimate:
             CPU, which has no caching allocator.
         released_bytes: how much more would be reserved with room to spare, where that is more than there is: the run
             passes only because cached segments are released in time.
-        product: what the device is; "" where that is not known.
-        alternatives: changes that were predicted where the run does not fit with room to spare.
-        retries: how often the allocator has to release its cache before a request can be served, in the steps followed.
         minimum_capacity_bytes: smallest capacity found of a card, empty but for this run, on which it passes; a greater
             one that falls short of what is reserved with room to spare may fail all the same, since other segments are
             released there. ``None`` on the CPU, and where the allocator may have nothing of any card.
         overhead_bytes: outside the allocator: the context.
-        by_category: what is allocated at the peak; adds up to `peak_allocated_bytes`.
         free_bytes: what the run could have now, before `overhead_bytes`, within the share of the card that the
             allocator's settings leave it.
-        fits: ``None`` within the margin, or when free memory is not known.
+        fits: true only where `needed_bytes` is at most `free_bytes`, and false only where it is more; ``None`` within
+            the margin, or when free memory is not known.
         spare_bytes: memory that the run could have and does not take at the peak; for one that does not pass negative:
             how much more the least is that it passes with. ``None`` where that is not known, and for a run that ends
             with all memory taken, because it is meant to.
         margin_bytes: how far the true peak may be off, either way.
+    """
+
+    device: str
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    minimum_capacity_bytes: int | None = None
+    overhead_bytes: int = 0
+    fits: bool | None = None
+    spare_bytes: int | None = None
+    margin_bytes: int = 0
+    released_bytes: int = 0
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether the run is meant to take all there is, and to be refused more."""
+        return self.fits is False and self.spare_bytes is None
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """What the run takes of the device at its peak, the overhead included; the least that would do if it fails.
+
+        Where it is not known what is free, with room to spare. ``None`` when nothing can be said, and for
+        `fills_memory`.
+        """
+        if self.fills_memory:
+            return None
+        if self.free_bytes is not None and self.spare_bytes is not None:
+            return self.free_bytes - self.spare_bytes  # more than all that is free where memory is short
+        peak = self.peak_allocated_bytes if self.peak_reserved_bytes is None else self.peak_reserved_bytes
+        return None if peak is None else peak + self.overhead_bytes
+
+
+@dataclass(frozen=True)
+class RankEstimate(DeviceEstimate):
+    """What is predicted of one of several ranks."""
+
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate(DeviceEstimate):
+    """A prediction.
+
+    A run takes of a device what it does there, with the releasing and retrying of the allocator that the room makes
+    necessary.
+
+    Attributes:
+        product: what the device is; "" where that is not known.
+        alternatives: changes that were predicted where the run does not fit with room to spare.
+        retries: how often the allocator has to release its cache before a request can be served, in the steps followed.
+        by_category: what is allocated at the peak; adds up to `peak_allocated_bytes`.
         largest_batch_size: of the otherwise same run that fits, on each rank; ``None`` where there is no batch or it is
             not known.
         largest_batch_releases: whether that batch fits only because the allocator releases its cache.
@@ -193,18 +218,8 @@ class Estimate:
         untried: what has not been looked for, in words: the time was over, where the answer is whole.
     """
 
-    workload: str
-    device: str
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
-    minimum_capacity_bytes: int | None = None
-    overhead_bytes: int = 0
+    workload: str = field(kw_only=True)
     by_category: Mapping[str, int] = field(default_factory=dict)
-    capacity_bytes: int | None = None
-    free_bytes: int | None = None
-    fits: bool | None = None
-    spare_bytes: int | None = None
-    margin_bytes: int = 0
     largest_batch_size: int | None = None
     alternatives: tuple[Alternative, ...] = ()
     first_step_bytes: int | None = None
@@ -219,7 +234,6 @@ class Estimate:
     communication_bytes: int = 0
     largest_global_batch: int | None = None
     largest_batch_releases: bool = False
-    released_bytes: int = 0
     retries: int = 0
     assumptions: tuple[str, ...] = ()
     product: str = ""
@@ -231,20 +245,6 @@ class Estimate:
     def has_room(self) -> bool:
         """Whether it fits as it is, so that nothing needs to be changed."""
         return self.fits is True and not self.released_bytes
-
-    @property
-    def fills_memory(self) -> bool:
-        """Whether the run is meant to take all there is, and to be refused more."""
-        return self.fits is False and self.spare_bytes is None
-
-    @property
-    def needed_bytes(self) -> int | None:
-        """What the run takes of the device at its peak, the overhead included; the least that would do if it fails.
-
-        Where it is not known what is free, with room to spare. ``None`` when nothing can be said, and for
-        `fills_memory`.
-        """
-        return None if self.fills_memory else _needed(self)
 
     def to_json(self) -> dict[str, Any]:
         """As ``gpudash estimate --json`` prints it."""
@@ -365,14 +365,6 @@ def _least_card(room: int, target: Target) -> int | None:
         return None
     beside = room + target.overhead_bytes
     return beside if fraction == 1 or not room else max(beside, card_of(room, fraction))
-
-
-def _needed(found: Estimate | RankEstimate) -> int | None:
-    """What is needed: so much of what is free as is not spare, which is more than all of it where memory is short."""
-    if found.free_bytes is not None and found.spare_bytes is not None:
-        return found.free_bytes - found.spare_bytes
-    peak = found.peak_allocated_bytes if found.peak_reserved_bytes is None else found.peak_reserved_bytes
-    return None if peak is None else peak + found.overhead_bytes
 
 
 def _on_cpu(found: Peaks, target: Target) -> Passage:

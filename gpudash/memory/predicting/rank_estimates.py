@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from gpudash.memory.predicting.estimate import Estimate, RankEstimate, Target
+from gpudash.memory.predicting.estimate import DeviceEstimate, Estimate, RankEstimate, Target
 from gpudash.units import MIB
 
 SPLIT = "split"
@@ -122,20 +122,7 @@ def _room(target: Target) -> float:
 
 
 def _rank(rank: int, found: Estimate) -> RankEstimate:
-    return RankEstimate(
-        rank=rank,
-        device=found.device,
-        capacity_bytes=found.capacity_bytes,
-        free_bytes=found.free_bytes,
-        peak_allocated_bytes=found.peak_allocated_bytes,
-        peak_reserved_bytes=found.peak_reserved_bytes,
-        minimum_capacity_bytes=found.minimum_capacity_bytes,
-        overhead_bytes=found.overhead_bytes,
-        fits=found.fits,
-        spare_bytes=found.spare_bytes,
-        margin_bytes=found.margin_bytes,
-        released_bytes=found.released_bytes,
-    )
+    return RankEstimate(**{field.name: getattr(found, field.name) for field in fields(DeviceEstimate)}, rank=rank)
 
 
 def _joined(*words: str) -> str:

@@ -14,8 +14,8 @@ from gpudash.memory.predicting.prediction import Prediction, change_words, price
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
-    "training",
-    "sim:0",
+    workload="training",
+    device="sim:0",
     peak_allocated_bytes=3 * GIB,
     peak_reserved_bytes=4 * GIB,
     overhead_bytes=300 * MIB,

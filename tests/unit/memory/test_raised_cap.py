@@ -13,7 +13,13 @@ from gpudash.units import GIB, MIB
 LARGER = Alternative("a card with 16 GiB", card_bytes=16 * GIB, fits=True)
 SMALLER = Alternative("batch 4", {"batch": 4}, fits=True)
 SHORT = Estimate(
-    "training", "sim:0", 3 * GIB, 3 * GIB + MIB // 2, fits=False, margin_bytes=MIB, alternatives=(SMALLER, LARGER)
+    workload="training",
+    device="sim:0",
+    peak_allocated_bytes=3 * GIB,
+    peak_reserved_bytes=3 * GIB + MIB // 2,
+    fits=False,
+    margin_bytes=MIB,
+    alternatives=(SMALLER, LARGER),
 )
 ROOM = 6 * GIB
 
@@ -42,5 +48,5 @@ def test_a_cap_that_is_not_what_is_short_changes_nothing() -> None:
     ("peak", "cap"), [(5 * GIB, None), (5 * GIB + 1, 5 * GIB + MIB), (7 * GIB, 7 * GIB), (7 * GIB + 1, None)]
 )
 def test_a_cap_is_raised_only_to_what_the_device_has(peak: int, cap: int | None) -> None:
-    found = raised_cap(Estimate("training", "sim:0", peak_reserved_bytes=peak), 5 * GIB, 7 * GIB)
+    found = raised_cap(Estimate("sim:0", workload="training", peak_reserved_bytes=peak), 5 * GIB, 7 * GIB)
     assert (None if found is None else found.memory_cap_bytes) == cap

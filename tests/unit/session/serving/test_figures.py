@@ -194,7 +194,7 @@ def test_the_metrics_of_a_run_before_are_not_those_of_this_one(fake: FakeSession
 
 
 def test_a_prediction_is_served_as_far_as_there_is_one(fake: FakeSession, gathered: Gathered) -> None:
-    predicted = Estimate("training", "cuda:0", peak_allocated_bytes=6, peak_reserved_bytes=None)
+    predicted = Estimate("cuda:0", workload="training", peak_allocated_bytes=6, peak_reserved_bytes=None)
     assert gathered.rows("gpudash_run_predicted_peak_bytes", predicted) == []
     started(fake)
     assert gathered.rows("gpudash_run_predicted_peak_bytes", predicted) == [((*RUN, "allocated"), 6.0)]

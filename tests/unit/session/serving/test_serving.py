@@ -204,7 +204,7 @@ def test_the_prediction_of_the_run_is_asked_for_once_and_served_when_it_is_there
     client.serving.predict(spec, "cuda:0")
     assert fake.asked == [(spec, "cuda:0")]
     fake.apply(RunStarted(time_s=1.0, run_id=1, workload="matmul", device="cuda:0", spec={}))
-    fake.answer = SimpleNamespace(id=6, estimate=Estimate("matmul", "cuda:0", peak_allocated_bytes=9))
+    fake.answer = SimpleNamespace(id=6, estimate=Estimate("cuda:0", workload="matmul", peak_allocated_bytes=9))
     labels = 'device="cuda:0",kind="allocated",run="1",workload="matmul"'
     name = f"gpudash_run_predicted_peak_bytes{{{labels}}}"
     gathered = client.serving._gather()
