@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -39,7 +38,7 @@ from shiboken6 import isValid
 
 from gpudash.session.demo import SCENES, Scene, Tour
 from gpudash.session.demo.scenes import Place
-from gpudash.session.demo.tour import Playing, TourPace
+from gpudash.session.demo.tour import TourPace
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.layouts import in_column
@@ -289,9 +288,10 @@ class Demo(QObject):
         window = workspace.window()
         assert isinstance(window, QMainWindow)
         self._window = window
-        session = workspace.session
+        session = workspace.session.live
+        assert session is not None
         self.tour = Tour(
-            cast(Playing, session),
+            session,
             auto=auto,
             simulate=simulate,
             isolate=lambda: ISOLATION[session.settings.isolate],

@@ -48,7 +48,7 @@ def measure() -> dict[str, float]:
     seen, seen_cpu = time.perf_counter() - began, time.process_time() - began_cpu
     low, high = replay.extent_s
     pans = [_pan(window, low, high, (high - low) / part) for part in (1, 20, 400)]
-    sharpened = replay.sharpened(PATIENCE_S)
+    sharpened = replay.settle(PATIENCE_S)
     seeks = [_seek(window, replay, low + (high - low) * (i * 37 % 100) / 100) for i in range(FRAMES)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     assert sharpened

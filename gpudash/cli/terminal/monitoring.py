@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.live import Live
@@ -30,43 +30,28 @@ from gpudash.cli.terminal.output import (
     print_table,
     stdout,
 )
-from gpudash.devices.names import Device, Gpu, shown_name
+from gpudash.devices.names import shown_name
 from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Warning, plain
 from gpudash.telemetry.store import Store
 from gpudash.units import format_pair, format_percent, format_rate
 
+if TYPE_CHECKING:
+    from gpudash.session import Session
+    from gpudash.session.remote.machine import RemoteMachine
+
 Key = tuple[str, str, str | None]
 """Name of the device, reading table, device in the store."""
-
-
-class TableSource(Protocol):
-    """What the table needs of a session, or of a machine over ssh."""
-
-    @property
-    def store(self) -> Store:
-        """Readings and events."""
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that readings are of."""
-
-    @property
-    def gpu_problem(self) -> str | None:
-        """Why there is none, in one sentence."""
-
-    def devices(self) -> list[Device]:
-        """What torch calls its devices."""
 
 
 class LiveTable:
     """A table that follows the readings on a terminal; elsewhere it is printed once, at the end.
 
     Args:
-        session: what is watched.
+        session: what is watched, or a machine over ssh.
     """
 
-    def __init__(self, session: TableSource) -> None:
+    def __init__(self, session: Session | RemoteMachine) -> None:
         self._session = session
         self._told = 0
         self._live = Live(console=stdout(), refresh_per_second=4, transient=True) if sys.stdout.isatty() else None

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from gpudash.devices.names import Device, kind_of, shown_name
+from gpudash.devices.names import kind_of, shown_name
 from gpudash.session.demo.scenes import SCENES, Act, MeasuredScene, Place, Scene, SceneQuestion, changed_words, of_gpu
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.runs import RunView, run_of
-from gpudash.telemetry.store import Store
+
+if TYPE_CHECKING:
+    from gpudash.session.live.session import Session
 
 State = Literal["ready", "asking", "playing", "busy", "told", "ended"]
 """The devices are not known yet; a guess is awaited; runs are on; a run of the user's is in the way; what was measured
@@ -32,43 +34,6 @@ BUSY = "One of your runs is in progress. Stop it or wait for its end; then the d
 NO_GPU = "There is no GPU here, real or simulated, so this cannot be shown."
 
 NO_REMEDY = "No change of the run was found that fits, so it is not run again."
-
-
-class Looking(Protocol):
-    """What looks for remedies."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether what is looked for has been told."""
-
-
-class Playing(Protocol):
-    """What the tour needs of a session."""
-
-    store: Store
-
-    @property
-    def running(self) -> bool: ...
-
-    @property
-    def torch_ready(self) -> bool: ...
-
-    @property
-    def remedies(self) -> Looking: ...
-
-    def devices(self) -> list[Device]: ...
-
-    def default_device(self) -> str: ...
-
-    def start_run(
-        self,
-        spec: Spec,
-        device: str,
-        guard_bytes: int | None = None,
-        memory_cap: MemoryCap | None = None,
-        isolate: bool | None = None,
-    ) -> int: ...
-
-    def stop_run(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +80,7 @@ class Tour:
 
     def __init__(
         self,
-        session: Playing,
+        session: Session,
         *,
         auto: bool = False,
         guesses: bool = True,

@@ -4,33 +4,23 @@ looks at a server's past."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu
 from gpudash.session.recordings.replay import Replay
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Table
-from gpudash.telemetry.store import Store
 
-
-class Recorded(Protocol):
-    """A `RemoteMachine`, or a `Replay` at its end."""
-
-    @property
-    def store(self) -> Store:
-        """All that is known."""
-
-    @property
-    def began_wall_s(self) -> float:
-        """Seconds since the epoch at session time 0."""
+if TYPE_CHECKING:
+    from gpudash.session.remote.machine import RemoteMachine
 
 
 class MemoryLook:
     """A look at one memory.
 
     Args:
-        recorded: what is looked at.
+        recorded: what is looked at, a replay at its end.
         close: called once, when nobody looks any more.
         grows: whether more of it comes by itself.
         problems: what is wrong with it now, a sentence each.
@@ -43,7 +33,7 @@ class MemoryLook:
 
     def __init__(
         self,
-        recorded: Recorded,
+        recorded: RemoteMachine | Replay,
         close: Callable[[], object],
         *,
         grows: bool = False,

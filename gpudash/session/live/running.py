@@ -17,7 +17,6 @@ from gpudash.session.live.machine import Machine
 from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
@@ -311,15 +310,9 @@ def run_request(
         on_host=partial(machine.host_run, device.uuid if device.kind == "cuda" else None),
         on_cards=machine.simulated.hosted,
         devices=devices,
-        folder=_folder,
         on_ranks=machine.follow_ranks,
         profile=profile,
     )
-
-
-def _folder() -> PrivateFolder:
-    """Where the socket of a run on several devices is; one that a killed gpudash has left is swept away."""
-    return PrivateFolder(runtime_folder(), "gpudash-ranks-")
 
 
 Tell = Callable[[str, str], None]

@@ -333,10 +333,6 @@ class Replay(PastSource):
         """Wait until every part that the store's series have asked for is read; false when the time passed first."""
         return self._sharpening.wait(timeout_s)
 
-    def sharpened(self, timeout_s: float) -> bool:
-        """Wait until every part that was asked for has been read sample by sample; false when the time passed first."""
-        return self._sharpening.wait(timeout_s)
-
     def close(self) -> bool:
         """Let go of the file and end what reads it; false when a thread did not end in time."""
         self._closed = True

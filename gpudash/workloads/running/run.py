@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import SPEED_REMARK, Device, kind_of
 from gpudash.memory.explaining.call_sites import growth_warning
@@ -67,7 +66,6 @@ class RunRequest:
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
             it has ended.
         devices: what is known of the devices of a run on several, one a rank or one a half of a model that is split.
-        folder: makes the private folder of such a run.
         on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
     """
 
@@ -88,18 +86,7 @@ class RunRequest:
     on_host: Callable[[int | None], None] | None = None
     on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
     devices: tuple[Device, ...] = ()
-    folder: Callable[[], Folder] | None = None
     on_ranks: Callable[[Callable[[], Mapping[int, int]] | None], None] | None = None
-
-
-class Folder(Protocol):
-    """A folder that nobody else may enter."""
-
-    path: Path
-
-    def remove(self) -> None:
-        """Remove it with all that is in it."""
-        ...
 
 
 @dataclass(eq=False)

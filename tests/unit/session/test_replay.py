@@ -238,7 +238,7 @@ def test_what_is_looked_at_closely_becomes_known_sample_by_sample(path: Path, mo
     assert coarse is not None
     drawn, shown = coarse.window(100.0, 110.0, 2000)[0], replay.store.sharpened
     assert len(drawn) < 100
-    assert replay.sharpened(PATIENCE_S)
+    assert replay.settle(PATIENCE_S)
     assert replay.store.sharpened > shown
     live = then(math.inf).series(*key)
     fine = replay.store.series(*key)
@@ -264,7 +264,7 @@ def test_a_part_that_is_too_long_to_be_read_again_stays_as_it_is(path: Path, mon
     series = replay.store.series("host", "used_bytes")
     assert series is not None
     before = series.window(10.0, 150.0, 2000)[0].tolist()
-    assert replay.sharpened(PATIENCE_S)
+    assert replay.settle(PATIENCE_S)
     assert series.window(10.0, 150.0, 2000)[0].tolist() == before
     assert replay.close()
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
 from gpudash.specs import TrainingSpec
+from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Event, RunFinished, Topic
 from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
 from gpudash.workloads.programs.parallel.joining import (
@@ -31,7 +31,7 @@ from gpudash.workloads.programs.parallel.joining import (
     held_up,
     overdue,
 )
-from gpudash.workloads.running.run import NOT_EXPLAINED, Folder, RequestedRun
+from gpudash.workloads.running.run import NOT_EXPLAINED, RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, WorkloadError, ending_of
 
 STOP_S = 0.6
@@ -77,11 +77,11 @@ class ParallelRun(RequestedRun):
         """
         request = self.request
         self.emit(self._begun())
-        folder: Folder | None = None
+        folder: PrivateFolder | None = None
         try:
             if request.on_ranks is not None:
                 request.on_ranks(self._joining.resident_bytes)
-            folder = (request.folder or _Temporary)()
+            folder = PrivateFolder(runtime_folder(), "gpudash-ranks-")
             self._torchrun = _Torchrun(folder.path, self._job())
             ending = self._until_its_end(self._torchrun)
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
@@ -256,18 +256,6 @@ class ParallelRun(RequestedRun):
         now = self.clock()
         joining = self._joining
         return Progress(now, self.request.run_id, now - self.began_s, joining.steps, joining.result())
-
-
-class _Temporary:
-    """A private folder where nobody has given one."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="gpudash-ranks-")
-        self.path = Path(self._folder.name)
-
-    def remove(self) -> None:
-        """Remove it with all that is in it."""
-        self._folder.cleanup()
 
 
 def _in_words(error: Exception) -> Exception:
