@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import Snapshot, SnapshotError
-from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange, name_of
+from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
 from gpudash.memory.snapshot.reading.stored import load
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.files import PrivateFolder
@@ -40,7 +40,6 @@ class OpenedSnapshot:
 
     Args:
         path: of the file.
-        times: the part of its traces that is wanted.
         memory_bytes: for the process; a file that needs more is read in part. That of `ReadLimits` unless given.
         process: program and arguments, instead of `command`.
     """
@@ -49,13 +48,12 @@ class OpenedSnapshot:
         self,
         path: Path,
         *,
-        times: TimeRange | None = None,
         memory_bytes: int | None = None,
         process: tuple[str, ...] | None = None,
     ) -> None:
         self.path = Path(path)
         self._name = name_of(self.path)
-        self._times, self._memory_bytes = times, memory_bytes or ReadLimits().memory_bytes
+        self._memory_bytes = memory_bytes or ReadLimits().memory_bytes
         self._command = process or command()
         self._changed = threading.Condition()
         self._progress = (0, 0)
@@ -182,7 +180,6 @@ class OpenedSnapshot:
                 "folder": str(self._folder.path),
                 "parent": os.getpid(),
                 "memory_bytes": self._memory_bytes,
-                "times": None if self._times is None else list(self._times),
             }
         )
         return process

@@ -7,14 +7,13 @@ and cuts the stretch out that was asked for, with the segments at its end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
-from gpudash.memory.snapshot.history.layout import placed
 from gpudash.memory.snapshot.history.model import (
     ALLOC,
     FREE_COMPLETED,
@@ -30,7 +29,6 @@ from gpudash.memory.snapshot.reading.source import (
     LARGEST,
     ReadLimits,
     ShapeError,
-    TimeRange,
     as_dict,
     as_list,
     count,
@@ -256,13 +254,13 @@ class FoundInFile:
     warnings: list[str] = field(default_factory=list)
 
 
-def assembled(found: FoundInFile, limits: ReadLimits, times: TimeRange | None) -> Snapshot:
+def assembled(found: FoundInFile, limits: ReadLimits) -> Snapshot:
     """The snapshot.
 
     Raises:
         ShapeError: segments, settings or annotations are not what they should be.
     """
-    return _Assembling(found).snapshot(limits, times)
+    return _Assembling(found).snapshot(limits)
 
 
 def contradictions(
@@ -290,38 +288,6 @@ def contradictions(
     return found if disagreement is None else [*found, disagreement]
 
 
-class Stretch(NamedTuple):
-    """Events `begin` to before `end`."""
-
-    begin: int
-    end: int
-
-
-def stretch_of(columns: Columns, times: TimeRange | None) -> Stretch:
-    """Where the wanted times are; the whole where there are none, or the file keeps none."""
-    count = len(columns)
-    if times is None or count == 0:
-        return Stretch(0, count)
-    known = columns.time_us != NONE
-    begin, end = 0, count
-    if times.from_us is not None:
-        late = known & (columns.time_us >= times.from_us)
-        begin = int(late.argmax()) if late.any() else (count if known.any() else 0)
-    if times.to_us is not None:
-        early = known & (columns.time_us <= times.to_us)
-        end = count - int(early[::-1].argmax()) if early.any() else (0 if known.any() else count)
-    return Stretch(begin, max(begin, end))
-
-
-def cut(columns: Columns, begin: int, end: int) -> Columns:
-    """The events ``begin`` to before ``end``, copied, so that those around them need not be kept."""
-    kept: dict[str, Any] = {column.name: getattr(columns, column.name) for column in fields(columns)}
-    cut_out: dict[str, Any] = {
-        name: value[begin:end].copy() for name, value in kept.items() if isinstance(value, np.ndarray)
-    }
-    return replace(columns, **cut_out)
-
-
 class _Assembling:
     def __init__(self, found: FoundInFile) -> None:
         data = found.data
@@ -333,9 +299,8 @@ class _Assembling:
         self._annotations = annotations_of(data.get("external_annotations") or [])
         self._stacks = found.stacks.stacks()
         self._warnings = found.warnings
-        self._reaches_end = True
 
-    def snapshot(self, limits: ReadLimits, times: TimeRange | None) -> Snapshot:
+    def snapshot(self, limits: ReadLimits) -> Snapshot:
         """All devices, and what is to be said of them."""
         traces = self._found.traces
         settings, left_out = plain_settings(self._recorded)
@@ -343,46 +308,25 @@ class _Assembling:
             self._warnings.append(f"{left_out} of the allocator's settings are of a kind that is not known here.")
         _tell_unknown(self._found)
         in_file = sum(trace.seen for trace in traces)
-        first_us = next((trace.first_us for trace in traces if trace.first_us is not None), None)
         present = sorted(self._segments.keys() | {n for n, trace in enumerate(traces) if trace.seen}) or [0]
-        pairs = [self._device(number, times) for number in present]
-        kept = [columns for _device, columns in pairs]
-        if sum(map(len, kept)) < in_file:
-            limit = None if self._found.is_whole else limits.memory_bytes
-            self._warnings.insert(0, _part(kept, in_file, _span(kept, first_us, self._reaches_end), limit))
+        pairs = [self._device(number) for number in present]
+        if not self._found.is_whole:
+            first_us = next((trace.first_us for trace in traces if trace.first_us is not None), None)
+            kept = [columns for _device, columns in pairs]
+            self._warnings.insert(0, _part(kept, in_file, first_us, limits.memory_bytes))
         devices = tuple(device for device, _columns in pairs)
         warnings = tuple(map(readable, self._warnings))
         return Snapshot(devices, settings, self._annotations, self._stacks, self._found.kind, in_file, warnings)
 
-    def _device(self, number: int, times: TimeRange | None) -> tuple[DeviceSnapshot, Columns]:
+    def _device(self, number: int) -> tuple[DeviceSnapshot, Columns]:
         found = self._found
         trace = found.traces[number] if number < len(found.traces) else TraceColumns(found.stacks, found.texts, "")
         columns, segments = trace.columns(), tuple(self._segments.get(number, ()))
         _check_sums(number, columns, segments)
         stated = self._stated.get(number)
         self._warnings += contradictions(number, columns, segments, stated)
-        stretch = stretch_of(columns, times)
-        if stretch.end < len(columns):
-            self._reaches_end = False
-            segments, stated = self._segments_at(number, columns, segments, stretch.end - 1), None
-        if stretch != Stretch(0, len(columns)):
-            columns = cut(columns, *stretch)
         device = DeviceSnapshot(number, segments, EventList(columns), self._settings, self._stacks, stated)
         return device, columns
-
-    def _segments_at(
-        self, number: int, columns: Columns, segments: tuple[Segment, ...], moment: int
-    ) -> tuple[Segment, ...]:
-        """The segments after an event, from those after the last one."""
-        whole = DeviceSnapshot(number, segments, EventList(columns), self._settings, self._stacks)
-        found = placed(whole, with_slack=True)
-        if not found.disagreeing:
-            return tuple(found.layout(moment).segments())
-        self._warnings.append(
-            f"What happened on device {number} after the part that was read cannot be undone, since the file "
-            "contradicts itself: its segments are those of the end of the file."
-        )
-        return segments
 
 
 def _check_sums(number: int, columns: Columns, segments: Sequence[Segment]) -> None:
@@ -416,22 +360,16 @@ def _names(names: Sequence[str] | Mapping[str, int]) -> str:
     return listed if more <= 0 else f"{listed} and {more} more"
 
 
-def _part(kept: Sequence[Columns], in_file: int, span: str, memory_bytes: int | None) -> str:
-    """What of the file was read, in a sentence; without a limit of memory, because it was asked for."""
-    whole = "as asked for"
-    if memory_bytes is not None:
-        whole = f"since the whole needs more than {format_bytes(memory_bytes)} of memory"
-    return f"Read in part: {sum(map(len, kept)):,} of {in_file:,} events, {span}{whole}."
-
-
-def _span(kept: Sequence[Columns], first_us: int | None, reaches_end: bool) -> str:
-    """From when to when, counted from the first event of the file; nothing without times."""
+def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_bytes: int) -> str:
+    """Which of the events there was room for, in a sentence; the newest, from when on by the first of the file."""
     timed = [column for column in (columns.time_us[columns.time_us != NONE] for columns in kept) if len(column)]
-    if not timed or first_us is None:
-        return ""
-    begin = min(int(column[0]) for column in timed) - first_us
-    end = max(int(column[-1]) for column in timed) - first_us
-    return f"{_clock(begin)} to {'the end' if reaches_end else _clock(end)}, "
+    since = ""
+    if timed and first_us is not None:
+        since = f"{_clock(min(int(column[0]) for column in timed) - first_us)} to the end, "
+    return (
+        f"Read in part: {sum(map(len, kept)):,} of {in_file:,} events, {since}since the whole needs more than "
+        f"{format_bytes(memory_bytes)} of memory."
+    )
 
 
 def _clock(time_us: int) -> str:

@@ -1,9 +1,9 @@
 """The child process that reads a snapshot file under limits, and then answers questions about it.
 
-Its first line of standard input says what to read: ``{"path", "folder", "parent", "memory_bytes", "times"}``. It
-writes lines of JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or
-``{"read": true}`` when the snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``,
-of which the newest counts, and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
+Its first line of standard input says what to read: ``{"path", "folder", "parent", "memory_bytes"}``. It writes lines of
+JSON: ``{"progress": [bytes, bytes]}`` now and then, at the end ``{"refused": sentence}`` or ``{"read": true}`` when the
+snapshot is in the folder. Then it takes ``{"question", "device", "capacity", "settings"}``, of which the newest counts,
+and writes ``{"answer": number, "result"}`` or ``{"answer": number, "problem": sentence}``.
 
 The file may be hostile: before it is read the process limits its own memory and CPU time, and it ends with its parent.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.reader import read_snapshot
-from gpudash.memory.snapshot.reading.source import ReadLimits, TimeRange, name_of
+from gpudash.memory.snapshot.reading.source import ReadLimits, name_of
 from gpudash.memory.snapshot.reading.stored import store
 from gpudash.system.processes import Conversation, die_with
 from gpudash.units import MIB
@@ -78,16 +78,10 @@ def lift_cpu_limit() -> None:
 
 def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
     path, memory_bytes = Path(request["path"]), int(request["memory_bytes"])
-    times = request.get("times")
     try:
         size = path.stat().st_size
         limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
-        snapshot = read_snapshot(
-            path,
-            limits=ReadLimits(memory_bytes=memory_bytes),
-            times=None if times is None else TimeRange(*times),
-            progress=_paced(tell),
-        )
+        snapshot = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes), progress=_paced(tell))
         store(snapshot, Path(request["folder"]))
     except SnapshotError as error:
         tell({"refused": str(error)})

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from gpudash.memory.snapshot.history.model import Frame, Snapshot, SnapshotError
 from gpudash.memory.snapshot.reading.assembling import FoundInFile, assembled
-from gpudash.memory.snapshot.reading.source import LARGEST, Progress, ReadLimits, ShapeError, Source, TimeRange, as_list
+from gpudash.memory.snapshot.reading.source import LARGEST, Progress, ReadLimits, ShapeError, Source, as_list
 from gpudash.memory.snapshot.reading.stacks import UNKNOWN_LINE, StackTable
 from gpudash.memory.snapshot.reading.trace_columns import (
     ABSENT_TEXTS,
@@ -50,16 +50,13 @@ BEGINNINGS = (b"{", b"[", b"\xef\xbb\xbf")
 SPACE = b" \t\r\n"
 
 
-def read_snapshot(
-    path: Path, *, limits: ReadLimits | None = None, times: TimeRange | None = None, progress: Progress | None = None
-) -> Snapshot:
+def read_snapshot(path: Path, *, limits: ReadLimits | None = None, progress: Progress | None = None) -> Snapshot:
     """Read a snapshot file, in part where the whole would take more memory than it may.
 
     Args:
         path: of the file: a pickle, or JSON; either may be compressed with gzip.
         limits: of sizes. The memory is only kept to where the process is limited to it, as in a child of its own:
             see `gpudash.memory.snapshot.reading.process`.
-        times: the part of the traces that is wanted; all unless given.
         progress: called with the bytes read and those of the file.
 
     Raises:
@@ -70,15 +67,15 @@ def read_snapshot(
     with without_collection():
         with Source(path, limits, progress) as source:
             if looks_like_json(source.begin):
-                return _shaped(source, "JSON", lambda: _whole(decoded(source), _kind(source, "JSON")), limits, times)
+                return _shaped(source, "JSON", lambda: _whole(decoded(source), _kind(source, "JSON")), limits)
             kind = f"pickle protocol {source.begin[1]}" if source.begin[:1] == PROTO < source.begin else "pickle"
             if source.size * ROOM_PER_BYTE < limits.memory_bytes:
                 try:
-                    return _shaped(source, kind, lambda: _whole(unpickled(source), _kind(source, kind)), limits, times)
+                    return _shaped(source, kind, lambda: _whole(unpickled(source), _kind(source, kind)), limits)
                 except MemoryError:
                     pass  # what it took is free again once this exception is gone
         with Source(path, limits, progress) as source:
-            return _shaped(source, kind, lambda: _sparingly(source, kind, limits, times), limits, times)
+            return _shaped(source, kind, lambda: _sparingly(source, kind, limits), limits)
 
 
 def snapshot_of(data: Any) -> Snapshot:
@@ -88,7 +85,7 @@ def snapshot_of(data: Any) -> Snapshot:
         SnapshotError: it has another shape.
     """
     try:
-        return assembled(_whole(data, "this process"), ReadLimits(), None)
+        return assembled(_whole(data, "this process"), ReadLimits())
     except ShapeError as error:
         raise SnapshotError(f"torch gave no memory snapshot: {error}.") from error
 
@@ -127,14 +124,12 @@ def decoded(source: Source) -> Any:
         raise SnapshotError(f"{source.name} is not a memory snapshot, since its JSON cannot be read.") from error
 
 
-def _shaped(
-    source: Source, kind: str, read: Callable[[], FoundInFile], limits: ReadLimits, times: TimeRange | None
-) -> Snapshot:
+def _shaped(source: Source, kind: str, read: Callable[[], FoundInFile], limits: ReadLimits) -> Snapshot:
     form = "JSON" if kind == "JSON" else "a pickle"
     try:
         found = read()
         source.finished()
-        return assembled(found, limits, times)
+        return assembled(found, limits)
     except ShapeError as error:
         raise SnapshotError(f"{source.name} is {form} but no memory snapshot: {error}.") from error
 
@@ -178,10 +173,10 @@ def _whole(data: Any, kind: str) -> FoundInFile:
     return FoundInFile(top, traces, stacks, texts, kind)
 
 
-def _sparingly(source: Source, kind: str, limits: ReadLimits, times: TimeRange | None) -> FoundInFile:
+def _sparingly(source: Source, kind: str, limits: ReadLimits) -> FoundInFile:
     """What is in a pickle that is read opcode by opcode, of the events as many as there is room for."""
     stacks, texts = StackTable(), Numbering((), (None, *ABSENT_TEXTS))
-    collecting = Collecting(stacks, texts, times, max(AT_ONCE, limits.memory_bytes // EVENT_BYTES))
+    collecting = Collecting(stacks, texts, max(AT_ONCE, limits.memory_bytes // EVENT_BYTES))
     try:
         top = _top(StreamingUnpickler(source, limits, collecting).load())
         collecting.flush()

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.units import GIB, MIB
@@ -43,17 +43,6 @@ class ReadLimits:
         for name in ("file_bytes", "expanded_bytes", "memory_bytes", "text_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
-
-
-class TimeRange(NamedTuple):
-    """A part of a trace, in microseconds since 1970, both ends included; ``None``: no bound.
-
-    What is cut out stands between the first event that is not too early and the last that is not too late: the order
-    of events matters more than their clocks.
-    """
-
-    from_us: int | None = None
-    to_us: int | None = None
 
 
 GZIP = b"\x1f\x8b"

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from gpudash.memory.snapshot.history.model import ACTIONS, EVENT_COLUMNS, NONE, Columns, Frame
 from gpudash.memory.snapshot.reading.source import (
     ShapeError,
-    TimeRange,
     as_dict,
     count,
     integer,
@@ -106,11 +105,6 @@ class TraceColumns:
     def drop_oldest(self) -> None:
         """Forget the oldest chunk."""
         self.held -= len(self._rows.popleft().action)
-
-    def drop_before(self, time_us: int) -> None:
-        """Forget the oldest chunks as far as all their events have times and are older."""
-        while self._rows and int(self._rows[0].time_us.min()) >= 0 and int(self._rows[0].time_us.max()) < time_us:
-            self.drop_oldest()
 
     def columns(self) -> Columns:
         """What is held, in one piece; it is no longer held here."""
@@ -280,7 +274,6 @@ class Collecting:
 
     Args:
         stacks, texts: of the whole file.
-        times: events before them are dropped at once.
         capacity: events to hold at most; beyond, the oldest of the longest trace are dropped.
 
     Attributes:
@@ -290,8 +283,8 @@ class Collecting:
         dropped: whether events were dropped for want of room.
     """
 
-    def __init__(self, stacks: StackTable, texts: Numbering, times: TimeRange | None, capacity: int) -> None:
-        self._stacks, self._texts, self._times, self._capacity = stacks, texts, times, capacity
+    def __init__(self, stacks: StackTable, texts: Numbering, capacity: int) -> None:
+        self._stacks, self._texts, self._capacity = stacks, texts, capacity
         self.memo: list[Any] = []
         self.places: dict[int, int] = {}
         self.traces: dict[int, TraceColumns] = {}
@@ -412,8 +405,6 @@ class Collecting:
                 self._forget(frames, ())
         # what the events held is about to be freed: its identities will be those of others
         self._stacks.by_list = dict(self._known_lists)
-        if self._times is not None and self._times.from_us is not None:
-            trace.drop_before(self._times.from_us)
         while sum(other.held for other in self.traces.values()) > self._capacity:
             max(self.traces.values(), key=lambda other: other.held).drop_oldest()
             self.dropped = True
