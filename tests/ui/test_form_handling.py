@@ -15,7 +15,9 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QPushButton,
     QScrollArea,
+    QStyle,
     QStyleOptionComboBox,
+    QStyleOptionFrame,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -246,6 +248,40 @@ def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
             option = QStyleOptionComboBox()
             box.initStyleOption(option)
             assert not option.currentText.endswith("…"), (box.accessibleName(), box.itemText(row))
+
+
+@pytest.mark.parametrize("workload", sorted(workloads()))
+def test_every_value_that_a_form_begins_with_is_read_whole_beside_its_scroll_bar(
+    open_window: OpenWindow, workload: str
+) -> None:
+    window = open_window(FakeSession([gpu(0)]), size=(1280, 800))
+    panel = window.workspace.dashboard.panel
+    choose(panel, workload)
+    open_more(panel)
+    area = panel.findChild(QScrollArea)
+    assert area is not None
+    area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+    settle(window)
+    lines = [line for form in panel.findChildren(SpecForm) for line in form.findChildren(QLineEdit)]
+    seen = [line for line in lines if line.isVisible() and line.text()]
+    assert seen
+    for line in seen:
+        option = QStyleOptionFrame()
+        line.initStyleOption(option)
+        room = line.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, line).width()
+        assert line.fontMetrics().horizontalAdvance(line.text()) + 4 <= room, (line.accessibleName(), line.text())
+
+
+@pytest.mark.parametrize("workload", sorted(set(workloads()) - {"comparison"}))
+def test_on_a_low_screen_the_form_is_seen_as_far_as_more(open_window: OpenWindow, workload: str) -> None:
+    window = open_window(FakeSession([gpu(0)]), size=(1280, 692))
+    panel = window.workspace.dashboard.panel
+    choose(panel, workload)
+    settle(window)
+    area, more = panel.findChild(QScrollArea), panel.form.more
+    assert area is not None and more.isVisible()
+    assert more.visibleRegion().boundingRect() == more.rect()
+    assert panel.workload.toolTip() and not area.verticalScrollBar().isVisible()
 
 
 def test_what_is_wrong_with_values_together_names_the_fields_as_the_form_does(open_window: OpenWindow) -> None:

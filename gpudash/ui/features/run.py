@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QDialogButtonBox,
     QInputDialog,
     QLineEdit,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -219,9 +218,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(workspace))
     button.setProperty("role", "chip")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-    rows = dashboard.panel.layout()
-    assert isinstance(rows, QVBoxLayout)
-    rows.insertWidget(rows.count() - 1, button, 0, Qt.AlignmentFlag.AlignRight)
+    dashboard.panel.add_action(button)
     dashboard.panel.changed.connect(lambda: button.setVisible(dashboard.panel.offers_workload))
 
 

@@ -39,8 +39,9 @@ from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
-WIDTH, WIDE = 312, 372
-"""Logical pixels: room for the longest label and a choice beside it; in a wide window for longer names and values."""
+WIDTH, WIDE = 328, 372
+"""Logical pixels: room for the longest label and, beside it and a scroll bar, for every choice and every value that a
+form begins with; in a wide window for longer names and values."""
 
 WIDE_WINDOW = 1700
 """Logical pixels of the window's width from which the panel is wide."""
@@ -48,6 +49,9 @@ WIDE_WINDOW = 1700
 HEADING = "WORKLOAD"
 
 DEVICE_WORDS = "Where the workload runs"
+
+LOW_HEIGHT = 620
+"""Logical pixels below which what a workload does is left to the tooltip of its name, else its form would be cut."""
 
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
@@ -89,21 +93,22 @@ class WorkloadPanel(QFrame):
         self._preferred = "cpu"
         self._ranks_on: str | None = None
         self._forecast = ""
+        self._actions: list[QWidget] = []
         self._build()
         self._choose_workload()
 
     def _build(self) -> None:
         outer = QVBoxLayout(self)
-        outer.setContentsMargins(14, 12, 14, 12)
+        outer.setContentsMargins(14, 8, 14, 12)
         outer.setSpacing(6)
         self._heading = PlainLabel(HEADING, role="title")
-        outer.addWidget(self._heading)
+        self._heading_row = in_row(self._heading, 1, margins=(0, 0, 0, 0))
+        outer.addLayout(self._heading_row)
         self.attached = AttachedPage()
         self.attached.hide()
         outer.addWidget(self.attached)
         self.workload = ChoiceField()
         self.workload.setAccessibleName("Workload")
-        self.workload.setToolTip("What to run")
         self.workload.addItem(TITLE, WATCH)
         self.workload.insertSeparator(self.workload.count())
         for name, spec in workloads().items():
@@ -246,14 +251,21 @@ class WorkloadPanel(QFrame):
             self._forecast = words
             self._update_button()
 
+    def add_action(self, button: QWidget) -> None:
+        """Offer something to be done with what the panel holds, at the right of its heading."""
+        self._heading_row.addWidget(button)
+        self._heading.setMinimumHeight(button.sizeHint().height())  # nothing moves when it is hidden
+        self._actions.append(button)
+        self._order_tabs()
+
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._order_tabs()
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        above = (self.workload, self._presets, self._device_choice, self._scroll, self.fit, self.progress)
-        parts = (*above, self.snapshot, self.button)
+        asked = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
+        parts = (*asked, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
@@ -263,6 +275,19 @@ class WorkloadPanel(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.fit.set_room(self.height() - ROOMY_HEIGHT)
+        self._show_summary()
+
+    def _show_summary(self) -> None:
+        """Say below the workload's name what it does, in a low window only in the tooltip; a form that has been
+        scrolled stays where it is.
+        """
+        if self.attached.isHidden() and self._scroll.verticalScrollBar().value():
+            return
+        self._summary.setVisible(self.attached.isHidden() and self.height() >= scaled(LOW_HEIGHT))
+
+    def _summarise(self, words: str) -> None:
+        self._summary.setText(words)
+        self.workload.setToolTip(plain_tip(words))
 
     def _device_picked(self, value: str) -> None:
         if any(device.name == value for device in self._devices):
@@ -369,9 +394,9 @@ class WorkloadPanel(QFrame):
             return
         self.attached.setVisible(run is not None)
         self._heading.setText(HEADING if run is None else attached_page.TITLE)
-        asked: tuple[QWidget, ...] = (self.workload, self._summary, self._scroll)
-        for part in asked:
-            part.setVisible(run is None)
+        self.workload.setVisible(run is None)
+        self._scroll.setVisible(run is None)
+        self._show_summary()
         if run is None:
             self._choose_workload()
         else:
@@ -392,7 +417,7 @@ class WorkloadPanel(QFrame):
         self._not_predicted.setVisible(self._commanding and watching)
         if watching:
             self._show_form(self.script)
-            self._summary.setText(SUMMARY)
+            self._summarise(SUMMARY)
             self._form_changed()
         else:
             self._choose_spec(self.workload.currentData())
@@ -409,7 +434,7 @@ class WorkloadPanel(QFrame):
         self.device.offer(self._devices, ranks=self._with_ranks)
         self._show_device()
         self._show_form(self._forms[name])
-        self._summary.setText(spec.summary)
+        self._summarise(spec.summary)
         discard(self._preset_buttons, self._preset_row)
         for preset, values in spec.presets.items():
             button = QPushButton(preset)
@@ -432,6 +457,7 @@ class WorkloadPanel(QFrame):
         if self.isVisible():
             self._order_tabs()
         self._scroll.show_top()
+        self._show_summary()
 
     def take_preset(self, workload: str, values: Mapping[str, Any]) -> None:
         """Choose a workload, and fill its form with what a preset changes of its defaults."""
