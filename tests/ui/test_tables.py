@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
@@ -159,3 +160,24 @@ def test_a_column_without_a_value_in_any_row_is_not_shown(qtbot: QtBot) -> None:
     table.show_rows([("1", "now", ""), ("2", "", "x")])
     assert not table.view.isColumnHidden(1) and table.view.columnWidth(1) > 20
     assert table.text().splitlines()[0] == "a\tb\tc", "what is copied has every column"
+
+
+def test_a_remark_that_is_longer_than_its_column_goes_on_in_a_line_below(qtbot: QtBot) -> None:
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.resize(640, 300)
+    tabs.show()
+    store = run_with_stages()
+    tabs.refresh(store, None, ())
+    view, remark = tabs.stages.view, len(tabs.stages.model.columns) - 1
+    one_line = view.rowHeight(1)
+    long = "same device: torch returned the same tensor and copied nothing; same object; not is_cuda; leaf"
+    store.apply(StageFinished(time_s=4.0, run_id=1, name="return", seconds=0.1, copied=False, remark=long))
+    tabs.refresh(store, None, ())
+    place = [row[0] for row in tabs.stages.model.rows].index("return")
+    room, words = view.columnWidth(remark) - 8, tabs.stages.model.rows[place][remark]
+    needed = view.fontMetrics().boundingRect(0, 0, room, 1000, Qt.TextFlag.TextWordWrap, words)
+    assert view.rowHeight(0) == view.rowHeight(1) == one_line < needed.height() <= view.rowHeight(place)
+    tabs.resize(2400, 300)
+    qtbot.waitUntil(lambda: view.columnWidth(remark) > 1000)
+    assert view.rowHeight(place) == one_line

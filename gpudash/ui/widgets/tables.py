@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, Qt
 from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QPushButton,
     QStackedLayout,
+    QStyleOptionViewItem,
     QTableView,
     QWidget,
 )
@@ -29,12 +30,15 @@ Index = QModelIndex | QPersistentModelIndex
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title (with the unit, where all its cells share one), side and whether it takes spare width."""
+    """A column: its title (with the unit, where all its cells share one), side, whether it takes spare width, and
+    whether words that are longer go on in a line below.
+    """
 
     title: str
     right: bool = False
     wide: bool = False
     tip: str = ""
+    wraps: bool = False
 
     def heading(self, role: int) -> Any:
         """What Qt shows of the column in a header."""
@@ -164,6 +168,9 @@ class TextModel(RowsModel[Sequence[str]]):
 
 ROW_PX = 24
 
+BETWEEN_PX = 6
+"""Logical pixels by which a row of several lines is set off from the next."""
+
 MEASURED_ROWS = 100
 """Rows from the top whose cells set the columns' widths; more are never in sight together."""
 
@@ -193,6 +200,8 @@ class Table(QWidget):
         for position, column in enumerate(columns):
             if column.wide:
                 header.setSectionResizeMode(position, QHeaderView.ResizeMode.Stretch)
+        if any(column.wraps for column in columns):
+            header.sectionResized.connect(self._fit_rows)
         self._empty = PlainLabel(empty, role="muted", wraps=True)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._offers = QHBoxLayout()
@@ -242,11 +251,31 @@ class Table(QWidget):
             if width > before and not self.model.columns[position].wide:
                 self._widths[position] = width
                 self.view.setColumnWidth(position, width)
+        self._fit_rows()
+
+    def _fit_rows(self, resized: int = -1, _before: int = 0, width: int = 0) -> None:
+        """Give the rows as many lines as their words need in the columns that wrap.
+
+        Args:
+            resized: the column that is being made ``width`` wide: the view does not know it yet.
+        """
+        wrapping = [position for position, column in enumerate(self.model.columns) if column.wraps]
+        if not wrapping or resized not in (-1, *wrapping):
+            return
+        option, one_line = QStyleOptionViewItem(), scaled(ROW_PX)
+        self.view.initViewItemOption(option)
+        for row in range(min(len(self.model.rows), MEASURED_ROWS)):
+            needed = 0
+            for position in wrapping:
+                option.rect = QRect(0, 0, width if position == resized else self.view.columnWidth(position), one_line)
+                hint = self.view.itemDelegate().sizeHint(option, self.model.index(row, position))
+                needed = max(needed, hint.height())
+            self.view.setRowHeight(row, needed + BETWEEN_PX if needed > one_line else one_line)
 
     @property
     def height_of_all(self) -> int:
         """Logical pixels at which every row is seen."""
-        rows = max(1, len(self.model.rows)) * self.view.verticalHeader().defaultSectionSize()
+        rows = max(self.view.verticalHeader().length(), self.view.verticalHeader().defaultSectionSize())
         return self.view.horizontalHeader().sizeHint().height() + rows + 2
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -289,16 +289,16 @@ _STAGES = (
     Column("time", right=True, tip="Mean of one"),
     Column("rate", right=True),
     Column("share", right=True, tip="Of the time of all stages together"),
-    Column("remark", wide=True),
+    Column("remark", wide=True, wraps=True),
 )
-_RESULT = (Column("what"), Column("outcome", wide=True))
+_RESULT = (Column("what"), Column("outcome", wide=True, wraps=True))
 _EPOCHS = (
     Column("epoch", right=True),
     Column("device"),
     Column("loss (nats)", right=True),
     Column("accuracy", right=True),
     Column("time", right=True),
-    Column("observation", wide=True),
+    Column("observation", wide=True, wraps=True),
 )
 _PROCESSES = (
     Column("device"),
