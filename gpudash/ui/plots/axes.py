@@ -145,8 +145,15 @@ class Autoscale:
         self._fresh = True
         self._calm_since = None
 
-    def update(self, low: float, high: float, now_s: float) -> tuple[float, float]:
-        """Take in the data's extremes, in drawn coordinates, at ``now_s``; NaN for no data."""
+    def update(self, low: float, high: float, now_s: float, most: float = math.inf) -> tuple[float, float]:
+        """Take in the data's extremes.
+
+        Args:
+            low, high: in drawn coordinates; NaN for no data.
+            now_s: when, in seconds that only go forward.
+            most: highest that the data can be: an axis that reaches farther, for what was in view before, shrinks after
+                the calm while however much of it would suffice.
+        """
         if math.isnan(low) or math.isnan(high):
             return self.range()
         target = self._target(low, high)
@@ -155,7 +162,8 @@ class Autoscale:
             self._fresh = False
         if target[0] < self._low or target[1] > self._high:
             self._low, self._high = min(target[0], self._low), max(target[1], self._high)
-        if target[1] - target[0] >= (self._high - self._low) * _SHRINK_BELOW:
+        needless = most < math.inf and high <= most and self._high > self._target(low, most)[1]
+        if target[1] - target[0] >= (self._high - self._low) * _SHRINK_BELOW and not needless:
             self._calm_since = None
         elif self._calm_since is None:
             self._calm_since = now_s

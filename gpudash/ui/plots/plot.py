@@ -210,7 +210,7 @@ class TimePlot(QWidget):
         bands = [curve for curve in self.spec.curves if curve.stack]
         known = [data.known.get(curve.name) for curve in bands] if data.known else None
         self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
-        self._scale.update(*self._reach(), now_s)
+        self._scale.update(*self._reach(), now_s, self._most())
 
     def draw(self, marks: Sequence[Mark], rows: Sequence[Row]) -> None:
         """Draw everything for the view as it is now.
@@ -381,6 +381,11 @@ class TimePlot(QWidget):
                     lows.append(self._level(value))
                     highs.append(self._level(value))
         return (min(lows), max(highs)) if lows else (math.nan, math.nan)
+
+    def _most(self) -> float:
+        """The capacity that is drawn now, which an earlier one may have been above; infinite where there is none."""
+        levels = zip(self.spec.lines, self._data.levels, strict=False)
+        return next((value for line, value in levels if line.colour == "capacity" and value is not None), math.inf)
 
     def _extremes(self) -> tuple[list[float], list[float]]:
         """Lowest and highest drawn value of each curve on the left axis, and of each band."""

@@ -100,6 +100,17 @@ def test_an_axis_grows_at_once_and_shrinks_only_after_a_calm_while() -> None:
     assert scale.range()[1] < 2.0
 
 
+def test_an_axis_beyond_what_the_data_can_be_shrinks_however_little() -> None:
+    scale = Autoscale("bytes")
+    scale.update(0.0, 768 * MIB, 0.0, 768 * MIB)
+    higher = scale.update(0.0, 768 * MIB, 5.0, 640 * MIB)
+    assert higher[1] > 768 * MIB, "what is in view is seen"
+    assert scale.update(0.0, 600 * MIB, 6.0, 640 * MIB) == higher
+    assert 640 * MIB < scale.update(0.0, 600 * MIB, 6.0 + CALM_S, 640 * MIB)[1] < 720 * MIB
+    kept = scale.update(0.0, 500 * MIB, 20.0, 640 * MIB)
+    assert scale.update(0.0, 500 * MIB, 21.0 + CALM_S, 640 * MIB) == kept
+
+
 def test_a_spike_within_the_calm_while_starts_it_anew() -> None:
     scale = Autoscale("nats")
     scale.update(0.0, 10.0, 0.0)
