@@ -22,6 +22,10 @@ Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
 Style = Literal["solid", "dash", "dot", "dashdot"]
 
 
+THIS_PROCESS = "this process"
+"""What gpudash with its run is called, where no program of the user's is watched in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
     """One curve of a plot.
@@ -133,6 +137,7 @@ def plots_for(
     rank: int | None = None,
     span: tuple[float, float] | None = None,
     warned: bool = False,
+    own: str = THIS_PROCESS,
 ) -> tuple[PlotSpec, ...]:
     """The plots of the device that is selected and of the run; called under the store's lock.
 
@@ -150,12 +155,15 @@ def plots_for(
         rank: of a run with ranks, the one whose step is divided into its parts; ``None`` for the mean of all.
         span: session time that is shown; ``None`` for plots of everything there is, in the usual order.
         warned: whether a warning of a memory stands.
+        own: what the process is called of which the CPU's memory and time are told apart.
     """
     host = selected == "host"
     seen = None if span is None else run_in_view(store, span)
     until = seen.ended_s if seen is not None and seen.device == allocator else None
     plots = [
-        memory_plot(store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until)
+        memory_plot(
+            store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until, own=own
+        )
     ]
     if halves := devices_of_halves(store.run):
         plots.append(memory_by_device(halves))
@@ -164,7 +172,7 @@ def plots_for(
         plots.append(rates)
     told = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
     elsewhere = told == [True, False]  # of another machine nothing is known of this process
-    plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere))
+    plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
     if any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
@@ -234,15 +242,17 @@ def memory_plot(
     to_capacity: bool = True,
     gpu: Gpu | None = None,
     until_s: float | None = None,
+    own: str = THIS_PROCESS,
 ) -> PlotSpec:
     """The memory of one device; called under the store's lock. See `plots_for`.
 
     Args:
         until_s: when the run that is shown ended; its capacity is drawn, for the card of a program of one's own may be
             of another size than the session's.
+        own: as of `plots_for`.
     """
     if selected == "host":
-        return _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity))
+        return _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity), own)
     return _gpu_memory(
         store,
         selected,
@@ -253,12 +263,12 @@ def memory_plot(
     )
 
 
-def _host_memory(lines: tuple[LineSpec, ...]) -> PlotSpec:
+def _host_memory(lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
     return PlotSpec(
         id="memory",
         title="MEMORY cpu",
         curves=(
-            CurveSpec(("host", "process_bytes", None), "this process", "bytes", "process", stack=True),
+            CurveSpec(("host", "process_bytes", None), own, "bytes", "process", stack=True),
             CurveSpec(("host", "others_bytes", None), "other processes", "bytes", "other", stack=True),
             CurveSpec(
                 ("host", "file_cache_bytes", None),
@@ -318,16 +328,17 @@ def memory_by_device(devices: Sequence[str]) -> PlotSpec:
     return PlotSpec(id="device_memory", title="MEMORY BY DEVICE", curves=tuple(curves), unit="bytes")
 
 
-def memory_levels(device: str, uuid: str | None) -> PlotSpec:
+def memory_levels(device: str, uuid: str | None, own: str = THIS_PROCESS) -> PlotSpec:
     """Memory as levels, each of which holds the one before it, under the capacity.
 
     Args:
         device: torch's name of the device.
         uuid: of the GPU, ``None`` for the CPU.
+        own: as of `plots_for`.
     """
     table = "host" if uuid is None else "gpu"
-    own = (
-        (CurveSpec(("host", "process_bytes", None), "this process", "bytes", "process"),)
+    levels = (
+        (CurveSpec(("host", "process_bytes", None), own, "bytes", "process"),)
         if uuid is None
         else (
             CurveSpec(("allocator", "allocated_bytes", device), "allocated", "bytes", "allocated"),
@@ -337,7 +348,7 @@ def memory_levels(device: str, uuid: str | None) -> PlotSpec:
     return PlotSpec(
         id="memory",
         title="MEMORY",
-        curves=(*own, CurveSpec((table, "used_bytes", uuid), "used by all", "bytes", "other")),
+        curves=(*levels, CurveSpec((table, "used_bytes", uuid), "used by all", "bytes", "other")),
         unit="bytes",
         lines=(LineSpec("capacity", "capacity", key=(table, "total_bytes", uuid), scales=False),),
         nested=True,
@@ -441,8 +452,8 @@ def _marked(title: str, run: RunView | None) -> str:
     return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
 
 
-def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False) -> PlotSpec:
-    """How busy the GPU, its memory controller and the CPU are; not ``elsewhere`` this process too."""
+def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False, own: str = THIS_PROCESS) -> PlotSpec:
+    """How busy the GPU, its memory controller and the CPU are; not ``elsewhere`` the process called ``own`` too."""
     simulated = gpu is not None and gpu.simulated
     curves = [
         CurveSpec(("gpu", metric, uuid), name, "ratio", colour, style=style)  # type: ignore[arg-type]  # a Style
@@ -455,7 +466,7 @@ def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False) -
     curves.append(CurveSpec(("host", "cpu_utilisation", None), "CPU", "ratio", "cpu"))
     if not elsewhere:
         key = ("host", "process_cpu_utilisation", None)
-        curves.append(CurveSpec(key, "this process, of one core", "ratio", "process_cpu", style="dot"))
+        curves.append(CurveSpec(key, f"{own}, of one core", "ratio", "process_cpu", style="dot"))
     return PlotSpec(id="utilisation", title="UTILISATION", curves=tuple(curves), unit="ratio")
 
 

@@ -16,6 +16,7 @@ from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Topic, Warning
+from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.forms.script_form import Script, ScriptForm
 from gpudash.ui.widgets.remembered import recall
 from gpudash.ui.window.main_window import MainWindow
@@ -411,6 +412,25 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     assert {text.text for text in words(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
     assert panel.progress.words.text().splitlines()[0] == "No longer watched; it runs on · step 3"
     assert panel.attached.isHidden()
+
+
+def test_while_a_program_is_watched_its_memory_bears_its_name(window: MainWindow, session: FakeSession) -> None:
+    dashboard = window.workspace.dashboard
+    dashboard.select_device("host")
+
+    def told() -> list[str]:
+        session.feed(0.5)
+        settle(window)
+        curves = [curve for plot in dashboard.wanted_plots() for curve in plot.curves if "process_" in curve.key[1]]
+        card = next(card for card in dashboard.cards.findChildren(Card) if card.key == "host")
+        return [*(curve.name for curve in curves), card.toolTip().splitlines()[1].split(":")[0]]
+
+    assert told() == ["this process", "this process, of one core", "this process"]
+    session.watched("cpu", {"pid": 4711, "command": ["/usr/bin/python3", "/home/mia/serve.py", "--port", "80"]})
+    assert told() == ["serve.py", "serve.py, of one core", "serve.py"]
+    session.end(RunFinished(time_s=session.now_s, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    session.feed(5)
+    assert told() == ["serve.py, then gpudash", "serve.py, then gpudash, of one core", "this process"]
 
 
 def test_find_in_output_opens_the_pane_and_takes_the_words(window: MainWindow, session: FakeSession) -> None:

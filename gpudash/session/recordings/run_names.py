@@ -9,8 +9,9 @@ from typing import Any
 from gpudash.devices.names import SIMULATED, shown_devices
 from gpudash.session.watching.request import program_name
 from gpudash.specs import Spec, workloads
+from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.recording.facts import RunFacts
-from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.units import format_bytes
 
 MOST_DIFFERENCES = 3
@@ -21,6 +22,12 @@ LONGEST_ARGUMENTS = 48
 
 LONGEST_VALUE = 40
 """Characters of a field's value."""
+
+LONGEST_PROCESS = 28
+"""Characters of a program's name beside its curve."""
+
+STILL_TOLD_S = 2.0
+"""Seconds of readings after a program's end that may still be of it."""
 
 _LAST = ("seed", "threads")
 """Fields of every workload, which tell runs apart only where nothing else does."""
@@ -50,6 +57,21 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
 def kind_of_run(run: RunFacts) -> str:
     """The workload of a run, or the script of a program of the user's."""
     return _program(run.spec.get("command"), arguments=False) if run.workload == WATCH else run.workload
+
+
+def process_words(run: RunView | None, newest_s: float = 0.0) -> str:
+    """What the process is called of which the CPU's memory and time are told apart: of a watched program its script.
+
+    Args:
+        run: the newest of what is shown; ``None`` where nothing of a run is.
+        newest_s: session time of the newest reading that is shown: past its end a program is told of no longer.
+    """
+    if run is None or run.workload != WATCH:
+        return THIS_PROCESS
+    name = _program(run.spec.get("command"), arguments=False)
+    name = name if len(name) <= LONGEST_PROCESS else f"{name[: LONGEST_PROCESS - 1]}…"
+    gone = run.ended_s is not None and newest_s > run.ended_s + STILL_TOLD_S
+    return f"{name}, then gpudash" if gone else name
 
 
 def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from gpudash.devices.names import SIMULATED, shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
 from gpudash.session.recordings.replay import Replay
-from gpudash.session.recordings.run_names import given_name
+from gpudash.session.recordings.run_names import given_name, process_words
 from gpudash.session.report.drawing import draw, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
@@ -93,7 +93,8 @@ def _plots_of(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plo
 
 
 def _described(store: Store, device: str, uuid: str | None, run: RunView | None) -> Iterator[PlotSpec]:
-    yield memory_levels(device, uuid)
+    own = process_words(run)
+    yield memory_levels(device, uuid, own)
     if run is not None:
         title = "Loss and accuracy" if run.workload == WATCH else "Loss (nats) and accuracy"
         yield replace(loss(run), title=title, lines=())
@@ -103,7 +104,7 @@ def _described(store: Store, device: str, uuid: str | None, run: RunView | None)
     copies = transfers(store, None, None)
     if copies is not None:
         yield copies
-    yield utilisation(uuid, None)
+    yield utilisation(uuid, None, own=own)
     places = places_of(run)
     if places:
         losses = rank_curves(places, "loss", "nats")

@@ -14,7 +14,9 @@ from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, short_product
+from gpudash.session.recordings.run_names import process_words
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
+from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
@@ -304,7 +306,7 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
     bands: list[tuple[str, float, str]] = []
     if used is not None and own is not None:
         bands = [
-            ("process", own, "this process"),
+            ("process", own, process_words(store.run) if store.run is not None and store.run.running else THIS_PROCESS),
             ("other", max(0.0, used - own), "other processes"),
             ("cache", min(cache or 0.0, max(0.0, (total or 0.0) - used)), "file cache"),
         ]

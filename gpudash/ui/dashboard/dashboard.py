@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from gpudash.devices.names import shown_name
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
-from gpudash.session.recordings.run_names import given_name
+from gpudash.session.recordings.run_names import given_name, process_words
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
@@ -350,6 +350,7 @@ class Dashboard(PlotsPage):
                 rank=self.tabs.selected_rank,
                 span=self.view.range(),
                 warned=self.banner.warns,
+                own=process_words(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
             beside = (key for key in compared if key != selected)
             others = [

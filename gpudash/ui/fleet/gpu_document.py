@@ -180,7 +180,7 @@ class GpuDocument(Document):
 
 
 THERE = "gpudash there"
-"""What the dashboard of this computer calls "this process"."""
+"""What the process is called that is `THIS_PROCESS` on this computer."""
 
 NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
@@ -205,18 +205,15 @@ def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_c
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,
+        own=THERE,
     )
     kept = []
     for plot in (*usual, *_further(device)):
         told = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if told:
             title = f"MEMORY {words}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
-            kept.append(replace(plot, title=title, curves=tuple(_elsewhere(curve) for curve in told)))
+            kept.append(replace(plot, title=title, curves=told))
     return kept
-
-
-def _elsewhere(curve: CurveSpec) -> CurveSpec:
-    return replace(curve, name=curve.name.replace("this process", THERE))
 
 
 def _further(device: str) -> Iterator[PlotSpec]:
