@@ -133,7 +133,8 @@ class Gpus:
             self._history.start_simulated(found)
 
     def _tell(self) -> None:
-        cuda = self._torch.version.cuda
+        # where a simulated GPU answers for CUDA, that is said to be of a build with CUDA
+        cuda = None if simulating.answers_for_cuda() else self._torch.version.cuda
         told = {
             "version": str(self._torch.__version__),
             "cuda": None if cuda is None else str(cuda),

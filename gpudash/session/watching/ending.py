@@ -45,7 +45,8 @@ _NO_CUDA = re.compile(
 """What torch and what is built on it say where there is no CUDA."""
 
 NEEDS_A_GPU = (
-    "The GPU is simulated: NCCL, Triton and kernels of one's own need a real one; take gloo, or do without them here."
+    "The GPU is simulated: Triton, kernels of one's own and NCCL's own calls need a real one; do without them here. "
+    "What goes through torch.distributed is done by gloo."
 )
 
 _NEEDS_A_GPU = re.compile(r"\bNCCL\b|\bCUDA_HOME\b|\b[Tt]riton\b|\bnvcc\b|\blibcud")

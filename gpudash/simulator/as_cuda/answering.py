@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _device as default_device
 
-from gpudash.simulator.as_cuda import cuda_functions, mode, parallel
+from gpudash.simulator.as_cuda import cuda_functions, mode, parallel, streams, tensor_types
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.telling import tell
@@ -61,7 +61,9 @@ def answer_for_cuda(backend: Backend) -> Replacements:
     try:
         _name_it(replaced)
         _name_storages(replaced)
+        streams.install(replaced, backend.module)
         cuda_functions.install(replaced, backend.module)
+        tensor_types.install(replaced)
         parallel.install(replaced)
         _answer_accelerator(replaced)
         _answer_autocast(replaced)

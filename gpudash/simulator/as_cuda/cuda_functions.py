@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 
-from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
 from gpudash.simulator.as_cuda.replacing import Replacements
-from gpudash.simulator.as_cuda.telling import tell
-from gpudash.simulator.device import device_module
+from gpudash.simulator.as_cuda.streams import Event, Stream
+from gpudash.simulator.as_cuda.telling import refusal
 from gpudash.simulator.device.device_module import DeviceModule
-from gpudash.simulator.device.naming import DEVICE
 
 SIMULATED = (
     "can_device_access_peer",
@@ -72,6 +70,7 @@ SIMULATED_RANDOM = (
 
 REFUSED = (
     "CUDAPluggableAllocator",
+    "ExternalStream",
     "MemPool",
     "caching_allocator_alloc",
     "change_current_allocator",
@@ -89,80 +88,33 @@ REFUSED = (
 )
 """What there is no simulation of. What is in no list, and needs CUDA all the same, ends in `_refuse_to_begin`."""
 
-TENSOR_TYPES = {
-    "BFloat16Tensor": torch.bfloat16,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
-    "CharTensor": torch.int8,
-    "DoubleTensor": torch.float64,
-    "FloatTensor": torch.float32,
-    "HalfTensor": torch.float16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
-    "ShortTensor": torch.int16,
+REFUSED_OF: dict[str, tuple[str, ...]] = {
+    "jiterator": ("_create_jit_fn", "_create_multi_output_jit_fn"),
+    "nccl": ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id"),
+    "tunable": (
+        "enable",
+        "get_filename",
+        "get_max_tuning_duration",
+        "get_max_tuning_iterations",
+        "get_results",
+        "get_validators",
+        "read_file",
+        "set_filename",
+        "set_max_tuning_duration",
+        "set_max_tuning_iterations",
+        "tune_gemm_in_file",
+        "tuning_enable",
+    ),
 }
+"""The same of submodules: kernels from a text, NCCL without ranks, and a search for the fastest kernels."""
 
-STREAMS = (
-    "Streams and events of torch.cuda do nothing on a simulated GPU: work is over when its call returns, and the time "
-    "between two events is the CPU's."
-)
-
-
-class Stream(device_module.Stream):
-    """``torch.cuda.Stream``."""
-
-    _asked_for = True
-
-    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        if cls._asked_for:
-            tell(STREAMS)
-        made = super().__new__(cls, inward(device), priority, **kwargs)
-        made.priority = priority
-        return made
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """As the program calls it."""
-        return outward(super().device)
-
-    @property
-    def cuda_stream(self) -> int:
-        """In place of the driver's handle."""
-        return int(self.stream_id)
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority that a card has."""
-        return 0, -5
-
-
-class DefaultStream(Stream):
-    """One that a device has without being asked: torch looks at it in every backward pass."""
-
-    _asked_for = False
-
-
-class Event(device_module.Event):
-    """``torch.cuda.Event``."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        tell(STREAMS)
-        super().__init__(enable_timing, blocking, interprocess)
-
-    @property
-    def cuda_event(self) -> int:
-        """In place of the driver's handle."""
-        return id(self)
+CUDA_VERSION, NCCL_VERSION = "13.0", (2, 29, 7)
+"""What a build of torch 2.13 with CUDA says that it was built with: programs compare it with the oldest they take."""
 
 
 def install(replaced: Replacements, module: DeviceModule) -> None:
     """Let the functions of ``torch.cuda`` be those of ``module``, ``torch.sim``."""
     cuda: Any = torch.cuda
-    before = module.Stream
-    module.Stream = DefaultStream
-    replaced.undo_by(lambda: setattr(module, "Stream", before))
-    module.forget_streams()
-    replaced.undo_by(module.forget_streams)
     replaced.put_all(cuda, {name: getattr(module, name) for name in SIMULATED})
     for names, submodule in ((SIMULATED_MEMORY, cuda.memory), (SIMULATED_RANDOM, cuda.random)):
         found = {name: getattr(module, name) for name in names}
@@ -174,11 +126,19 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
         replaced.put_all(submodule, {name: value for name, value in own.items() if hasattr(submodule, name)})
     for owner in (cuda, cuda.graphs):
         replaced.put(owner, "CUDAGraph", _NoGraph)
-    replaced.put_all(cuda, {name: _tensor_type(name, dtype) for name, dtype in TENSOR_TYPES.items()})
     replaced.put(cuda.nvtx, "_nvtx", _Ranges())
-    replaced.put(cuda.nccl, "version", _refusing("nccl.version"))
-    replaced.put(torch, "set_default_tensor_type", _default_tensor_type(torch.set_default_tensor_type))
+    replaced.put(cuda.nccl, "version", lambda: NCCL_VERSION)
+    replaced.put(torch.version, "cuda", CUDA_VERSION)
+    for part, refused in REFUSED_OF.items():
+        owner = getattr(cuda, part, None)  # older versions of torch have no `tunable`
+        if owner is not None:
+            replaced.put_all(owner, {name: _refusing(f"{part}.{name}") for name in refused})
+    if hasattr(cuda, "tunable"):
+        replaced.put_all(cuda.tunable, {name: lambda: False for name in ("is_enabled", "tuning_is_enabled")})
     replaced.put(torch.backends.cuda, "is_built", lambda: True)
+    replaced.put(torch.backends.cuda, "cuFFTPlanCache", _PlanCache)
+    replaced.undo_by(torch.backends.cuda.cufft_plan_cache.caches.clear)
+    _prefer(replaced)
 
 
 def _own(module: DeviceModule) -> dict[str, Any]:
@@ -228,6 +188,7 @@ def _own(module: DeviceModule) -> dict[str, Any]:
         "_exchange_device": exchange_device,
         "_lazy_init": _refuse_to_begin,
         "_maybe_exchange_device": exchange_device,
+        "_sleep": lambda _cycles: None,
         "cudart": lambda: runtime,
         "default_generators": (torch.default_generator,) * module.device_count(),
         "get_arch_list": get_arch_list,
@@ -241,11 +202,6 @@ def _own(module: DeviceModule) -> dict[str, Any]:
     }
 
 
-def refusal(what: str) -> str:
-    """Why something cannot be had, in a sentence."""
-    return f"{what} needs a real GPU: this one is simulated, and its numbers are computed by the CPU."
-
-
 def _refuse_to_begin() -> None:
     """In place of what initialises CUDA: what of torch calls it wants more than is simulated; a program does not."""
     caller = sys._getframe(1)
@@ -253,26 +209,31 @@ def _refuse_to_begin() -> None:
         raise RuntimeError(refusal(f"torch.cuda.{caller.f_code.co_name}"))
 
 
-def _default_tensor_type(plain: Callable[[Any], None]) -> Callable[[Any], None]:
-    """``torch.set_default_tensor_type``, also for CUDA's types, which decide the default device as well."""
-
-    def put(kind: Any) -> None:
-        name = getattr(kind, "cuda_name", kind)
-        there = isinstance(name, str) and name.startswith(f"torch.{CUDA}.")
-        if not there and torch.get_default_device().type == CUDA:
-            torch.set_default_device(None)
-        plain(name.replace(f".{CUDA}.", ".") if there else kind)
-        if there:
-            torch.set_default_device(CUDA)
-
-    return put
-
-
 def _refusing(name: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError(refusal(f"torch.cuda.{name}"))
 
     return refuse
+
+
+def _prefer(replaced: Replacements) -> None:
+    """Keep which library for linear algebra is wished for: the CPU's does the work, whichever it is."""
+    wished = [torch._C._get_linalg_preferred_backend()]
+    replaced.put(torch._C, "_get_linalg_preferred_backend", lambda: wished[-1])
+    replaced.put(torch._C, "_set_linalg_preferred_backend", wished.append)
+
+
+class _PlanCache:
+    """In place of ``torch.backends.cuda.cufft_plan_cache``, which stays empty: the CPU plans its own."""
+
+    size = 0
+
+    def __init__(self, device_index: int) -> None:
+        self.device_index = device_index
+        self.max_size = 4096  # what torch begins with
+
+    def clear(self) -> None:
+        """Nothing: it is empty."""
 
 
 class _NoGraph:
@@ -294,28 +255,3 @@ class _Ranges(SimpleNamespace):
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *_args: 0
-
-
-class _TensorType(type):
-    """The class of ``torch.cuda.FloatTensor`` and its like."""
-
-    dtype: torch.dtype
-    cuda_name: str
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype == cls.dtype
-
-    def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
-        """A tensor of these sizes, or of these values."""
-        target = torch.device(DEVICE) if device is None else inward(device)
-        if all(isinstance(size, int) for size in args):
-            return torch.empty(args or (0,), dtype=cls.dtype, device=target)
-        if isinstance(args[0], torch.Tensor) and not args[0].is_cuda:
-            raise TypeError(f"{cls.cuda_name} takes no tensor of the CPU; use .cuda() or .to().")
-        if len(args) == 1 and isinstance(args[0], torch.Size):
-            return torch.empty(args[0], dtype=cls.dtype, device=target)
-        return torch.as_tensor(*args).to(target, cls.dtype)
-
-
-def _tensor_type(name: str, dtype: torch.dtype) -> Any:
-    return _TensorType(name, (), {"dtype": dtype, "cuda_name": f"torch.{CUDA}.{name}"})

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import overrides
 from torch.utils._device import _device_constructors
+from torch.utils.dlpack import DLDeviceType
 
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward, reworded
 from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.as_cuda.telling import refusal
 from gpudash.simulator.device.naming import DEVICE
 
 Answer = Callable[..., Any]
@@ -134,21 +136,28 @@ def _reword(error: Exception) -> None:
 
 def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """``tensor.cuda()``."""
-    if device is None:
-        target = torch.device(DEVICE)
-    else:
-        target = torch.device(DEVICE, device) if isinstance(device, int) else inward(device)
-        if torch.device(target).type != DEVICE:
-            raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
+    target = _placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
+    if torch.device(target).type != DEVICE:
+        raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
     layout = torch.preserve_format if memory_format is None else memory_format
     return tensor.to(target, non_blocking=non_blocking, memory_format=layout)
 
 
 def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``tensor.to("cuda")``, whose device may be any argument."""
-    if args and type(args[0]) is str:
-        args = (inward(args[0]), *args[1:])
+    if args and type(args[0]) in (str, _device_type):
+        args = (_placed(args[0]), *args[1:])
+    elif "device" in kwargs:
+        kwargs = {**kwargs, "device": _placed(kwargs["device"])}
     return tensor.to(*args, **kwargs)
+
+
+def _placed(device: Any) -> Any:
+    """Where a tensor is sent to: on the current card where none is named, for which torch would take the first."""
+    target = inward(device)
+    if type(target) is _device_type and target.type == DEVICE and target.index is None:
+        return torch.device(DEVICE, torch.cuda.current_device())
+    return target
 
 
 def _typed(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
@@ -167,6 +176,30 @@ def _is_cuda(tensor: torch.Tensor) -> bool:
 
 def _device(tensor: torch.Tensor) -> torch.device:
     return outward(tensor.device)
+
+
+def _made_device(*args: Any, **kwargs: Any) -> torch.device:
+    """``torch.device(0)`` is one of the accelerator's; a name stays as it is, also that of the simulated device."""
+    made = torch.device(*args, **kwargs)
+    return outward(made) if args and isinstance(args[0], int) else made
+
+
+def _lent_by(tensor: torch.Tensor) -> Any:
+    """What ``__dlpack_device__`` says: torch lends and borrows these bytes, and no other library takes them for a
+    real GPU's, whose kernels would look for them there."""
+    device = tensor.device
+    return (DLDeviceType.kDLExtDev, device.index) if device.type == DEVICE else tensor.__dlpack_device__()
+
+
+def _lent(tensor: torch.Tensor, *, stream: Any = None, **kwargs: Any) -> Any:
+    """``__dlpack__``: a stream has nothing to wait for."""
+    return tensor.__dlpack__(**kwargs) if tensor.device.type == DEVICE else tensor.__dlpack__(stream=stream, **kwargs)
+
+
+def _no_array(tensor: torch.Tensor) -> Any:
+    if tensor.device.type == DEVICE:
+        raise AttributeError(refusal("__cuda_array_interface__"))
+    return tensor.__cuda_array_interface__
 
 
 def _shown(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
@@ -210,11 +243,15 @@ def _getter(name: str) -> Any:
 _answers: dict[Any, Answer] = {
     _getter("device"): _device,
     _getter("is_cuda"): _is_cuda,
+    torch.device: _made_device,
     torch.Tensor.cuda: _moved,
     torch.Tensor.to: _sent,
     torch.Tensor.type: _typed,
     torch.Tensor.__repr__: _shown,
     torch.Tensor.pin_memory: _pinned,
     torch.Tensor.is_pinned: _is_pinned,
+    torch.Tensor.__dlpack__: _lent,
+    torch.Tensor.__dlpack_device__: _lent_by,
+    torch.Tensor.__cuda_array_interface__.__get__: _no_array,
 }
 """What is called in place of torch's function, with the mode turned off."""

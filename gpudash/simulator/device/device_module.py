@@ -168,14 +168,24 @@ class MemoryModule:
 class Stream(torch.Stream):
     """``torch.cuda.Stream`` for the simulated device."""
 
+    _on: torch.device
+
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if kwargs:
-            return super().__new__(cls, priority=priority, **kwargs)
-        if device is None:
-            device = torch.accelerator.current_device_index()
-        if isinstance(device, int):
-            device = torch.device(DEVICE, device)
-        return super().__new__(cls, device=device, priority=priority)
+            made = super().__new__(cls, priority=priority, **kwargs)
+            made._on = torch.device(DEVICE, kwargs.get("device_index", 0))
+            return made
+        target = torch.device(DEVICE) if device is None else torch.device(device)
+        if target.index is None:
+            target = torch.device(target.type, torch.accelerator.current_device_index())
+        made = super().__new__(cls, device=target, priority=priority)
+        made._on = target
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
+        """The device it was made for: torch takes every one of a device registered from Python for the first."""
+        return self._on
 
     def query(self) -> bool:
         """Whether all work is done: always."""

@@ -19,8 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpudash.simulator.as_cuda import answering, telling
-from gpudash.simulator.as_cuda.cuda_functions import REFUSED, STREAMS
+from gpudash.simulator.as_cuda.cuda_functions import REFUSED, REFUSED_OF
 from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.as_cuda.streams import STREAMS
 from gpudash.simulator.device.backend import Backend
 from tests.unit.simulator.conftest import FIRST_BYTES, SECOND_BYTES
 from tests.unit.torch_names import names_in_torch_c
@@ -137,6 +138,7 @@ def test_the_current_and_the_default_device_are_cudas(cuda: Replacements) -> Non
     finally:
         torch.set_default_device(None)
     assert torch.get_default_device() == torch.device("cpu") == torch.ones(1).device
+    assert "__new__" not in vars(torch.Tensor)
 
 
 def test_the_default_type_of_tensors_may_be_one_of_cudas(cuda: Replacements) -> None:
@@ -144,9 +146,12 @@ def test_the_default_type_of_tensors_may_be_one_of_cudas(cuda: Replacements) -> 
         warnings.simplefilter("ignore", UserWarning)
         for kind in ("torch.cuda.FloatTensor", torch.cuda.HalfTensor):
             torch.set_default_tensor_type(kind)  # type: ignore[arg-type]  # a class, to torch's stubs
-            made = torch.zeros(2)
+            made, sized, filled = torch.zeros(2), torch.Tensor(2, 3), torch.Tensor([1, 2])
+            parameter = nn.Parameter(torch.Tensor(2))
             torch.set_default_tensor_type(torch.FloatTensor)
-            assert made.device == CUDA_0 and torch.zeros(2).type() == "torch.FloatTensor"
+            assert {made.device, sized.device, filled.device, parameter.device} == {CUDA_0}
+            assert sized.shape == (2, 3) and filled.tolist() == [1, 2] and type(sized) is torch.Tensor
+            assert torch.zeros(2).type() == torch.Tensor(2).type() == "torch.FloatTensor"
         assert made.dtype == torch.float16
     with pytest.raises(TypeError, match=r"torch.cuda.FloatTensor takes no tensor of the CPU"):
         torch.cuda.FloatTensor(torch.ones(2))
@@ -321,6 +326,55 @@ def test_streams_and_events_do_nothing_and_that_is_said_once(cuda: Replacements)
     assert telling.told == [STREAMS]
 
 
+def test_streams_and_events_may_be_made_by_torchs_own_classes(cuda: Replacements) -> None:
+    side, first, second = torch.Stream("cuda:1"), torch.Event("cuda", enable_timing=True), torch.Event(CUDA_0)
+    first.record()
+    side.record_event(second)
+    assert side.device == torch.Stream(1).device == second.device == CUDA_1 and first.device == CUDA_0
+    assert first.query() and isinstance(side, torch.Stream) and isinstance(first, torch.Event)
+    assert isinstance(torch.cuda.Stream(), torch.Stream) and isinstance(torch.cuda.Event(), torch.Event)
+    assert torch.Stream().device == CUDA_0 and telling.told == [STREAMS]
+
+
+def test_a_stream_belongs_to_its_card_which_is_the_current_one_within(cuda: Replacements) -> None:
+    with torch.cuda.device(1):
+        side = torch.cuda.Stream()
+    assert side.device == torch.cuda.Stream(device=1).device == torch.cuda.current_stream(1).device == CUDA_1
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_device() == 1 and torch.ones(1).cuda().device == CUDA_1
+    assert torch.cuda.current_device() == 0
+
+
+def test_what_names_no_card_goes_to_the_current_one(cuda: Replacements) -> None:
+    torch.cuda.set_device(1)
+    model = nn.Linear(2, 2)
+    assert model.to("cuda").weight.device == nn.Linear(2, 2).cuda().weight.device == CUDA_1
+    values = torch.ones(1)
+    sent = (values.cuda(), values.to("cuda", torch.float16), values.to(device="cuda"), values.to(torch.device("cuda")))
+    assert {tensor.device for tensor in sent} == {CUDA_1} and values.cuda(0).to("cuda").device == CUDA_1
+
+
+def test_a_number_is_a_device_of_cudas(cuda: Replacements) -> None:
+    device = torch.device(1)
+    assert device == CUDA_1 and str(device) == "cuda:1" and torch.ones(1, device=device).device == device
+    assert {device: "there"}[CUDA_1] == "there" and nn.Linear(2, 2).to(device).weight.device == CUDA_1
+    with torch.autocast(torch.device(0).type):
+        assert torch.mm(torch.ones(2, 2).cuda(), torch.ones(2, 2).cuda()).dtype is torch.float16
+
+
+def test_torch_lends_tensors_of_the_card_to_torch_and_to_nobody_else(cuda: Replacements) -> None:
+    values = torch.arange(3.0, device="cuda")
+    for lent in (torch.from_dlpack(values), torch.from_dlpack(torch.utils.dlpack.to_dlpack(values))):
+        assert lent.device == CUDA_0 and lent.data_ptr() == values.data_ptr()
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises((RuntimeError, BufferError), match="device"):
+        numpy.from_dlpack(values)
+    assert torch.from_dlpack(numpy.ones(2)).device.type == torch.from_dlpack(torch.ones(2)).device.type == "cpu"
+    assert not hasattr(values, "__cuda_array_interface__")
+    with pytest.raises(AttributeError, match="needs a real GPU"):
+        _ = values.__cuda_array_interface__
+
+
 def test_a_full_card_speaks_as_cuda(cuda: Replacements) -> None:
     with pytest.raises(
         torch.cuda.OutOfMemoryError, match=r"^CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"
@@ -346,6 +400,23 @@ def test_errors_of_torch_name_cuda(cuda: Replacements) -> None:
 def test_what_needs_a_real_gpu_is_refused_with_the_reason(cuda: Replacements, name: str) -> None:
     with pytest.raises(RuntimeError, match=r"needs a real GPU: this one is simulated"):
         getattr(torch.cuda, name)(1)
+
+
+@pytest.mark.parametrize("name", [f"{part}.{name}" for part, names in REFUSED_OF.items() for name in names])
+def test_what_a_part_of_cudas_module_needs_a_real_gpu_for_is_refused_too(cuda: Replacements, name: str) -> None:
+    part, _, function = name.partition(".")
+    with pytest.raises(RuntimeError, match=rf"torch.cuda.{name} needs a real GPU: this one is simulated"):
+        getattr(getattr(torch.cuda, part), function)(1)
+
+
+def test_a_program_that_asks_what_torch_was_built_with_is_answered(cuda: Replacements) -> None:
+    assert torch.version.cuda is not None and int(torch.version.cuda.partition(".")[0]) >= 12
+    assert torch.cuda.nccl.version() >= (2, 10) and not torch.cuda.tunable.is_enabled()
+    cache = torch.backends.cuda.cufft_plan_cache
+    cache.max_size = 0
+    cache.clear()
+    assert cache.max_size == cache.size == 0 and cache[1].max_size > 0
+    assert torch.backends.cuda.preferred_linalg_library("magma") is torch._C._LinalgBackend.Magma
 
 
 def test_functions_of_cuda_that_nobody_thought_of_are_refused_where_they_would_begin(cuda: Replacements) -> None:

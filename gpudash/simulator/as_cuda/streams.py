@@ -1,0 +1,138 @@
+"""Streams and events, as ``torch.cuda`` has them and as ``torch.Stream("cuda")`` and ``torch.Event("cuda")`` do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
+from gpudash.simulator.as_cuda.replacing import Replacements
+from gpudash.simulator.as_cuda.telling import tell
+from gpudash.simulator.device import device_module
+from gpudash.simulator.device.device_module import DeviceModule
+from gpudash.simulator.device.naming import DEVICE
+
+STREAMS = (
+    "Streams and events of torch.cuda do nothing on a simulated GPU: work is over when its call returns, and the time "
+    "between two events is the CPU's."
+)
+
+
+class Stream(device_module.Stream):
+    """``torch.cuda.Stream``."""
+
+    _asked_for = True
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
+        if cls._asked_for:
+            tell(STREAMS)
+        target = None if device is None else inward(torch.device(device))
+        made = super().__new__(cls, target, priority, **kwargs)
+        made.priority = priority
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
+        """As the program calls it."""
+        return outward(super().device)
+
+    @property
+    def cuda_stream(self) -> int:
+        """In place of the driver's handle."""
+        return int(self.stream_id)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority that a card has."""
+        return 0, -5
+
+    def record_event(self, event: Any = None) -> Any:
+        """An event that passes now."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+
+class DefaultStream(Stream):
+    """One that a device has without being asked: torch looks at it in every backward pass."""
+
+    _asked_for = False
+
+
+class Event(device_module.Event):
+    """``torch.cuda.Event``."""
+
+    device = torch.device(CUDA, 0)
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        tell(STREAMS)
+        super().__init__(enable_timing, blocking, interprocess)
+
+    def record(self, stream: Any = None) -> None:
+        """Let the event pass now."""
+        self.device = torch.device(CUDA, torch.cuda.current_device()) if stream is None else stream.device
+        super().record(stream)
+
+    @property
+    def cuda_event(self) -> int:
+        """In place of the driver's handle."""
+        return id(self)
+
+
+def install(replaced: Replacements, module: DeviceModule) -> None:
+    """Let the streams of ``module``, ``torch.sim``, be CUDA's, and torch's own classes make them."""
+    before = module.Stream
+    module.Stream = DefaultStream
+    replaced.undo_by(lambda: setattr(module, "Stream", before))
+    module.forget_streams()
+    replaced.undo_by(module.forget_streams)
+    replaced.put(torch, "Stream", _AnyStream)
+    replaced.put(torch, "Event", _AnyEvent)
+
+
+class _AnyKind(type):
+    """The class of what stands in for a class of torch's: all that torch makes is an instance, and so is ours."""
+
+    plain: Any
+    ours: type
+    made: Callable[..., Any]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (cls.ours, cls.plain))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, (cls.ours, cls.plain))
+
+    def __call__(cls, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """One of the simulated device, which is the current one where none is named; another device's is torch's."""
+        if device is not None and torch.device(inward(device)).type not in (DEVICE, CUDA):
+            return cls.plain(device, *args, **kwargs)
+        return cls.made(device, *args, **kwargs)
+
+
+def _stream(device: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torch makes for itself, as `nn.DataParallel` does, is none that the program asked for."""
+    asker = str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0]
+    return (DefaultStream if asker == "torch" else Stream)(device, *args, **kwargs)
+
+
+def _event(_device: Any, **kwargs: Any) -> Event:
+    return Event(**kwargs)
+
+
+class _AnyStream(metaclass=_AnyKind):
+    """In place of ``torch.Stream``."""
+
+    plain, ours, made = torch.Stream, device_module.Stream, staticmethod(_stream)
+
+
+class _AnyEvent(metaclass=_AnyKind):
+    """In place of ``torch.Event``."""
+
+    plain, ours, made = getattr(torch, "Event", Event), device_module.Event, staticmethod(_event)
