@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+
+from tests.unit.simulator import kernel_samples
 
 CUDNN, FLASH = "ScaledDotProductCudnnAttentionBackward0", "ScaledDotProductFlashAttentionBackward0"
 
@@ -51,3 +55,12 @@ def test_a_result_has_its_shape(name: str) -> None:
     compute, shape = RESULTS[name]
     assert compute().shape == shape
     torch.cuda.synchronize()
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="CUB of another torch has other tiles")
+def test_kernels_ask_for_what_was_recorded() -> None:
+    recorded = Path(kernel_samples.__file__).parent / "recorded" / "kernels.json"
+    capability = ".".join(map(str, torch.cuda.get_device_capability()))
+    expected = json.loads(recorded.read_text(encoding="utf-8"))[capability]
+    asked = {name: kernel_samples.on_cuda(run) for name, run in kernel_samples.cases("cuda").items()}
+    assert asked == expected

@@ -64,6 +64,8 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         streams.install(replaced, backend.module)
         cuda_functions.install(replaced, backend.module)
         tensor_types.install(replaced)
+        # the documented way to give cuBLAS's workspaces back
+        replaced.add(torch._C, "_cuda_clearCublasWorkspaces", backend.engine.drop_workspaces)
         parallel.install(replaced)
         _answer_accelerator(replaced)
         _answer_autocast(replaced)

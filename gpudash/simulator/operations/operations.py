@@ -33,10 +33,29 @@ _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
 _softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._softmax
 _log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
+_embedding_bag_alone: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._embedding_bag
+_ctc_loss_backward_alone: Callable[..., torch.Tensor] = torch.ops.aten._ctc_loss_backward
 _histc_of_floats: Callable[..., torch.Tensor] = torch.ops.aten.histc
 _grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
 
-MATRIX_PRODUCTS = frozenset(("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addmv", "addmv_", "dot", "vdot"))
+MATRIX_PRODUCTS = frozenset(
+    (
+        "_addmm_activation",
+        "_trilinear",
+        "addbmm",
+        "addbmm_",
+        "addmm",
+        "addmm_",
+        "addmv",
+        "addmv_",
+        "baddbmm",
+        "baddbmm_",
+        "bmm",
+        "dot",
+        "mm",
+        "vdot",
+    )
+)
 """Operations that CUDA gives to cuBLAS, which takes its workspace at the first of them."""
 
 PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
@@ -267,15 +286,12 @@ class Engine:
             plan = self._plans[operation] = Plan(operation)
         if plan.is_view:
             return operation.redispatch(AS_ON_CPU, *args, **kwargs)
-        if plan.script_of is None:
-            result = self._results(plan, operation, args, kwargs)
-        else:
+        if plan.script_of is not None:
             result = self._followed(plan, operation, args, kwargs)
-        if plan.is_matrix_product:
-            card = self.card(result.device.index or 0)
-            self._take_workspace(card)  # after the result has been given its bytes
-            if plan.name in PRODUCTS_WITH_BIAS:
-                self._take_lt_workspace(card, plan, args, kwargs, result)
+        else:
+            result = self._results(plan, operation, args, kwargs)
+            if plan.is_matrix_product:
+                self._take_workspaces(plan, args, kwargs, result)
         self.count(operation, args, kwargs, result)
         return result
 
@@ -344,7 +360,8 @@ class Engine:
         given = {**dict(zip(plan.names, args)), **kwargs}
         card = self.card(self._device_of(given.values()))
         assert plan.script_of is not None
-        result, taken = None, list[Any]()
+        result: Any = None
+        taken = list[Any]()
         for step in plan.script_of(given, card.architecture):
             if step > 0:
                 taken.append(self.storages.new(card, step))
@@ -353,6 +370,8 @@ class Engine:
                 taken[-step - 1] = None
             else:
                 result = self._results(plan, operation, args, kwargs)
+        if plan.is_matrix_product:
+            self._take_workspaces(plan, args, kwargs, result)
         while taken:
             taken.pop()
         return result
@@ -509,6 +528,13 @@ class Engine:
             raise DataDependentError(f"{missing_numbers.READS}.")
         return answer
 
+    def _take_workspaces(self, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> None:
+        """Take what a matrix product takes once the result and what it copies have their bytes."""
+        card = self.card(result.device.index or 0)
+        self._take_workspace(card)
+        if plan.name in PRODUCTS_WITH_BIAS:
+            self._take_lt_workspace(card, plan, args, kwargs, result)
+
     def _take_workspace(self, card: SimulatedGpu) -> None:
         """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
 
@@ -624,6 +650,28 @@ def _grouped_mm(one: torch.Tensor, other: torch.Tensor, *args: Any, **named: Any
     return torch.empty_strided(made.shape, made.stride(), dtype=one.dtype, device="meta")
 
 
+def _embedding_bag(
+    weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, *args: Any, **named: Any
+) -> tuple[torch.Tensor, ...]:
+    """Bags, and what CUDA keeps of them for the backward pass, whatever the mode: each index's bag, and a size for each
+    offset (EmbeddingBag.cu). The CPU leaves out what it does not need."""
+    made, bags, sizes, largest = _embedding_bag_alone(weight, indices, offsets, *args, **named)
+    if weight.device.type == "meta":
+        return made, bags, sizes, largest
+    places = torch.arange(len(indices), dtype=offsets.dtype)
+    bags = torch.searchsorted(offsets, places, right=True).to(indices.dtype) - 1
+    counts = torch.zeros_like(offsets)
+    counts[: len(sizes)] = sizes[: len(counts)]
+    return made, bags, counts, largest if largest.dim() == 2 else indices.new_empty(0)
+
+
+def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    """The gradient of the logarithms of chances, whose sizes torch does not work out."""
+    if chances.device.type == "meta":
+        return torch.empty_like(chances, memory_format=torch.contiguous_format)
+    return _ctc_loss_backward_alone(grad, chances, *args, **named)
+
+
 def _histc(tensor: torch.Tensor, *args: Any, **out: torch.Tensor) -> torch.Tensor:
     """A histogram, of integers too, which CUDA has and the CPU has not."""
     if tensor.is_floating_point() or out:
@@ -686,6 +734,9 @@ def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
 
 
 _SUBSTITUTES: dict[str, Callable[..., Any]] = {
+    "_ctc_loss_backward": _ctc_loss_backward,
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,

@@ -246,16 +246,33 @@ def _embedding_backward(given: Arguments, architecture: Architecture) -> Script:
 
 
 def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
-    """Few indices are added up at once, more are sorted first (Embedding.cu, EmbeddingBackwardKernel.cu)."""
-    grad, indices, weights = given["grad_output"], given["indices"], int(given["num_weights"])
-    count, width = indices.numel(), grad.shape[-1]
-    if count <= MOST_UNSORTED_EMBEDDINGS and not given.get("scale_grad_by_freq"):
+    """Few indices are added up at once, more are sorted first (Embedding.cu)."""
+    if given["indices"].numel() <= MOST_UNSORTED_EMBEDDINGS and not given.get("scale_grad_by_freq"):
         return PLAIN
+    return _sums_of_rows(given["grad_output"], given["indices"], int(given["num_weights"]), architecture)
+
+
+def _bag_backward(given: Arguments, architecture: Architecture) -> Script:
+    """The gradient in order; then as for embeddings, but for the largest of a bag (EmbeddingBag.cu)."""
+    copies = _copies([given["grad"]], torch.contiguous_format)
+    if int(given["mode"]) == LARGEST_OF_BAG:
+        return (*copies, RESULT)
+    script = _sums_of_rows(given["grad"], given["indices"], int(given["num_weights"]), architecture)
+    return (*copies, *(step - len(copies) if step < 0 else step for step in script))
+
+
+LARGEST_OF_BAG = 2
+"""torch's number of the mode (EmbeddingBag.h)."""
+
+
+def _sums_of_rows(grad: torch.Tensor, indices: torch.Tensor, weights: int, architecture: Architecture) -> Script:
+    """Rows of a gradient, sorted by their indices and added up in parts (EmbeddingBackwardKernel.cu)."""
+    count, width = indices.numel(), grad.shape[-1]
     each = indices.dtype.itemsize
     listed, segments = count * each, min(count, weights)
     partial = count // 10 + segments
     return (
-        *(listed, listed, listed, _radix_sort(count, each, weights.bit_length(), architecture), -4, -3),
+        *(listed, listed, listed, _radix_sort(count, each, weights.bit_length(), architecture, each), -4, -3),
         RESULT,
         *(listed, 8, listed, _unique(count, architecture), -8, -7),
         *(segments * each, segments * each, _scan(segments), -11, 8),
@@ -267,13 +284,33 @@ def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
 MOST_UNSORTED_EMBEDDINGS = 3072
 
 
-def _radix_sort(count: int, each: int, bits: int, architecture: Architecture) -> int:
-    """CUB's DeviceRadixSort of pairs of 8 bytes: histograms, what tiles know of one another, and room to swap."""
+def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, value: int = 8) -> int:
+    """CUB's DeviceRadixSort: histograms, what tiles know of one another, and room to swap.
+
+    Before Hopper all blocks that a card runs at a time count keys of one and two bytes (`ONESWEEP`,
+    cub/device/dispatch/tuning/tuning_radix_sort.cuh).
+
+    Args:
+        key: bytes of a key.
+        bits: of a key that are compared.
+        value: bytes of what is moved with it; 0 for keys alone.
+    """
     if count <= 2304:
         return 1
-    passes, tile = -(-bits // 8), 3840 if architecture.capability < (9, 0) else 4608
-    swapped = 2 * _aligned(count * each) if passes > 1 else 0
-    return 511 + passes * 2048 + _aligned(-(-count // tile) * 1024) + swapped
+    keys, values, is_old = _aligned(count * key), _aligned(count * value), architecture.capability < (9, 0)
+    if is_old and key < 4:
+        blocks = architecture.multiprocessors * architecture.threads_per_multiprocessor // 256
+        return 255 + _aligned(4 * (blocks * 5 * 128 * key + 11_264)) + keys + values
+    tiles = _TILES_BEFORE_HOPPER if is_old else _TILES
+    tile = tiles.get((key, value), tiles[key, 8]) if architecture.capability >= (8, 0) else 2816
+    passes = -(-bits // 8)
+    return 511 + passes * 2048 + _aligned(-(-count // tile) * 1024) + (keys + values if passes > 1 else 0)
+
+
+_TILES = {(1, 8): 3456, (2, 8): 5632, (4, 4): 6528, (4, 8): 5376, (8, 0): 5760, (8, 8): 4608}
+"""Bytes of key and value → how many of them CUB sorts in one block, as it answers torch 2.13."""
+
+_TILES_BEFORE_HOPPER = {(4, 4): 6528, (4, 8): 3072, (8, 0): 3840, (8, 8): 3840}
 
 
 def _unique(count: int, architecture: Architecture) -> int:
@@ -466,16 +503,138 @@ def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
     return (len(tensors) * max(1, chunks) * _accumulating(dtype), RESULT)
 
 
-def _sorting(given: Arguments, _architecture: Architecture) -> Script:
-    """Indices to be sorted beside the values, and CUB's room for both (Sort.cpp, SortStable.cu)."""
+def _sorting(given: Arguments, architecture: Architecture) -> Script:
+    """Indices to be sorted beside the values, and CUB's room for both (Sort.cpp, SortStable.cu, Sort.cu)."""
     values = given["self"]
-    if values.dim() == 0 or values.shape[int(given.get("dim", -1))] <= MOST_SORTED_IN_PLACE:
+    if not values.dim() or not values.numel():
         return PLAIN
-    indices = values.numel() * 8
-    return (RESULT, indices, indices + values.numel() * values.dtype.itemsize + 255, -2)
+    dim = int(given.get("dim", -1))
+    sorted_, count = values.shape[dim], values.numel()
+    if sorted_ <= MOST_SORTED_IN_PLACE:
+        return (RESULT, sorted_ * 8)
+    size = _size(values)
+    is_ready = values.stride(dim) == 1 and torch.ops.aten.is_non_overlapping_and_dense(values)
+    copies = [] if is_ready else [size, size, count * 8]
+    return (RESULT, *copies, *_segments_sorted(sorted_, count, values.dtype.itemsize, architecture, len(copies)))
+
+
+def _segments_sorted(sorted_: int, count: int, key: int, architecture: Architecture, behind: int) -> Script:
+    """Stretches of ``sorted_`` of ``count`` values: one by one, all at once and then by stretch, or many in one launch.
+
+    Args:
+        key: bytes of a value.
+        behind: how many blocks have been taken.
+    """
+    segments = count // sorted_
+    if segments == 1 or sorted_ >= FEWEST_SORTED_ALONE:
+        return (sorted_ * 8, _radix_sort(sorted_, key, key * 8, architecture))
+    if segments >= FEWEST_SEGMENTS:
+        return (count * 8, _aligned(count * 8) + _aligned(count * key) + 255)
+    by_segment = _radix_sort(count, 8, (segments - 1).bit_length(), architecture, 0)
+    return (
+        *(count * 8, count * 8, count * key, _radix_sort(count, key, key * 8, architecture)),
+        *(-(behind + 4), -(behind + 3), by_segment),
+    )
 
 
 MOST_SORTED_IN_PLACE = 4096
+FEWEST_SORTED_ALONE = 1_000_000
+FEWEST_SEGMENTS = 128
+
+
+def _shuffling(given: Arguments, architecture: Architecture) -> Script:
+    """A random key for each number, of so many bits that hardly two are alike, and what sorts by them (Randperm.cu)."""
+    count, each = int(given["n"]), given["out"].dtype.itemsize
+    if count < 2:
+        return PLAIN
+    bits = min(64, math.ceil(math.log2(count - (6 * count * count + 1) / (12 * math.log(0.9)))))
+    key = 4 if bits <= 32 else 8
+    return (8, -1, count * each, count * key, count * key, _radix_sort(count, key, bits, architecture, each), RESULT)
+
+
+def _drawing(given: Arguments, _architecture: Architecture) -> Script:
+    """A random number for each chance; with replacement their sums, and those in order (Distributions.cpp,
+    MultinomialKernel.cu)."""
+    chances = _size(given["self"])
+    again = given.get("replacement", False) and int(given["num_samples"]) > 1
+    return (RESULT, *[chances] * (3 if again else 1))
+
+
+def _pixels_in_columns(given: Arguments, _architecture: Architecture) -> Script:
+    """A copy of the images, which are read in order (Im2Col.cu)."""
+    return (*_copies([given["self"]], torch.contiguous_format), _size(given["self"]), RESULT)
+
+
+def _overwriting(given: Arguments, _architecture: Architecture) -> Script:
+    """A copy of the spectrum, which cuFFT overwrites (SpectralOps.cpp, `_fft_c2r_cufft`)."""
+    return (RESULT, _size(given["self"]))
+
+
+def _alignments(given: Arguments, _architecture: Architecture) -> Script:
+    """Both lengths of each sequence and where its labels begin (LossCTC.cu)."""
+    lengths = given["log_probs"].shape[1] * 8
+    return (lengths, lengths, lengths, RESULT)
+
+
+def _alignments_backward(given: Arguments, _architecture: Architecture) -> Script:
+    """The same, the sums from behind, and for much data what the blanks add (LossCTC.cu, `ctc_loss_backward_gpu`)."""
+    chances, forward = given["log_probs"], given["log_alpha"]
+    steps, count, labels = chances.shape
+    lengths, each = count * 8, chances.dtype.itemsize
+    script = (lengths, lengths, lengths, _size(forward), RESULT)
+    if 2 * steps + 24 * count // 10 + 2 * labels // 10 <= LARGEST_AT_ONCE:
+        return script
+    of_blanks, of_steps = count * steps * (forward.shape[2] // 2 + 1) * each, count * steps * each
+    return (*script, of_blanks, of_steps, of_steps, count * steps, -8, -7, of_blanks, of_steps)
+
+
+LARGEST_AT_ONCE = 450
+
+
+def _product(first: str, second: str) -> Writer:
+    """A product of matrices, in whose memory rows or columns lie one after another; others are copied
+    (`prepare_matrix_for_cublas`, `prepare_batch_matrix_for_cublas`, Blas.cpp).
+
+    Args:
+        first, second: names of its factors.
+    """
+
+    def written(given: Arguments, _architecture: Architecture) -> Script:
+        copies = [_size(one) for one in (given[first], given[second]) if _is_scattered(one)]
+        return (RESULT, *copies) if copies else PLAIN
+
+    return written
+
+
+def _is_scattered(factor: torch.Tensor) -> bool:
+    """Whether cuBLAS can read a matrix, or several, neither by rows nor by columns; a vector can always be read."""
+    if factor.dim() < 2:
+        return False
+    *_, rows, columns = factor.shape
+    *_, by_row, by_column = factor.stride()
+    if (by_column == 1 and by_row >= max(1, columns)) or (by_row == 1 and by_column >= max(1, rows)):
+        return False
+    return factor.dim() > 2 or not torch.ops.aten.is_non_overlapping_and_dense(factor)
+
+
+def _products_of_three(given: Arguments, _architecture: Architecture) -> Script:
+    """A product of two factors, and of that with the third, of one index at a time (Linear.cpp, `_trilinear`)."""
+    factors = [given["i1"], given["i2"], given["i3"]]
+    expanded = [given["expand1"], given["expand2"], given["expand3"]]
+    unrolled, summed = int(given.get("unroll_dim", 1)), set(given["sumdim"])
+    shapes: list[list[int]] = []
+    for factor, added in zip(factors, expanded, strict=True):
+        shape = list(factor.shape)
+        for axis in sorted(added):
+            shape.insert(axis, 1)
+        shape[unrolled] = 1
+        shapes.append(shape)
+    axes = range(len(shapes[0]))
+    by_third = set(expanded[2])
+    of_two = [1 if axis in summed & by_third else max(shapes[0][axis], shapes[1][axis]) for axis in axes]
+    of_three = [1 if axis in summed else max(of_two[axis], shapes[2][axis]) for axis in axes]
+    each = factors[0].dtype.itemsize
+    return (RESULT, math.prod(of_two) * each, math.prod(of_three) * each)
 
 
 def _index_put(given: Arguments, architecture: Architecture) -> Script:
@@ -559,5 +718,30 @@ WRITERS: dict[str, Writer] = {
     "sort.stable": _sorting,
     "_index_put_impl_": _index_put,
     "pow.Scalar": _scalar_base,
+    "_embedding_bag_backward": _bag_backward,
+    "_ctc_loss": _alignments,
+    "_ctc_loss.Tensor": _alignments,
+    "_ctc_loss_backward": _alignments_backward,
+    "_ctc_loss_backward.Tensor": _alignments_backward,
+    "_fft_c2r": _overwriting,
+    "im2col": _pixels_in_columns,
+    "multinomial": _drawing,
+    "randperm.out": _shuffling,
+    "randperm.generator_out": _shuffling,
+    "_trilinear": _products_of_three,
+    "mm": _product("self", "mat2"),
+    "mm.out": _product("self", "mat2"),
+    "addmm": _product("mat1", "mat2"),
+    "addmm.out": _product("mat1", "mat2"),
+    "addmm_": _product("mat1", "mat2"),
+    "_addmm_activation": _product("mat1", "mat2"),
+    "bmm": _product("self", "mat2"),
+    "bmm.out": _product("self", "mat2"),
+    "baddbmm": _product("batch1", "batch2"),
+    "baddbmm.out": _product("batch1", "batch2"),
+    "baddbmm_": _product("batch1", "batch2"),
+    "addmv": _product("mat", "vec"),
+    "addmv.out": _product("mat", "vec"),
+    "addmv_": _product("mat", "vec"),
 }
 """Operation, with its overload, → what tells its script."""

@@ -88,6 +88,15 @@ def test_torch_cuda_tells_of_the_cards(cuda: Replacements) -> None:
     assert torch.get_device_module() is torch.cuda and torch.backends.cuda.is_built()
 
 
+def test_workspaces_of_cublas_are_given_back_when_asked(cuda: Replacements) -> None:
+    one = torch.ones(4, 4, device="cuda")
+    before = torch.cuda.memory_allocated()
+    product = one @ one
+    assert torch.cuda.memory_allocated() - before > 2**20
+    torch._C._cuda_clearCublasWorkspaces()
+    assert torch.cuda.memory_allocated() - before == 512 and product.shape == (4, 4)
+
+
 def test_every_way_to_name_a_device_ends_on_the_card(cuda: Replacements) -> None:
     ones = torch.ones(3)
     ways: list[Callable[[], torch.Tensor]] = [

@@ -17,11 +17,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gpudash.memory.predicting.architecture import Architecture
+from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, Architecture
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from tests.unit.simulator.kernel_samples import cases
 
 REDUCTIONS = json.loads((Path(__file__).parent / "recorded" / "reductions.json").read_text(encoding="utf-8"))
+
+KERNELS = json.loads((Path(__file__).parent / "recorded" / "kernels.json").read_text(encoding="utf-8"))
+
+MULTIPROCESSORS = {"8.0": 108, "9.0": 132, "12.0": 170}
+"""Of the cards that `KERNELS` was recorded on."""
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor, list[int]], Any]] = {
     "sum": lambda x, dims: x.sum(dims),
@@ -69,6 +75,47 @@ def test_a_reduction_takes_what_torch_takes_on_a_card_of_this_design(row: list[A
     asked.clear()
     result = FUNCTIONS[function](tensor, dims)
     assert asked == requests and result is not None
+
+
+@pytest.mark.parametrize(("capability", "name"), [(card, name) for card, names in KERNELS.items() for name in names])
+def test_a_kernel_asks_for_what_it_asks_for_on_a_card_of_this_design(capability: str, name: str, dry: Backend) -> None:
+    asked = like(dry, capability, MULTIPROCESSORS[capability])
+    run = cases("sim")[name]
+    run()  # products have their workspaces from then on
+    asked.clear()
+    run()
+    assert sorted(size for size in asked if size > 0) == KERNELS[capability][name]
+
+
+def test_bags_keep_what_cuda_keeps_of_them_and_learn_as_on_the_cpu(sim: Backend) -> None:
+    words, begins = torch.tensor([1, 2, 2, 3, 0, 3]), torch.tensor([0, 2, 2])
+    for mode in (0, 1, 2):
+        grads = []
+        for device in ("cpu", "sim"):
+            table = torch.arange(12.0, device=device).reshape(4, 3).requires_grad_()
+            given = table, words.to(device), begins.to(device)
+            made, bags, sizes, largest = torch.ops.aten._embedding_bag(*given, False, mode)
+            (made * made).sum().backward()
+            assert table.grad is not None
+            grads.append(table.grad.cpu())
+        assert torch.equal(*grads)
+        assert bags.cpu().tolist() == [0, 0, 2, 2, 2, 2] and sizes.shape == (3,)
+        assert largest.shape == ((3, 3) if mode == 2 else (0,))
+
+
+@pytest.mark.parametrize("name", ["addmm_", "addbmm", "addbmm_", "baddbmm_", "bilinear"])
+def test_every_product_takes_the_workspace(name: str, dry: Backend) -> None:
+    asked = like(dry)
+    one, many = torch.ones(4, 4, device="sim"), torch.ones(4, 4, 4, device="sim")
+    products: dict[str, Callable[[], Any]] = {
+        "addmm_": lambda: one.addmm_(one, one),
+        "addbmm": lambda: torch.addbmm(one, many, many),
+        "addbmm_": lambda: one.addbmm_(many, many),
+        "baddbmm_": lambda: many.baddbmm_(many, many),
+        "bilinear": lambda: functional.bilinear(one, one, many),
+    }
+    made = products[name]()
+    assert asked.count(USUAL_WORKSPACE_BYTES) == 1 and made.numel()
 
 
 def test_a_reduction_beyond_32_bits_is_launched_in_parts(dry: Backend) -> None:
