@@ -16,6 +16,7 @@ from typing import IO, Any
 import pytest
 
 from tests.json_page import undescribed
+from tests.nvml_stub.build import Scenario, build, variables
 from tests.programs import program
 from tests.ssh_server.server import Client, make_client
 
@@ -40,6 +41,7 @@ class Outcome:
 
 Command = Callable[..., Outcome]
 Play = Callable[..., dict[str, Any]]
+Stub = Callable[[Scenario], dict[str, str]]
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -76,6 +78,23 @@ def gpudash(home: Path) -> Command:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return command
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that stands in for the driver's."""
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def stub(driver: Path, tmp_path: Path) -> Stub:
+    """Puts a scenario in force; the variables with which a command plays it."""
+
+    def play(scenario: Scenario) -> dict[str, str]:
+        scenario.write(tmp_path / "scenario")
+        return variables(driver, tmp_path / "scenario")
+
+    return play
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +19,8 @@ import pytest
 from gpudash.session.recordings.replay import Replay
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Warning
-from tests.end_to_end.conftest import Command, start_python
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler, gb10
-from tests.nvml_stub.build import environment as stub_environment
-
-Stub = Callable[[Scenario], dict[str, str]]
+from tests.end_to_end.conftest import Command, Stub, start_python
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, gb10, variables
 
 FUNCTIONS = (
     "nvmlInit",
@@ -52,30 +49,6 @@ FUNCTIONS = (
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
 )
 """Every call that gpudash makes of this driver."""
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("the stand-in driver needs a C compiler")
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-def variables(library: Path, scenario: Path) -> dict[str, str]:
-    """With which a command finds the stub and plays ``scenario``."""
-    wanted = ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")
-    return {name: stub_environment(library, scenario)[name] for name in wanted}
-
-
-@pytest.fixture
-def stub(library: Path, tmp_path: Path) -> Stub:
-    """Puts a scenario in force; the variables with which a command plays it."""
-
-    def play(scenario: Scenario) -> dict[str, str]:
-        scenario.write(tmp_path / "scenario")
-        return variables(library, tmp_path / "scenario")
-
-    return play
 
 
 def three() -> Scenario:
@@ -215,7 +188,7 @@ class Pulse(threading.Thread):
 
 
 def hanging(
-    home: Path, tmp_path: Path, library: Path, functions: Sequence[str], *, later: bool, end: float, watch_s: float
+    home: Path, tmp_path: Path, driver: Path, functions: Sequence[str], *, later: bool, end: float, watch_s: float
 ) -> dict[str, list[tuple[float, int | None]]]:
     """Watches while a call of GPU 1 (or of the library) hangs, a process for each; GPU 0's readings by function.
 
@@ -230,7 +203,7 @@ def hanging(
         if not later:
             _hang(scenario, function, end)
         scenario.write(tmp_path / f"{function}.scenario")
-        env = variables(library, tmp_path / f"{function}.scenario")
+        env = variables(driver, tmp_path / f"{function}.scenario")
         processes.append(watching(home, env, tmp_path / f"{function}.gpudash"))
     for function, scenario in scenarios.items() if later else ():
         wait_for_rows(tmp_path / f"{function}.gpudash", "gpu")
@@ -311,9 +284,9 @@ STARTING = (
     ids=["from the start", *(f"later {group[0]}" for group in GROUPS)],
 )
 def test_any_call_may_hang_for_ever(
-    home: Path, tmp_path: Path, library: Path, functions: Sequence[str], later: bool
+    home: Path, tmp_path: Path, driver: Path, functions: Sequence[str], later: bool
 ) -> None:
-    others = hanging(home, tmp_path, library, functions, later=later, end=1e9, watch_s=4.0)
+    others = hanging(home, tmp_path, driver, functions, later=later, end=1e9, watch_s=4.0)
     for function in functions if later else ():
         assert longest_gap_s([time_s for time_s, _ in others[function]]) < 1.0, function
     for function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2"):
@@ -322,9 +295,9 @@ def test_any_call_may_hang_for_ever(
 
 @pytest.mark.parametrize("functions", GROUPS, ids=lambda group: group[0])
 def test_any_call_may_hang_for_5_seconds_and_comes_back(
-    home: Path, tmp_path: Path, library: Path, functions: Sequence[str]
+    home: Path, tmp_path: Path, driver: Path, functions: Sequence[str]
 ) -> None:
-    others = hanging(home, tmp_path, library, functions, later=False, end=5.0, watch_s=8.0)
+    others = hanging(home, tmp_path, driver, functions, later=False, end=5.0, watch_s=8.0)
     for function in functions:
         assert others[function], function
         assert others[function][-1][1] == GIB, function

@@ -6,7 +6,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -19,10 +18,9 @@ import pytest
 from gpudash.session.fleet import Fleet, FleetView
 from gpudash.settings import Settings
 from gpudash.units import MIB
-from tests.end_to_end.conftest import Play, environment
+from tests.end_to_end.conftest import Play, start_python
 from tests.end_to_end.fleet_scenario import ADDRESS
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
-from tests.nvml_stub.build import environment as stub_environment
+from tests.nvml_stub.build import GIB, Scenario, StubGpu, variables
 from tests.prometheus_server.exporter import exporter
 from tests.prometheus_server.server import prometheus
 
@@ -66,22 +64,17 @@ class Monitor:
 
 
 @pytest.fixture(scope="module")
-def monitors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Monitor]]:
+def monitors(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Monitor]]:
     """Three of them on the stand-in driver, each with two GPUs of its own."""
-    if compiler() is None:
-        pytest.skip("the stand-in driver needs a C compiler")
     folder = tmp_path_factory.mktemp("monitors")
-    library = build(folder / "nvml")
     found = []
     for machine in range(MACHINES):
         played = folder / f"scenario{machine}"
         Scenario(gpus=[stub_gpu(machine, number) for number in range(GPUS_EACH)]).begin_now().write(played)
-        stub = stub_environment(library, played)
-        variables = environment(folder, {name: stub[name] for name in ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")})
         recording = folder / f"machine{machine}.gpudash"
-        command = [sys.executable, "-m", "gpudash", "monitor", "--serve", "127.0.0.1:0", "--record", str(recording)]
-        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        found.append(Monitor(subprocess.Popen(command, env=variables, text=True, **streams), recording))
+        command = ("-m", "gpudash", "monitor", "--serve", "127.0.0.1:0", "--record", str(recording))
+        process = start_python(folder, *command, extra=variables(driver, played), stdout=subprocess.DEVNULL)
+        found.append(Monitor(process, recording))
     try:
         for monitor in found:
             monitor.address = _announced(monitor.process)

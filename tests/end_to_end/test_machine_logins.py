@@ -18,13 +18,11 @@ from gpudash.sources.ssh.asking import SshQuestion
 from gpudash.telemetry.records import SourceFailed, SourceRecovered
 from tests.end_to_end.conftest import Command, Play, environment
 from tests.end_to_end.machines_scenario import ANSWERS, MACHINES
-from tests.nvml_stub.build import compiler, without_driver
+from tests.nvml_stub.build import without_driver
 from tests.ssh_server.linking import PATIENCE_S, Terminal, linking, log_of, problem, until, until_gone
 from tests.ssh_server.server import PASSWORD, Client, ssh_server
 
 pytestmark = pytest.mark.timeout(280)
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="an sshd with a password of its own needs a C compiler")
 
 
 def asked(fleet: SshFleet, machine: RemoteMachine | None = None) -> SshQuestion:
@@ -42,7 +40,6 @@ def linked(fleet: SshFleet) -> None:
     until(fleet, lambda: len(fleet.gpus()) == count and not any(gpu.stale for gpu in fleet.gpus()))
 
 
-@needs_compiler
 def test_a_password_logs_in_and_is_asked_for_anew_only_by_hand(client: Client, tmp_path: Path) -> None:
     variables = without_driver(tmp_path)
     with ssh_server(tmp_path / "a", client, "alpha", variables=variables, password=True) as server:
@@ -71,7 +68,6 @@ def test_a_password_logs_in_and_is_asked_for_anew_only_by_hand(client: Client, t
         until_gone(server)
 
 
-@needs_compiler
 def test_a_wrong_password_is_asked_for_again_and_then_told(client: Client, tmp_path: Path) -> None:
     with (
         ssh_server(tmp_path / "a", client, "alpha", password=True) as server,
@@ -85,7 +81,6 @@ def test_a_wrong_password_is_asked_for_again_and_then_told(client: Client, tmp_p
         assert server.log.count("Failed password for") == 3
 
 
-@needs_compiler
 def test_a_password_that_is_refused_to_ssh_ends_the_attempt(client: Client, tmp_path: Path) -> None:
     with (
         ssh_server(tmp_path / "a", client, "alpha", password=True) as server,
@@ -96,7 +91,6 @@ def test_a_password_that_is_refused_to_ssh_ends_the_attempt(client: Client, tmp_
         assert "Failed password" not in server.log
 
 
-@needs_compiler
 def test_closing_while_ssh_asks_ends_the_question_and_everything_else(client: Client, tmp_path: Path) -> None:
     with ssh_server(tmp_path / "a", client, "alpha", password=True) as server:
         with linking("ssh://alpha", asks=True) as fleet:
@@ -118,7 +112,6 @@ def test_an_unknown_host_key_is_shown_as_ssh_says_it_and_accepted_by_yes(client:
         assert server.key in client.known_hosts.read_text()
 
 
-@needs_compiler
 def test_in_a_terminal_a_password_logs_in_before_the_window_opens(client: Client, tmp_path: Path) -> None:
     variables = without_driver(tmp_path)
     with ssh_server(tmp_path / "a", client, "alpha", variables=variables, password=True) as server:
@@ -141,7 +134,6 @@ def awaited(terminal: Terminal, holds: Callable[[], bool]) -> None:
         never.wait(0.05)
 
 
-@needs_compiler
 def test_in_a_terminal_monitor_takes_a_password_and_tells_of_a_wrong_one(client: Client, tmp_path: Path) -> None:
     variables = without_driver(tmp_path)
     with ssh_server(tmp_path / "a", client, "alpha", variables=variables, password=True):
@@ -190,7 +182,6 @@ def test_a_machine_behind_a_jump_host_is_linked_as_the_configuration_says(
         until_gone(gate, inner)
 
 
-@needs_compiler
 def test_a_jump_host_asks_for_its_own_password_first(client: Client, tmp_path: Path) -> None:
     variables = without_driver(tmp_path)
     with (
@@ -259,7 +250,6 @@ def test_what_was_refused_is_linked_by_hand_once_it_is_mended(client: Client, tm
         until_gone(server)
 
 
-@needs_compiler
 def test_in_the_window_ssh_asks_in_a_dialog_and_reconnect_asks_again(
     client: Client, play: Play, tmp_path: Path
 ) -> None:

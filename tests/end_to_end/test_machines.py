@@ -16,7 +16,7 @@ import pytest
 from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
 from tests.end_to_end.conftest import Command, Play, environment
 from tests.end_to_end.machines_scenario import MACHINES
-from tests.nvml_stub.build import GIB, MIB, StubGpu, compiler, gb10, h100_in_halves, without_driver
+from tests.nvml_stub.build import GIB, MIB, StubGpu, gb10, h100_in_halves, without_driver
 from tests.programs import program
 from tests.ssh_server.linking import PATIENCE_S, Terminal, linking, log_of, problem, until, until_gone, with_gpus
 from tests.ssh_server.server import Client, make_key, ssh_server
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.timeout(280)
 
 PASSPHRASE = "correct horse"
 
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="the driver's stand-in needs a C compiler")
-
 
 @pytest.fixture
 def locked(client: Client, tmp_path: Path) -> Client:
@@ -34,7 +32,6 @@ def locked(client: Client, tmp_path: Path) -> Client:
     return replace(client, key=make_key(program("ssh-keygen"), tmp_path / "locked", PASSPHRASE))
 
 
-@needs_compiler
 def test_two_machines_are_shown_with_their_gpus_or_memory_and_warned_of(client: Client, tmp_path: Path) -> None:
     pid = os.getpid()
     gpus = [StubGpu(0), StubGpu(1, used=136 * GIB, processes=((pid, 130 * GIB, "C"),))]
@@ -64,7 +61,6 @@ def test_two_machines_are_shown_with_their_gpus_or_memory_and_warned_of(client: 
         until_gone(first, second)
 
 
-@needs_compiler
 def test_mig_instances_and_a_gpu_that_shares_the_memory_are_read_over_ssh(client: Client, tmp_path: Path) -> None:
     whole, *parts = h100_in_halves(processes=((os.getpid(), GIB, "C"),))
     with ExitStack() as servers:
@@ -90,7 +86,6 @@ def test_mig_instances_and_a_gpu_that_shares_the_memory_are_read_over_ssh(client
             assert [row["memory_bytes"] for row in beta.store.processes(gb10().uuid)] == [5 * GIB]
 
 
-@needs_compiler
 def test_a_killed_connection_is_a_gap_and_a_sentence_and_is_linked_again(client: Client, tmp_path: Path) -> None:
     card = StubGpu(0)
     with ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, [card])) as server:
@@ -230,7 +225,6 @@ def test_a_wrong_passphrase_in_a_terminal_is_one_sentence_and_no_window(locked: 
     assert "alpha accepts none of your keys" in terminal.text and "Traceback" not in terminal.text
 
 
-@needs_compiler
 def test_the_terminal_shows_a_machine_as_it_shows_this_one(client: Client, gpudash: Command, tmp_path: Path) -> None:
     gpus = [StubGpu(0, used=7 * GIB)]
     with ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, gpus)) as server:
@@ -257,7 +251,6 @@ def test_a_machine_that_cannot_be_reached_is_one_sentence_in_the_terminal(client
     assert mixed.code == 2 and "is neither recorded, served nor simulated" in mixed.stderr
 
 
-@needs_compiler
 def test_the_window_opens_on_two_machines_and_on_one_of_them_live(client: Client, play: Play, tmp_path: Path) -> None:
     gpus = [StubGpu(0), StubGpu(1, used=136 * GIB)]
     with ExitStack() as servers:

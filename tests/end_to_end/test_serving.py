@@ -21,9 +21,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.conftest import Command, start_python
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
-from tests.nvml_stub.build import environment as stub_environment
+from tests.end_to_end.conftest import Command, Stub, start_python
+from tests.nvml_stub.build import GIB, Scenario, StubGpu
 from tests.programs import program
 from tests.unit.session.serving.certificates import certificate
 
@@ -73,26 +72,6 @@ class Serving:
 
 
 Start = Callable[..., Serving]
-Stub = Callable[[Scenario], dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if compiler() is None:
-        pytest.skip("the stand-in driver needs a C compiler")
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def stub(library: Path, tmp_path: Path) -> Stub:
-    """Puts a scenario in force; the variables with which a command plays it."""
-
-    def play(scenario: Scenario) -> dict[str, str]:
-        scenario.write(tmp_path / "scenario")
-        found = stub_environment(library, tmp_path / "scenario")
-        return {name: found[name] for name in ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")}
-
-    return play
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpudash.units import MIB
-from tests.end_to_end.conftest import environment
+from tests.end_to_end.conftest import Stub, environment
 from tests.end_to_end.soak import TICKS_A_REFRESH
-from tests.nvml_stub.build import Scenario, StubGpu, build, compiler
-from tests.nvml_stub.build import environment as stub_environment
+from tests.nvml_stub.build import Scenario, StubGpu
 from tests.programs import told_by
 
 TICKS = int(os.environ.get("GPUDASH_SOAK_TICKS", "14400"))
@@ -24,18 +23,13 @@ MOST_GROWTH = 2 * MIB
 
 
 @pytest.mark.timeout(660)
-def test_thousands_of_ticks_and_refreshes_hold_on_to_nothing(home: Path, tmp_path: Path) -> None:
-    if compiler() is None:
-        pytest.skip("the stand-in driver needs a C compiler")
-    library = build(tmp_path / "nvml")
-    Scenario([StubGpu(0)]).write(tmp_path / "scenario")
-    variables = {**stub_environment(library, tmp_path / "scenario"), "QT_QPA_PLATFORM": "offscreen"}
+def test_thousands_of_ticks_and_refreshes_hold_on_to_nothing(home: Path, tmp_path: Path, stub: Stub) -> None:
     recording = tmp_path / "long.gpudash"
     cost = told_by(
         "end_to_end.soak",
         str(recording),
         str(TICKS),
-        environment={**environment(home), **variables},
+        environment={**environment(home), **stub(Scenario([StubGpu(0)])), "QT_QPA_PLATFORM": "offscreen"},
         patience_s=600,  # it counts what is held, not how long that takes
     )
     first, *later = cost["marks"]

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Command, run_python
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
-from tests.nvml_stub.build import environment as stub_environment
+from tests.end_to_end.conftest import Command, Stub, run_python
+from tests.nvml_stub.build import GIB, Scenario, StubGpu
 
 SCRIPTS = Path(__file__).parent / "watched_scripts"
 LEAK = SCRIPTS / "leak.py"
@@ -204,12 +203,8 @@ def test_any_command_can_be_watched(gpudash: Command) -> None:
     assert any("Nothing was heard of the program" in text for text in found["notes"])
 
 
-@pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
-def test_a_program_that_uses_no_gpu_of_the_machine_ran_on_the_cpu(gpudash: Command, tmp_path: Path) -> None:
-    scenario = tmp_path / "scenario"
-    Scenario([StubGpu(0, used=3 * GIB)]).write(scenario)
-    found_there = stub_environment(build(tmp_path), scenario)
-    driver = {name: found_there[name] for name in ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")}
+def test_a_program_that_uses_no_gpu_of_the_machine_ran_on_the_cpu(gpudash: Command, stub: Stub) -> None:
+    driver = stub(Scenario([StubGpu(0, used=3 * GIB)]))
     program = "import time; held = bytearray(100 * 2**20); time.sleep(0.5)"
     found = gpudash("watch", "--json", "--no-record", "--", sys.executable, "-c", program, env=driver).document
     assert (found["status"], found["device"]) == ("finished", "cpu")

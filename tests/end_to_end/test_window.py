@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import pytest
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Event, RunFinished, Sample, Warning
 from gpudash.units import MIB
-from tests.end_to_end.conftest import Play, start_python
-from tests.nvml_stub.build import GIB, Scenario, StubGpu, build, compiler
-from tests.nvml_stub.build import environment as stub_environment
+from tests.end_to_end.conftest import Play, Stub, start_python
+from tests.nvml_stub.build import GIB, Scenario, StubGpu
 from tests.programs import program
 
 pytestmark = pytest.mark.timeout(280)  # a scenario has PLAY_S in the window
@@ -149,27 +148,11 @@ def test_without_torch_the_window_opens_and_a_run_is_refused_in_a_sentence(play:
     assert "failed" in seen["banner"] and "torch is not installed" in seen["why"]
 
 
-@pytest.fixture
-def stub(tmp_path: Path) -> Callable[[Scenario], dict[str, str]]:
-    if compiler() is None:
-        pytest.skip("the stand-in driver needs a C compiler")
-    library = build(tmp_path / "nvml")
-
-    def variables(scenario: Scenario) -> dict[str, str]:
-        scenario.write(tmp_path / "scenario")
-        wanted = ("LD_LIBRARY_PATH", "NVML_STUB_SCENARIO")
-        return {name: stub_environment(library, tmp_path / "scenario")[name] for name in wanted}
-
-    return variables
-
-
 FULLNESS = (70, 84, 86, 85, 86, 94, 96, 60)
 STEP_S = 0.8
 
 
-def test_levels_warn_once_each_also_while_the_window_hangs(
-    play: Play, home: Path, stub: Callable[[Scenario], dict[str, str]]
-) -> None:
+def test_levels_warn_once_each_also_while_the_window_hangs(play: Play, home: Path, stub: Stub) -> None:
     began = 6.0
     used = [(0.0, 70 * GIB)] + [(began + number * STEP_S, full * GIB) for number, full in enumerate(FULLNESS)]
     gpu = StubGpu(0, total=100 * GIB, reserved=0, used=used)
@@ -193,7 +176,7 @@ def test_levels_warn_once_each_also_while_the_window_hangs(
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetUtilizationRates"])
 def test_a_driver_call_that_never_returns_stops_neither_host_nor_window_nor_exit(
-    play: Play, home: Path, stub: Callable[[Scenario], dict[str, str]], function: str
+    play: Play, home: Path, stub: Stub, function: str
 ) -> None:
     gpus = [StubGpu(number) for number in range(3)]
     seen = play("look", stub(Scenario(gpus=gpus).begin_now().hang(function, 1, begin=4.0)))

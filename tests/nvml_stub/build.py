@@ -9,7 +9,7 @@ In the same process::
         scenario.gpus[0].used = 8 * GIB
         scenario.write(tmp_path / "scenario")
 
-In another process: set the variables of `environment`.
+In another process: set the `variables`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import contextlib
 import ctypes
 import math
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
+
+from tests.programs import program
 
 GIB = 1024**3
 MIB = 1024**2
@@ -269,13 +270,8 @@ def _which(gpu: int | None) -> str:
     return "*" if gpu is None else str(gpu)
 
 
-def compiler() -> str | None:
-    """The C compiler, if there is one."""
-    return shutil.which("gcc") or shutil.which("cc")
-
-
 def build(folder: Path, hide: Sequence[str] = ()) -> Path:
-    """Compiles the stub into ``folder`` under its real name and returns its path.
+    """Compiles the stub into ``folder`` under its real name and returns its path; skips where nothing compiles C.
 
     Args:
         folder: where to.
@@ -283,7 +279,7 @@ def build(folder: Path, hide: Sequence[str] = ()) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / SONAME
-    command = [compiler() or "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}"]
+    command = [program("gcc", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}"]
     if hide:
         script = folder / "symbols"
         script.write_text("{ local: " + " ".join(f"{name};" for name in hide) + " };", encoding="utf-8")
@@ -293,11 +289,11 @@ def build(folder: Path, hide: Sequence[str] = ()) -> Path:
     return library
 
 
-def environment(library: Path, scenario: Path) -> dict[str, str]:
+def variables(library: Path, scenario: Path) -> dict[str, str]:
     """Variables under which another process finds the stub and plays ``scenario``."""
     found = os.environ.get("LD_LIBRARY_PATH")
     folders = [str(library.parent), *([found] if found else [])]
-    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(folders), "NVML_STUB_SCENARIO": str(scenario)}
+    return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "NVML_STUB_SCENARIO": str(scenario)}
 
 
 def without_driver(folder: Path) -> dict[str, str]:

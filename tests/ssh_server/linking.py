@@ -18,7 +18,7 @@ import psutil
 from gpudash.session.remote.fleet import SshFleet, read_machines
 from gpudash.session.remote.machine import RemoteMachine
 from gpudash.settings import Settings
-from tests.nvml_stub.build import Scenario, StubGpu, build
+from tests.nvml_stub.build import Scenario, StubGpu, build, variables
 from tests.programs import program
 from tests.ssh_server.server import Server
 
@@ -52,7 +52,7 @@ def with_gpus(folder: Path, gpus: Sequence[StubGpu]) -> dict[str, str]:
     """What a machine's programs see where these are its GPUs."""
     library = build(folder / "stub")
     Scenario(gpus=list(gpus)).write(folder / "scenario")
-    return {"LD_LIBRARY_PATH": str(library.parent), "NVML_STUB_SCENARIO": str(folder / "scenario")}
+    return variables(library, folder / "scenario")
 
 
 def problem(fleet: SshFleet) -> str:

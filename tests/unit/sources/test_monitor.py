@@ -20,7 +20,7 @@ from gpudash.sources.nvml.errors import Fault, NvmlUnavailableError, classify
 from gpudash.sources.nvml.gpu_reader import MEMORY
 from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
-from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, environment, h100_in_halves
+from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, h100_in_halves, variables
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
 
 Play = Callable[..., Playing]
@@ -330,7 +330,7 @@ def test_a_process_ends_at_once_although_a_driver_call_never_returns(stub_librar
         "while not isinstance(records.get(timeout=20), SourceFailed): pass\n"
         "print(monitor.stop(0.2), len(monitor.gpus), flush=True)\n"
     )
-    env = environment(stub_library, tmp_path / "scenario") | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {**os.environ, **variables(stub_library, tmp_path / "scenario"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr, done.returncode) == (["False", "1"], "", 0)
 

@@ -29,10 +29,9 @@ from tests.nvml_stub.build import (
     Scenario,
     StubGpu,
     build,
-    compiler,
-    environment,
     gb10,
     h100_in_halves,
+    variables,
     without_driver,
 )
 
@@ -95,14 +94,10 @@ def reading(
     assert process.returncode == 0
 
 
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="the driver's stand-in needs a C compiler")
-
-
-@needs_compiler
 def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Path) -> None:
     card = StubGpu(0, used=7 * GIB, processes=((os.getpid(), 5 * GIB, "C"), (os.getpid(), 5 * GIB, "G")))
     Scenario(gpus=[card, StubGpu(1)]).write(tmp_path / "scenario")
-    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         assert first(lambda record: "gpudash" in record)["capacity_source"]
         found = first(lambda record: "gpus" in record)["gpus"]
         assert [(gpu["uuid"], gpu["product"], gpu["pcie_generation"]) for gpu in found] == [
@@ -128,11 +123,10 @@ SHARING = {
 }
 
 
-@needs_compiler
 @pytest.mark.parametrize("driver", SHARING)
 def test_a_gpu_without_memory_of_its_own_has_the_machines_and_no_link(tmp_path: Path, driver: str) -> None:
     Scenario(gpus=[replace(SHARING[driver](), processes=((os.getpid(), 5 * GIB, "C"),))]).write(tmp_path / "scenario")
-    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         [found] = first(lambda record: "gpus" in record)["gpus"]
         assert found["shared_memory"] is True
         card = first(lambda record: record.get("table") == "gpu" and PCIE in record)
@@ -145,12 +139,11 @@ def test_a_gpu_without_memory_of_its_own_has_the_machines_and_no_link(tmp_path: 
         assert listed["memory_bytes"] == 5 * GIB
 
 
-@needs_compiler
 def test_a_mig_instance_is_a_gpu_with_memory_and_processes_of_its_own(tmp_path: Path) -> None:
     whole, first_part, second_part = h100_in_halves(processes=[(os.getpid(), GIB, "C")])
     gpus = [whole, first_part, replace(second_part, name=whole.name)]
     Scenario(gpus=gpus).write(tmp_path / "scenario")
-    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         found = first(lambda record: "gpus" in record)["gpus"]
         assert [(gpu["uuid"], gpu["instances"]) for gpu in found] == [
             (whole.uuid, 2),
@@ -224,11 +217,10 @@ def test_it_writes_no_file_and_looks_at_no_clock_that_can_be_set(tmp_path: Path)
         assert first(lambda record: record.get("table") == "process")["memory_bytes"] > 0
 
 
-@needs_compiler
 def test_a_gpu_that_is_lost_is_a_gap_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
     scenario = Scenario(gpus=[StubGpu(0), StubGpu(1)])
     scenario.write(tmp_path / "scenario")
-    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         first(lambda record: record.get("device") == StubGpu(1).uuid and "used_bytes" in record)
         scenario.fault("*", LOST, 1).write(tmp_path / "scenario")
         gap = first(lambda record: record.get("device") == StubGpu(1).uuid and record.get("states"))
@@ -236,11 +228,10 @@ def test_a_gpu_that_is_lost_is_a_gap_with_its_reason_and_the_others_go_on(tmp_pa
         assert first(lambda record: record.get("device") == StubGpu(0).uuid)["used_bytes"] == 2 * GIB
 
 
-@needs_compiler
 def test_a_driver_that_hangs_leaves_the_hosts_figures_and_makes_its_own_gaps(tmp_path: Path) -> None:
     scenario = Scenario(gpus=[StubGpu(0)])
     scenario.write(tmp_path / "scenario")
-    with reading(started(environment(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         first(lambda record: record.get("table") == "gpu")
         scenario.hang("nvmlDeviceGetUtilizationRates", 0).write(tmp_path / "scenario")
         gap = first(lambda record: record.get("table") == "gpu" and "states" in record)
