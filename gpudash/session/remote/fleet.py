@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu, FleetWarning, FleetWarnings, fullest_first
@@ -12,6 +13,7 @@ from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.telemetry.metrics import SENSORS
+from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import Value
 from gpudash.telemetry.store import NEVER_READ
 
@@ -100,6 +102,22 @@ class SshFleet:
         for machine in self.machines:
             if machine.problem is not None:
                 machine.link_again()
+
+    def save_recordings(self, folder: Path) -> list[Path]:
+        """Write a copy of every machine's recording so far; nothing that is there is written over.
+
+        Returns:
+            The files: "2026-03-01-120000-a.gpudash" of the machine a, at noon of that day.
+
+        Raises:
+            RecordingError: when one cannot be written; those before it are.
+        """
+        written = []
+        for machine in self.machines:
+            target = recording_name(folder, machine.recording.stem)
+            machine.save_recording(target)
+            written.append(target)
+        return written
 
     @property
     def version(self) -> int:

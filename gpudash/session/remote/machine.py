@@ -228,6 +228,14 @@ class RemoteMachine:
         """What has been recorded, followed; it is the caller's to close, who has a `hold` meanwhile."""
         return RemoteReplay(self, progress)
 
+    def save_recording(self, target: Path) -> None:
+        """Write a copy of what has been recorded so far.
+
+        Raises:
+            RecordingError: when the target cannot be written.
+        """
+        self._recorder.copy_to(target)
+
     def hold(self) -> None:
         """Stay linked until one more `release`."""
         self._holders += 1

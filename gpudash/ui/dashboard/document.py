@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -26,6 +27,7 @@ class Document(QWidget):
         title: the whole title of its tab.
         title_tip: what the tab's tooltip says instead of the title, or "".
         dashboard: over the session it shows, with its tables and forms; ``None`` for other documents.
+        save: asks where, and saves the recordings of what is shown; ``None`` where that is at most a dashboard's.
     """
 
     closed = Signal()
@@ -34,11 +36,19 @@ class Document(QWidget):
     title: str = ""
     title_tip: str = ""
     dashboard: Dashboard | None = None
+    save: Callable[[], object] | None = None
 
     @property
     def plots_page(self) -> PlotsPage | None:
         """What the commands on plots act on while it is in front; ``None`` without plots of a session."""
         return self.dashboard
+
+    @property
+    def why_no_saving(self) -> str:
+        """Why nothing of it can be saved as a recording, and what to do, in a sentence; "" when something can."""
+        if self.save is not None or self.dashboard is not None:
+            return ""
+        return "What is in front is no recording; bring the dashboard or a recording to the front."
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:

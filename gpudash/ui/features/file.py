@@ -28,6 +28,8 @@ KINDS = "Snapshots and recordings (*.pickle *.pkl *.snapshot *.json *.gz *.gpuda
 STREAM, STREAM_TITLE = "-", "standard input"
 """Key and title of the tab that shows what is piped in."""
 
+SAVE, SAVE_ALL = "Save Recording As…", "Save All Recordings…"
+
 JOIN_S = 0.5
 """Longest that closing waits for a recording that is being read."""
 
@@ -40,12 +42,14 @@ def commands(workspace: Workspace) -> list[Command]:
     workspace.at_close(recordings.close)
     save = Command(
         "File",
-        "Save Recording As…",
-        "Write a copy of the recording as far as it has come",
+        SAVE,
+        "Write a copy of what is recorded of what is in front, as far as it has come",
         partial(save_recording, workspace),
         ("Ctrl+Shift+S",),
         id="file.save_recording",
         after="file.close_document",
+        why_not=partial(_why_no_saving, workspace),
+        text=lambda: SAVE_ALL if workspace.front is not None and workspace.front.save is not None else SAVE,
     )
     return [
         Command(
@@ -73,7 +77,7 @@ def commands(workspace: Workspace) -> list[Command]:
             id="file.close_document",
             why_not=partial(_why_no_close, workspace),
         ),
-        *((save,) if workspace.live else ()),
+        save,
         Command(
             "File",
             "Exit",
@@ -110,10 +114,16 @@ def open_stream(workspace: Workspace, stream: TextIO) -> None:
 
 
 def save_recording(workspace: Workspace) -> None:
-    """Ask where, and write a copy of the recording there."""
+    """Ask where, and write a copy of the recording of what is in front there; of an overview all of them."""
+    front = workspace.front
+    if front is not None and front.save is not None:
+        front.save()
+        return
     session, title = workspace.meant.session, "Save Recording As"
     suffix = ".gpudash"
     start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
+    if front is not None and front.unlinked is not None:  # it lies in a private folder, which goes with the link
+        start = Path.home() / start.name
     chosen, _kind = QFileDialog.getSaveFileName(workspace, title, str(start), f"Recordings (*{suffix})")
     path = completed(workspace, title, chosen, suffix)
     if path is not None:
@@ -161,6 +171,12 @@ def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
     from gpudash.ui.snapshot.document import SnapshotDocument
 
     return SnapshotDocument(OpenedSnapshot(found.path), workspace.colours)
+
+
+def _why_no_saving(workspace: Workspace) -> str:
+    if workspace.front is not None:
+        return workspace.front.why_no_saving
+    return "" if workspace.live else "Nothing is measured here; bring a recording to the front."
 
 
 def _why_no_close(workspace: Workspace) -> str:

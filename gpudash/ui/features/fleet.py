@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QInputDialog
+from PySide6.QtWidgets import QFileDialog, QInputDialog
 
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.features.file import refuse
@@ -204,11 +205,21 @@ def show_machines(workspace: Workspace, fleet: SshFleet) -> FleetDocument | None
         compare=lambda gpus: compare_machines(workspace, fleet, gpus),
         days=False,
         links=fleet,
+        save=lambda: save_machines(workspace, fleet),
         wall_clock=fleet.now_s,
     )
     workspace.add(document, key, document.title)
     Logins(workspace, fleet.machines)
     return document
+
+
+def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
+    """Ask for a folder, and write the recording of every machine into it."""
+    chosen = QFileDialog.getExistingDirectory(workspace, "Save All Recordings", str(Path.home()))
+    written: list[Path] = []
+    if chosen and workspace.attempt(lambda: written.extend(fleet.save_recordings(Path(chosen)))):
+        what = written[0].name if len(written) == 1 else f"{len(written)} recordings"
+        workspace.tell(f"Saved {what} in {chosen}.")
 
 
 class Logins(QObject):

@@ -209,6 +209,7 @@ class FleetControls(QWidget):
         sort_now: the order is to be made anew.
         open_wanted: the current GPU is to be opened.
         compare_wanted: the chosen GPUs are to be compared, or one with another day of its own.
+        save_wanted: what every machine has told is to be saved.
 
     Attributes:
         days: whether one can be compared with a day of its own.
@@ -221,6 +222,7 @@ class FleetControls(QWidget):
     sort_now = Signal()
     open_wanted = Signal()
     compare_wanted = Signal()
+    save_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -254,11 +256,16 @@ class FleetControls(QWidget):
         self.open.clicked.connect(lambda _checked=False: self.open_wanted.emit())
         self.compare = QPushButton("Compare")
         self.compare.clicked.connect(lambda _checked=False: self.compare_wanted.emit())
+        self.save = QPushButton("Save recordings…")
+        self.save.setToolTip("Write what every machine has told so far into a folder, a recording each (Ctrl+Shift+S)")
+        self.save.clicked.connect(lambda _checked=False: self.save_wanted.emit())
+        self.save.hide()
         row = in_row((self.search, 1), parent=self, margins=(0, 0, 0, 0), spacing=8)
         for part in (self.sort, self.group, self.density, self.only_warnings, self.found, self.old):
             row.addWidget(part)
         row.addStretch(1)
         row.addWidget(self.reconnect)
+        row.addWidget(self.save)
         row.addWidget(self.compare)
         row.addWidget(self.open)
         self.show_choice(0)
@@ -331,6 +338,8 @@ def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
 NONE_FOUND = "No GPU holds these words."
 NO_WARNINGS = "No GPU has a warning."
 
+SERVERS = "Nothing of a Prometheus server is recorded here; open a GPU, and export its curves with File > Export."
+
 HINT = "Enter or a double click opens a GPU · {}typing searches"
 TO_COMPARE = "Ctrl and a click chooses two to compare · "
 
@@ -386,6 +395,7 @@ class FleetDocument(Document):
         compare: lays two GPUs over one another, or one over another day of its own; ``None`` where that cannot be.
         days: whether one GPU can be compared with a day of its own.
         links: what Reconnect acts on; ``None`` where nothing is linked.
+        save: asks where, and saves what was recorded of every machine; ``None`` where nothing is recorded.
         wall_clock: seconds since the epoch.
         clock: any clock, in seconds.
     """
@@ -399,6 +409,7 @@ class FleetDocument(Document):
         compare: Callable[[Sequence[FleetGpu]], object] | None = None,
         days: bool = True,
         links: Links | None = None,
+        save: Callable[[], object] | None = None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -406,7 +417,7 @@ class FleetDocument(Document):
         self.title = fleet.address
         self.fleet = fleet
         self._open_gpu, self._compare = open_gpu, compare
-        self._links = links
+        self._links, self.save = links, save
         self._hint = HINT.format("" if compare is None else TO_COMPARE)
         self._wall_clock, self._clock = wall_clock, clock
         self._version = -1
@@ -420,6 +431,7 @@ class FleetDocument(Document):
         self.controls = FleetControls()
         self.controls.compare.setVisible(compare is not None)
         self.controls.days = days
+        self.controls.save.setVisible(save is not None)
         self.controls.show_choice(0)
         self.grid = FleetGrid(palette, clock)
         self.grid.tip = self._tip
@@ -466,6 +478,7 @@ class FleetDocument(Document):
         controls.sort_now.connect(self.sort_now)
         controls.open_wanted.connect(lambda: self.open(grid.chosen[0] if grid.chosen else grid.current))
         controls.compare_wanted.connect(self.compare)
+        controls.save_wanted.connect(lambda: None if self.save is None else self.save())
         controls.search.left.connect(self._into_grid)
         self.show_all.clicked.connect(lambda _checked=False: controls.clear())
         for button in (self.reconnect, controls.reconnect):
@@ -548,6 +561,10 @@ class FleetDocument(Document):
             button.setText(without_mnemonics(f"Reconnect {what}"))
             button.setToolTip(plain_tip(f"Link {', '.join(names)} now; ssh may ask for a password"))
             button.setVisible(bool(names))
+
+    @property
+    def why_no_saving(self) -> str:
+        return "" if self.save is not None else SERVERS
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:

@@ -157,6 +157,10 @@ class GpuDocument(Document):
         self.bar.show_state("Loading…" if self.view.loading else self._cursor_words())
         self.problem.tell(self.view.notices)
 
+    @property
+    def why_no_saving(self) -> str:
+        return "This is a server's past, not a recording; export its curves with File > Export."
+
     def _cursor_words(self) -> str:
         """The cursor's moment by the clock, for the axis counts from the beginning."""
         cursor = self.past.view.cursor_s

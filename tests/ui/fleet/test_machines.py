@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QInputDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLineEdit
 
 from gpudash.session import Replay
 from gpudash.session.remote.fleet import SshFleet
@@ -309,6 +309,29 @@ def test_two_machines_are_laid_over_one_another_live_and_stay_linked_meanwhile(w
     assert [machine.held for machine in fleet.machines] == [1, 1]
     window.workspace.close_document(shown)
     assert [machine.held for machine in fleet.machines] == [0, 0]
+
+
+def test_saving_with_machines_in_front_writes_theirs_and_never_this_computer_s(
+    window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "saved"
+    document, fleet = overview(window, "a", "me@b:2222")
+    tell(fleet, 0, GPUS, gpu(70), host(10))
+    tell(fleet, 1, {"gpus": [], "problem": -1}, host(20))
+    settle(window)
+    folder.mkdir()
+    save = window.menus.actions["file.save_recording"]
+    assert save.isEnabled() and save.text() == "Save All Recordings…"
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_asked: str(folder))
+    save.trigger()
+    assert document.controls.save.isVisible()
+    document.controls.save.click()
+    by_host = [Replay(path) for path in sorted(folder.iterdir())]
+    assert sorted(replay.host_name for replay in by_host) == ["a", "a", "me@b:2222", "me@b:2222"]
+    for replay in by_host:
+        replay.close()
+    session = window.workspace.session
+    assert isinstance(session, FakeSession) and not any(asked[0] == "save" for asked in session.asked)
 
 
 def test_recordings_of_two_machines_are_laid_over_one_another_the_fullest_memory_of_each(

@@ -108,7 +108,10 @@ def test_a_gpu_opens_as_a_tab_of_its_own_once_and_outlives_the_overview(window: 
     past = window.workspace.front
     assert isinstance(past, GpuDocument)
     assert window.workspace.front_title == past.title
+    save = window.menus.actions["file.save_recording"]
+    assert not save.isEnabled() and "export its curves" in save.toolTip()
     window.workspace.show_path(f"fleet {ADDRESS}")
+    assert not save.isEnabled() and "Nothing of a Prometheus server is recorded here" in save.toolTip()
     document.open(key)
     assert window.workspace.front is past
     assert window.workspace.count == 2
