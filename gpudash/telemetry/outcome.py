@@ -13,7 +13,7 @@ from typing import Any
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.plots import Style, Unit
-from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.telemetry.runs import WATCH, RunView, whose_peak
 from gpudash.units import (
     NOT_REPORTED,
     format_beside,
@@ -130,7 +130,7 @@ def _cost_figures(run: RunView) -> Iterator[Row]:
     elif allocated is not None:
         yield "peak allocated", format_bytes(allocated)
     elif used is not None:
-        yield "peak memory", format_bytes(used)
+        yield f"peak {whose_peak(run.device)}", format_bytes(used)
     if run.step:
         yield "steps", format_count(run.step)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from gpudash.devices.names import kind_of
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import (
     LARGEST,
@@ -65,6 +66,15 @@ NEWEST_STAGES = 200
 def item_of(workload: str) -> str:
     """What the throughput of a run counts, in the plural: of a program that is watched nobody knows but its steps."""
     return "steps" if workload == WATCH else "items"
+
+
+def whose_peak(device: str) -> str:
+    """Of what the highest use during a run is that PyTorch's allocator does not tell: more than the run alone.
+
+    Args:
+        device: torch's name of it.
+    """
+    return "of the process" if kind_of(device) == "cpu" else "of the whole GPU"
 
 
 class MetricView:

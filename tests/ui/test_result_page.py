@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
+from gpudash.memory.predicting.prediction import Prediction
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.outcome import run_figures, size_chart
 from gpudash.telemetry.records import RunFinished, RunStarted
@@ -20,6 +22,7 @@ from gpudash.ui.widgets.labels import WrappingLabel
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
+from tests.ui.estimates import FITS
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.test_verdict_page import RESULT as VERDICT
 from tests.ui.words import complaints
@@ -106,6 +109,18 @@ def test_training_tells_loss_accuracy_time_and_peak_first(session: FakeSession) 
     assert session.store.run is not None
     names = [name for name, _value in run_figures(session.store.run)]
     assert names[:3] == ["final loss", "accuracy", "time"] and names[3].startswith("peak")
+
+
+def test_the_peak_of_a_whole_process_is_not_called_the_run_s_and_its_prediction_says_what_it_is_of(
+    session: FakeSession,
+) -> None:
+    session.start("cpu")
+    session.train(5)
+    session.end()
+    assert session.store.run is not None
+    assert [name for name, _value in run_figures(session.store.run) if "peak" in name] == ["peak of the process"]
+    on_the_cpu = Prediction(replace(FITS, device="cpu", overhead_bytes=0))
+    assert "tensors alone" in on_the_cpu.alone and not Prediction(FITS).alone
 
 
 @pytest.mark.parametrize("workload", ["transfer", "matmul"])

@@ -132,7 +132,7 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
     need = f"{told.need} under the cap" if told.need and memory_cap is not None else told.need
-    lines = [*told.model_lines, need, peak, told.release]
+    lines = [*told.model_lines, need, peak, told.alone, told.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")

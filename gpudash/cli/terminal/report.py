@@ -22,7 +22,7 @@ from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import Note, Topic
-from gpudash.telemetry.runs import item_of
+from gpudash.telemetry.runs import item_of, whose_peak
 from gpudash.units import (
     format_beside,
     format_bytes,
@@ -243,7 +243,8 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     if memory["peak_used_bytes"] is not None:
         capacity = memory["capacity_bytes"]
         used = memory["peak_used_bytes"]
-        lines.append(f"peak memory: {format_bytes(used) if capacity is None else format_pair(used, capacity)}")
+        words = format_bytes(used) if capacity is None else format_pair(used, capacity)
+        lines.append(f"peak {whose_peak(summary['device'])}: {words}")
     return lines
 
 

@@ -388,7 +388,8 @@ def _facts(kept: Mapping[str, Any]) -> Facts:
         TypeError: when they are of another version.
     """
     values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
-    values["runs"] = tuple(RunFacts(**{**run, "words": RunWords(**run["words"])}) for run in values["runs"])
+    known = [{field.name: run[field.name] for field in fields(RunFacts)} for run in values["runs"]]
+    values["runs"] = tuple(RunFacts(**{**run, "words": RunWords(**run["words"])}) for run in known)
     return Facts(**values)
 
 

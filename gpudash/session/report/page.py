@@ -41,7 +41,7 @@ from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
 from gpudash.telemetry.recording.facts import RunWords, run_title, run_words, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import Marker, Note, Warning
-from gpudash.telemetry.runs import WATCH, RunView, item_of
+from gpudash.telemetry.runs import WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
 from gpudash.units import (
     format_bytes,
@@ -268,9 +268,17 @@ def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int, link: s
     return f'{linked} <span class="simulated">{SIMULATED}</span>' if run.simulated else linked
 
 
+def _peak(run: RunView) -> str:
+    """What the run itself held at most, else what there was with it, and of what that is; "" where neither is known."""
+    own, used = run.peak_allocated_bytes, run.peak_used_bytes
+    if own is not None:
+        return f"{format_bytes(own)} allocated"
+    return "" if used is None else f"{format_bytes(used)} {whose_peak(run.device)}"
+
+
 def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
     """Every run in a line, those that are told in full with a link; without columns that are empty in all."""
-    head = (("run", False), ("ended", False), ("peak used", True), ("duration", True), ("loss", True), ("tags", False))
+    head = (("run", False), ("ended", False), ("peak", True), ("duration", True), ("loss", True), ("tags", False))
     rows = []
     for number, run in enumerate(runs, 1):
         link = f"#run-{number}" if number > len(runs) - MOST_RUNS else ""
@@ -279,7 +287,7 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
             [
                 _name(run, meta, number, len(runs), link),
                 escape(STATUS[run.status]),
-                "" if run.memory.used_bytes is None else format_bytes(run.memory.used_bytes),
+                _peak(run),
                 "" if run.seconds is None else format_duration(run.seconds),
                 "" if loss is None else _number(loss),
                 escape(run_words(meta, number).tags),
@@ -353,7 +361,7 @@ def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
     for words, size in (
         ("peak allocated", memory.allocated_bytes),
         ("peak reserved", memory.reserved_bytes),
-        ("peak used", memory.used_bytes),
+        (f"peak {whose_peak(run.device)}", memory.used_bytes),
     ):
         if size is not None:
             yield words, format_pair(size, memory.capacity_bytes) if memory.capacity_bytes else format_bytes(size)

@@ -93,6 +93,7 @@ class RunFacts:
         seconds: how long it took; ``None`` where it was not closed.
         peak_bytes: highest use of its GPU, or of this process's memory on the CPU, while it ran; never more than the
             GPU has; ``None`` where unknown.
+        own_peak_bytes: most that PyTorch's allocator had allocated for it; ``None`` where nothing tells, as on the CPU.
         loss: the last one; ``None`` without one.
         words: what the user says of it.
     """
@@ -106,6 +107,7 @@ class RunFacts:
     began_s: float = 0.0
     seconds: float | None = None
     peak_bytes: int | None = None
+    own_peak_bytes: int | None = None
     loss: float | None = None
     words: RunWords = field(default_factory=RunWords)
 
@@ -174,6 +176,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             began_s=view.began_s,
             seconds=view.seconds,
             peak_bytes=_peak(recording, view, uuids.get(view.device), last, stopped),
+            own_peak_bytes=view.peak_allocated_bytes,
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
             words=run_words(recording.meta, number),
         )

@@ -221,7 +221,7 @@ class FitPanel(QWidget):
         self._reason, self._whole, self._reached = False, whole, None
         self._headline.setToolTip(plain_tip("\n".join(line for line in (told.release, estimate.method) if line)))
         self._set_look(told.verdict, told.headline)
-        self._set_lines(_figures(told), tip=told.largest_batch_remark)
+        self._set_lines(_figures(told), tip="\n".join(line for line in (told.alone, told.largest_batch_remark) if line))
         self._show()
 
     def withdraw(self, words: str = PREDICTING) -> None:
@@ -318,7 +318,7 @@ class FitPanel(QWidget):
         _say(self._model, [] if told is None else told.model_lines)
         self._column.insertWidget(1, self._legend)
         untried = [told.untried] if told is not None and self._whole else []
-        _say(self._granted, [] if told is None else [*untried, *told.assumption_lines])
+        _say(self._granted, [] if told is None else [told.alone, *untried, *told.assumption_lines])
         old, self._rows = self._rows, []
         for place, way in enumerate(sorted(() if told is None else told.ways_out, key=_order)):
             row = next((row for row in old if row.way == way), None)

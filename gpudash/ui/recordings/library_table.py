@@ -123,8 +123,17 @@ def session_words(entry: LibraryEntry) -> str:
 
 
 def peak_of(row: LibraryRow) -> str:
-    """The highest use of memory while a run was on."""
-    return UNKNOWN if row.run is None or row.run.peak_bytes is None else format_bytes(row.run.peak_bytes)
+    """What a run itself held at most; where nothing tells that, the highest use beside it, and of what that is."""
+    found = None if row.run is None else peak_bytes_of(row.run)
+    if row.run is None or found is None:
+        return UNKNOWN
+    whole = "" if row.run.own_peak_bytes is not None else " (process)" if row.run.device == "cpu" else " (GPU)"
+    return f"{format_bytes(found)}{whole}"
+
+
+def peak_bytes_of(run: RunFacts) -> int | None:
+    """The bytes of `peak_of`."""
+    return run.peak_bytes if run.own_peak_bytes is None else run.own_peak_bytes
 
 
 def duration_of(row: LibraryRow) -> str:
@@ -161,7 +170,9 @@ class _RunColumn:
     needed: bool = False
 
 
-_PEAK_TIP = "Highest use of the run's GPU, or of the process's memory on the CPU, while it was on"
+_PEAK_TIP = """Most that PyTorch had allocated for the run
+(process): on the CPU, of the whole process, with Python and PyTorch in it
+(GPU): of the whole GPU, with what others held of it"""
 
 
 def _name_key(row: LibraryRow) -> str:
@@ -186,7 +197,7 @@ COLUMNS = (
     _RunColumn(Column("workload"), _kind, _of_run(kind_of_run), least=8),
     _RunColumn(Column("device"), device_of, device_of, least=7),
     _RunColumn(Column("ended"), ending_of, ending_of, needed=True),
-    _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(lambda run: run.peak_bytes)),
+    _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(peak_bytes_of)),
     _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
     _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
     _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.words.tags.lower() or None), least=9),

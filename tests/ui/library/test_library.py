@@ -76,7 +76,7 @@ def test_a_row_says_what_ran_where_and_how_it_ended(library: LibraryDocument) ->
     assert header == ["run", "began", "workload", "device", "ended", "peak", "duration", "loss", "tags", "note"]
     assert rows[1] == [
         *("pressure on sim:0", "3 Mar 2025", "pressure", "sim:0 (SIMULATED)"),
-        *("out of memory", "10.0 GiB", "8.0 s", "–", "", ""),
+        *("out of memory", "10.0 GiB (GPU)", "8.0 s", "–", "", ""),
     ]
 
 

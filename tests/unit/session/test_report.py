@@ -384,7 +384,7 @@ def test_a_long_recording_shows_the_plots_of_its_gpu(tmp_path: Path, monkeypatch
     titles = ["Memory", "Loss (nats) and accuracy", "Throughput", "Transfer bandwidth", "Utilisation"]
     assert [title for title, _ in plots_of(paged)] == titles
     assert plots_of(paged) == plots_of(whole)
-    assert "peak used" in paged
+    assert "peak of the whole GPU" in paged
 
 
 def test_memory_is_drawn_as_bands_the_inner_over_the_outer(tmp_path: Path) -> None:

@@ -76,6 +76,17 @@ def test_a_peak_is_that_of_the_runs_own_device_and_never_above_the_card(tmp_path
     assert [run.peak_bytes for run in read_facts(recorder.path).runs] == [8 * GIB, 15 * GIB]
 
 
+def test_what_a_run_itself_held_at_most_is_told_beside_the_use_of_the_whole_gpu(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "a.gpudash", meta={})
+    recorder.add(RunStarted(time_s=1.0, run_id=1, workload="training", device="cuda:0", spec={}))
+    memory = {"peak_allocated_bytes": 45 * MIB, "peak_reserved_bytes": 60 * MIB, "peak_used_bytes": 700 * MIB}
+    recorder.add(RunFinished(time_s=6.0, run_id=1, status="finished", seconds=5.0, steps=4, result={"memory": memory}))
+    recorder.commit()
+    recorder.close()
+    run = only_run(recorder.path)
+    assert (run.own_peak_bytes, run.peak_bytes) == (45 * MIB, 700 * MIB)
+
+
 def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path) -> None:
     recorder, store = Recorder(tmp_path / "a.gpudash", meta={}), Store()
     recorder.summarise(store)
@@ -93,6 +104,7 @@ def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path)
     recorder.commit()
     recorder.close()
     run = only_run(recorder.path)
+    assert run.own_peak_bytes is None
     assert (run.loss, run.peak_bytes, run.spec) == (0.25, 7, {"width": 32, "fields": {"model": "mlp"}})
 
 
