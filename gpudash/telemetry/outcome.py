@@ -381,7 +381,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency_p50_seconds", "latency, median", format_duration),
     ("latency_p95_seconds", "latency, 95 of 100 below", format_duration),
     ("unigram_entropy", "unigram entropy", lambda value: f"{value:.3f} nats"),
-    ("most_frequent_share", "share of the most frequent", format_percent),
+    ("most_frequent_share", "accuracy by guessing", format_percent),
     ("parameters", "parameters", format_count),
     ("cap_bytes", "cap", format_bytes),
     ("allocated_bytes", "allocated", format_bytes),

@@ -45,6 +45,7 @@ class CurveSpec:
         faint: drawn as a faint fill or a faint line, for what is not in use.
         note: tooltip of the legend entry.
         down_to: name of another curve of the plot; what lies between both is filled faintly.
+        aside: the legend names it last where it has little room.
     """
 
     key: Key
@@ -60,6 +61,7 @@ class CurveSpec:
     faint: bool = False
     note: str = ""
     down_to: str = ""
+    aside: bool = False
 
     @property
     def pulses(self) -> bool:
@@ -363,10 +365,10 @@ def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
     context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
     if other and not context:
         words = f"{name} and other processes"
-        return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True),)
+        return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True, aside=True),)
     return (
-        CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True),
-        CurveSpec(("gpu", "context_bytes", uuid), name, "bytes", "context", stack=True),
+        CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True, aside=True),
+        CurveSpec(("gpu", "context_bytes", uuid), name, "bytes", "context", stack=True, aside=True),
     )
 
 

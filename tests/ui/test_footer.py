@@ -91,6 +91,17 @@ def test_a_passing_message_lies_over_a_strip_beside_its_buttons(open_window: Ope
     assert dashboard.banner.isAncestorOf(window.childAt(words))
 
 
+def test_a_passing_message_is_read_whole_over_a_strip_that_has_a_folded_button(open_window: OpenWindow) -> None:
+    window = open_window(FakeSession(gpu_problem=NO_DRIVER).feed(5), size=(1280, 800))
+    strip, line = part(window, FirstMinute).strip, window.workspace.dashboard.status_line
+    line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
+    settle(window)
+    row, first = places(window)["status"], strip.demo.mapTo(window, QPoint(0, strip.demo.height() // 2))
+    assert line.isAncestorOf(window.childAt(row.left() + 40, row.center().y()))
+    assert line.isAncestorOf(window.childAt(first - QPoint(20, 0))), "no half of the strip's sentence is left"
+    assert window.childAt(first + QPoint(8, 0)) is strip.demo
+
+
 def test_what_a_strip_unfolds_reaches_upwards_over_the_tables(open_window: OpenWindow) -> None:
     window = open_window(FakeSession(gpu_problem=NO_DRIVER).feed(5), size=(1280, 800))
     strip = part(window, FirstMinute).strip

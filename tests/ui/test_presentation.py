@@ -193,7 +193,7 @@ def test_a_window_that_is_closed_while_presenting_leaves_nothing_behind(
 ) -> None:
     window = open_window(session)
     present(window)
-    window.close()
+    window.leave()
     assert text_scale() == 1.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.records import (
@@ -18,9 +19,11 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
 from gpudash.ui.dashboard.cards import device_rows
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs, epoch_rows, stage_rows
-from gpudash.ui.widgets.tables import Column, Table
+from gpudash.ui.widgets.tables import SLIVER_PX, Column, Table
+from gpudash.ui.widgets.theme import restyle
 
 
 def stored(*events: Event) -> Store:
@@ -181,3 +184,33 @@ def test_a_remark_that_is_longer_than_its_column_goes_on_in_a_line_below(qtbot: 
     tabs.resize(2400, 300)
     qtbot.waitUntil(lambda: view.columnWidth(remark) > 1000)
     assert view.rowHeight(place) == one_line
+
+
+def test_a_table_that_is_too_low_for_all_its_rows_ends_with_a_whole_one(qtbot: QtBot) -> None:
+    table = Table("t", (Column("a"), Column("b", wide=True)), "empty")
+    qtbot.addWidget(table)
+    table.show()
+    table.show_rows([(str(number), "x") for number in range(20)])
+    row = table.view.verticalHeader().defaultSectionSize()
+    for height in range(100, 160):
+        table.resize(300, height)
+        QApplication.sendPostedEvents(table)
+        seen = table.view.viewport().height() % row
+        assert seen <= SLIVER_PX or seen >= row - SLIVER_PX, height
+    table.show_rows([("1", "x")])
+    assert table.contentsMargins().bottom() == 0
+
+
+def test_columns_have_room_for_words_that_became_larger_and_rows_become_low_again(qtbot: QtBot) -> None:
+    table = Table("t", (Column("clock"), Column("what", wide=True)), "empty")
+    qtbot.addWidget(table)
+    table.show()
+    table.show_rows([("17:35:25", "x")])
+    row = table.view.rowHeight(0)
+    try:
+        restyle(table, DARK, 1.5)
+        qtbot.waitUntil(lambda: table.view.rowHeight(0) > row)
+        assert table.view.columnWidth(0) > table.view.fontMetrics().horizontalAdvance("17:35:25")
+    finally:
+        restyle(table, DARK, 1.0)
+    qtbot.waitUntil(lambda: table.view.rowHeight(0) == row)

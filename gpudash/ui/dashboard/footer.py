@@ -81,7 +81,7 @@ class Footer(QWidget):
             strip.setGeometry(QRect(self.x(), self.geometry().bottom() + 1 - height, self.width(), height))
             strip.raise_()
         if shown and self._line.telling:
-            buttons = (button for button in shown[0].findChildren(QPushButton) if not button.isHidden())
+            buttons = (button for button in shown[0].findChildren(QPushButton) if button.isVisibleTo(shown[0]))
             room = min((button.mapTo(shown[0], QPoint()).x() for button in buttons), default=self.width())
             self.setMask(QRegion(0, 0, max(1, room), self.height()))
             self.raise_()

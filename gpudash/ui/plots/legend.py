@@ -418,8 +418,8 @@ class Legend(QWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """Give up the room for "only" first, then values and names of levels, but the first level's name; then let the
-        last entries go into a menu. No curve's name is cut.
+        """Give up the room for "only" first, then values and names of levels, but the first level's name; then let
+        entries go into a menu, those that may stand aside before the others, the last first. No curve's name is cut.
         """
         margins = self._row.contentsMargins()
         chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
@@ -428,15 +428,15 @@ class Legend(QWidget):
         spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))
         room -= self._levels.fit(spare)
         roomy = sum(widths) + scaled(ONLY_PX) * len(widths) <= room
-        shown = len(widths)
+        shown = sorted(range(len(widths)), key=lambda position: self._entries[position].spec.aside)
         if not roomy and sum(widths) > room:
-            while shown and sum(widths[:shown]) + scaled(MORE_PX) > room:
-                shown -= 1
+            while shown and sum(widths[position] for position in shown) + scaled(MORE_PX) > room:
+                shown.pop()
         for position, entry in enumerate(self._entries):
             entry.set_roomy(roomy)
-            entry.setVisible(position < shown)
-        self._more.setVisible(shown < len(widths))
-        self._more.setText(f"{len(widths) - shown} more")
+            entry.setVisible(position in shown)
+        self._more.setVisible(len(shown) < len(widths))
+        self._more.setText(f"{len(widths) - len(shown)} more")
 
     def _fill_menu(self) -> None:
         menu = self._more.menu()

@@ -30,7 +30,7 @@ from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.reading import Row
 from gpudash.ui.widgets.layouts import in_column, in_row
-from gpudash.ui.widgets.plain_text import PlainLabel
+from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled
 from gpudash.units import format_clock
 
@@ -355,26 +355,36 @@ class StatisticsCard(QFrame):
         self._palette = palette
         self._curves = []
 
-    @property
-    def whole_height(self) -> int:
-        """Height at which every row is seen."""
-        rows = self._table.rowCount() * self._table.verticalHeader().defaultSectionSize()
-        return (
-            self.sizeHint().height()
-            - self._table.sizeHint().height()
-            + self._table.horizontalHeader().height()
-            + rows
-            + 4
-        )
+    def height_within(self, room: int) -> int:
+        """Height at which every row is seen, or as many whole ones as ``room`` has place for."""
+        row = self._table.verticalHeader().defaultSectionSize()
+        head = self.sizeHint().height() - self._table.sizeHint().height() + self._table.horizontalHeader().height() + 4
+        return head + row * min(self._table.rowCount(), max(1, (room - head) // row))
 
     @property
     def whole_width(self) -> int:
         """Width at which every figure is seen beside the curve that it is of."""
+        edges = self.sizeHint().width() - self._table.sizeHint().width() + SCROLLER_PX
+        return self._table.sizeHintForColumn(0) + _PAD + self._figures_width + edges
+
+    @property
+    def _figures_width(self) -> int:
+        """Width at which every figure is seen."""
         header = self._table.horizontalHeader()
         hints = (self._table.sizeHintForColumn(column) for column in range(1, len(COLUMNS)))
         figures = [max(header.minimumSectionSize(), hint + _PAD) for hint in hints]
-        edges = self.sizeHint().width() - self._table.sizeHint().width() + SCROLLER_PX
-        return self._table.sizeHintForColumn(0) + _PAD + max(figures) * len(figures) + edges
+        return max(figures) * len(figures)
+
+    def fit_names(self) -> None:
+        """Let the names have what the figures leave: a name that is cut can still be told, a figure cannot."""
+        header, modes = self._table.horizontalHeader(), QHeaderView.ResizeMode
+        room = self._table.viewport().width() - self._figures_width
+        cut = room < self._table.sizeHintForColumn(0)
+        mode = modes.Fixed if cut else modes.ResizeToContents
+        if header.sectionResizeMode(0) is not mode:
+            header.setSectionResizeMode(0, mode)
+        if cut:
+            header.resizeSection(0, max(room, header.minimumSectionSize()))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() is Qt.MouseButton.LeftButton:
@@ -418,7 +428,9 @@ class StatisticsCard(QFrame):
         self._table.setRowCount(len(curves))
         for row, curve in enumerate(curves):
             icon = QIcon(swatch(curve, self._palette, self.devicePixelRatioF()))
-            self._table.setItem(row, 0, QTableWidgetItem(icon, curve.name))
+            name = QTableWidgetItem(icon, curve.name)
+            name.setToolTip(plain_tip(curve.name))
+            self._table.setItem(row, 0, name)
             for column in range(1, len(COLUMNS)):
                 item = QTableWidgetItem(NO_VALUE)
                 item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -429,6 +441,7 @@ class StatisticsCard(QFrame):
         table.setHorizontalHeaderLabels(list(COLUMNS))
         table.setAccessibleName("Figures of the range")
         table.verticalHeader().hide()
+        table.verticalHeader().setMinimumSectionSize(1)  # else rows stay as high as larger words once made them
         header = table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)

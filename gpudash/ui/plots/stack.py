@@ -598,7 +598,7 @@ class PlotStack(QFrame):
         room = QRect(plots)
         room.setRight(self.width() - CARD_GAP_PX)
         room.adjust(CARD_GAP_PX, CARD_GAP_PX, 0, -CARD_GAP_PX)
-        height = min(card.whole_height, round(plots.height() * CARD_SHARE))
+        height = card.height_within(round(plots.height() * CARD_SHARE))
         place = QRect(0, 0, min(card.whole_width, room.width()), height)
         if self._card_at is None:
             top = room.top() if self._card_above else room.bottom() - height + 1
@@ -610,6 +610,7 @@ class PlotStack(QFrame):
             place.moveLeft(max(room.left(), min(place.left(), room.right() - place.width() + 1)))
             place.moveTop(max(room.top(), min(place.top(), room.bottom() - height + 1)))
         card.setGeometry(place)
+        card.fit_names()
 
     def _hidden_by(self, card: QRect) -> tuple[int, int]:
         """How much a card would hide of the range that is selected, and of the plots, in square pixels."""

@@ -144,7 +144,8 @@ QTabBar::tab:hover { color: $text; }
 QTabBar::tab:focus { color: $text; background: $button; }
 
 QTableView, QTreeView, QListView, QTableWidget {
-    background: $panel; alternate-background-color: $window; border: 0px; gridline-color: $grid; outline: 0;
+    background: $panel; alternate-background-color: $window; border: 1px solid $panel;
+    gridline-color: $grid; outline: 0;
     selection-background-color: $button_hover; selection-color: $text; }
 QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; }
 QTableView::item, QTreeView::item { padding: 1px 6px; }

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, Qt
-from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, Qt, QTimer
+from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -166,7 +166,8 @@ class TextModel(RowsModel[Sequence[str]]):
         self._tell_changed(old)
 
 
-ROW_PX = 24
+ROW_PX, SLIVER_PX = 24, 4
+"""Logical pixels of a row, and of a piece of one that nobody takes for a row."""
 
 BETWEEN_PX = 6
 """Logical pixels by which a row of several lines is set off from the next."""
@@ -252,6 +253,7 @@ class Table(QWidget):
                 self._widths[position] = width
                 self.view.setColumnWidth(position, width)
         self._fit_rows()
+        self._end_with_a_row()
 
     def _fit_rows(self, resized: int = -1, _before: int = 0, width: int = 0) -> None:
         """Give the rows as many lines as their words need in the columns that wrap.
@@ -282,10 +284,26 @@ class Table(QWidget):
         super().showEvent(event)
         self._fit_text()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._end_with_a_row()
+
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() is QEvent.Type.FontChange and self.isVisible():
-            self._fit_text()
+            QTimer.singleShot(0, self, self._fit_text)  # the view takes the font after this
+
+    def _end_with_a_row(self) -> None:
+        """Leave free what is too low for a whole row: half of one reads as a fault."""
+        rows = self.view.verticalHeader()
+        room = self.height() - self.view.horizontalHeader().sizeHint().height() - 2 * self.view.frameWidth()
+        over = 0
+        if rows.length() > max(0, room):
+            last = next(row for row in range(rows.count()) if rows.sectionPosition(row) + rows.sectionSize(row) > room)
+            over = room - rows.sectionPosition(last)
+            whole = not last or not SLIVER_PX < over < rows.sectionSize(last) - SLIVER_PX
+            over = 0 if whole else over
+        self.setContentsMargins(0, 0, 0, over)
 
     def _fit_text(self) -> None:
         """Give rows and columns the room that words of another size need; while it is hidden nothing moves."""

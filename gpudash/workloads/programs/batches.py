@@ -24,6 +24,7 @@ from gpudash.specs.training import (
     TILE,
 )
 from gpudash.telemetry.records import Topic
+from gpudash.units import format_bytes
 from gpudash.workloads.programs.text import corpus
 from gpudash.workloads.running.context import Context
 
@@ -189,8 +190,8 @@ class TextBatches:
         }
         context.note(
             Topic.CORPUS,
-            f"Text: {found.source}, {len(found.data)} bytes, {len(vocabulary)} different characters; guessing without "
-            f"context gives a loss of {found.unigram_entropy:.2f}.",
+            f"Text: {found.source}, {format_bytes(len(found.data))}, {len(vocabulary)} different characters; guessing "
+            f"without context gives a loss of {found.unigram_entropy:.2f}.",
             **told,
             unigram_entropy=found.unigram_entropy,
             most_frequent_share=found.most_frequent_share,

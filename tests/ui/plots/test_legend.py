@@ -1,5 +1,6 @@
 """Curves that the legend hides, isolates and brings back."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -101,6 +102,22 @@ def test_at_no_width_do_curves_and_levels_lie_on_one_another(legend: Legend) -> 
         assert all(QRect(0, 0, width, 40).contains(place) for place in places), width
         apart = sorted(places, key=lambda place: place.left())
         assert all(one.right() < other.left() for one, other in pairwise(apart)), width
+
+
+def test_what_may_stand_aside_goes_into_the_menu_before_what_tells_more(qtbot: QtBot) -> None:
+    curves = [replace(curve, aside=curve.name != "allocated") for curve in CURVES]
+    found = Legend("MEMORY cuda:0", curves, DARK)
+    qtbot.addWidget(found)
+    found.set_levels([CAPACITY])
+    found.show()
+    seen: list[list[str]] = []
+    for width in range(900, 300, -2):
+        key_at(found, width)
+        names = [entry.spec.name for entry in found._entries if entry.isVisible()]
+        if not seen or names != seen[-1]:
+            seen.append(names)
+    assert seen[0] == ["other processes", "context", "allocated"], "in the order of the bands"
+    assert seen[1:] == [["other processes", "allocated"], ["allocated"], []]
 
 
 def test_the_patches_of_curves_grow_with_the_words_beside_them(drawn: PlotStack, qapp: QApplication) -> None:

@@ -1,12 +1,16 @@
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.records import StepFinished
 from gpudash.telemetry.store import Store
+from gpudash.ui.colours import DARK
+from gpudash.ui.plots.readout import COLUMNS
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
+from gpudash.ui.widgets.theme import restyle
 from tests.ui.plots.conftest import LOSS, Clock, Feed, refresh
 
 RAMP = PlotSpec(
@@ -211,3 +215,28 @@ def test_in_a_wide_window_the_statistics_are_as_wide_as_their_figures_and_lie_be
         assert card.right() < edges[0] or card.left() > edges[1], "the range is in sight"
         drawn.clear_selection()
         refresh(drawn)
+
+
+def test_where_statistics_have_little_room_names_are_cut_and_no_figure_and_no_row(
+    drawn: PlotStack, view: TimeView, qapp: QApplication
+) -> None:
+    drawn.strip.set_open(True)
+    refresh(drawn)
+    card = drawn.strip.card
+    table = card._table
+    low = table.rowHeight(0)
+    try:
+        restyle(drawn, DARK, 1.5)
+        drawn.resize(790, 420)
+        qapp.processEvents()
+        refresh(drawn)
+        assert card.width() < card.whole_width, "there is too little room"
+        for column in range(1, len(COLUMNS)):
+            assert table.columnWidth(column) >= table.sizeHintForColumn(column), COLUMNS[column]
+        assert table.viewport().height() % table.rowHeight(0) <= 4
+    finally:
+        restyle(drawn, DARK, 1.0)
+    drawn.resize(1500, 700)
+    qapp.processEvents()
+    refresh(drawn)
+    assert table.rowHeight(0) == low and table.columnWidth(0) >= table.sizeHintForColumn(0)
