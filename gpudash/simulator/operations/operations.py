@@ -665,6 +665,37 @@ def _embedding_bag(
     return made, bags, counts, largest if largest.dim() == 2 else indices.new_empty(0)
 
 
+Normalisation = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
+    """A normalisation whose statistics of halves are float32 as on CUDA (``toAccumulateType``), not halves."""
+
+    def compute(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
+        made, *statistics = normalise(*args, **named)
+        return made, *(one.float() if one.dtype in temporaries.HALVES else one for one in statistics)
+
+    return compute
+
+
+def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: int) -> Callable[..., Any]:
+    """The backward pass of one, which on the CPU wants them in the weights' type, or the values' where there are none.
+
+    Args:
+        weight: place of the weights among its arguments.
+        first: place of the first of both statistics.
+    """
+
+    def compute(*args: Any, **named: Any) -> Any:
+        given, values = list(args), args[1]
+        wanted = values.dtype if given[weight] is None else given[weight].dtype
+        if values.dtype in temporaries.HALVES and values.device.type == "cpu":
+            given[first : first + 2] = (one if one is None else one.to(wanted) for one in given[first : first + 2])
+        return backward(*given, **named)
+
+    return compute
+
+
 def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     """The gradient of the logarithms of chances, whose sizes torch does not work out."""
     if chances.device.type == "meta":
@@ -737,6 +768,10 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_ctc_loss_backward": _ctc_loss_backward,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
+    "native_batch_norm": _with_wide_statistics(torch.ops.aten.native_batch_norm),
+    "native_batch_norm_backward": _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5),
+    "native_layer_norm": _with_wide_statistics(torch.ops.aten.native_layer_norm),
+    "native_layer_norm_backward": _with_narrow_statistics(torch.ops.aten.native_layer_norm_backward, 5, 3),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,

@@ -103,6 +103,27 @@ def test_bags_keep_what_cuda_keeps_of_them_and_learn_as_on_the_cpu(sim: Backend)
         assert largest.shape == ((3, 3) if mode == 2 else (0,))
 
 
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", ["layer", "batch"])
+def test_statistics_of_halves_are_as_wide_as_on_cuda_and_lead_to_the_cpus_gradients(
+    name: str, weights: torch.dtype, sim: Backend
+) -> None:
+    grads = []
+    for device in ("cpu", "sim"):
+        torch.manual_seed(0)
+        values = torch.randn(6, 8, 5).bfloat16().to(device).requires_grad_()
+        weight = torch.ones(5 if name == "layer" else 8, dtype=weights).to(device).requires_grad_()
+        if name == "layer":
+            made, mean, rstd = torch.ops.aten.native_layer_norm(values, [5], weight, None, 1e-5)
+        else:
+            made, mean, rstd = torch.ops.aten.native_batch_norm(values, weight, None, None, None, True, 0.1, 1e-5)
+        made.float().square().sum().backward()
+        assert values.grad is not None and weight.grad is not None
+        grads.append((values.grad.cpu(), weight.grad.cpu()))
+        assert device == "cpu" or (mean.dtype, rstd.dtype) == (torch.float32, torch.float32)
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
 @pytest.mark.parametrize("name", ["addmm_", "addbmm", "addbmm_", "baddbmm_", "bilinear"])
 def test_every_product_takes_the_workspace(name: str, dry: Backend) -> None:
     asked = like(dry)
