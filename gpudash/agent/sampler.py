@@ -68,6 +68,7 @@ class Sampler:
         self._look = look
         self._period_s = period_s
         self._round: _Round | None = None
+        self._due_s: float | None = None
 
     def start(self) -> None:
         """Begin, unless it has begun."""
@@ -96,13 +97,18 @@ class Sampler:
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: be as new."""
-        self.cpu_s, self.running, self._round = 0.0, False, None
+        self.cpu_s, self.running, self._round, self._due_s = 0.0, False, None, None
 
     def _run(self, round_: _Round) -> None:
         try:
             leave_signals_to_the_program()
             round_.native_id = _thread.get_native_id()
             wait_s, rest = self._period_s, Rest(SHARE)
+            if self._due_s is not None:
+                # a program that forks again and again would put the next look off each time
+                wait_s = max(0.0, self._due_s - time.monotonic())
+            else:
+                self._due_s = time.monotonic() + wait_s
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
                 if wait_s > 0 and not self.asked():
@@ -112,6 +118,7 @@ class Sampler:
                 cost = time.thread_time() - before
                 self.cpu_s += cost
                 wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, rest.after(cost))
+                self._due_s = time.monotonic() + wait_s
         finally:
             round_.ended.release()
 

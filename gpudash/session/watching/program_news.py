@@ -71,6 +71,7 @@ class ProgramNews:
         step_source: who tells of the steps, "" before any.
         reads_metrics: whether loss or accuracy are read from what the program prints.
         agent_cpu_s: processor time of the agents, as far as they have told.
+        said_goodbye: whether the program's own agent did, as it does when the program ends or it was asked to leave.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class ProgramNews:
         self._count = _StepCount()
         self._lost: dict[int, int] = {}
         self.agent_cpu_s = 0.0
+        self.said_goodbye = False
         self._run_id = run_id
         self._pid = pid
         self._emit = emit
@@ -122,6 +124,7 @@ class ProgramNews:
                 self._lost[peer.pid] = count if isinstance(count := message.get("count"), int) else 0
             case "bye":
                 self.agent_cpu_s += cpu_s if isinstance(cpu_s := message.get("cpu_s"), int | float) else 0.0
+                self.said_goodbye = self.said_goodbye or peer.pid == self._pid
             case _:
                 pass
 

@@ -415,6 +415,20 @@ def test_what_a_debugger_says_is_told_in_a_sentence(output: str, words: str | No
     assert found is None if words is None else found is not None and words in found
 
 
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ("PermissionError: [Errno 1] Operation not permitted", "ptrace_scope"),
+        ("RuntimeError: Remote debugging is not enabled in the remote process", "PYTHON_DISABLE_REMOTE_DEBUG"),
+        ("RuntimeError: Can't find the main thread in the remote process", "main thread has ended"),
+        ("OSError: odd.", "its Python refused (OSError: odd)"),
+    ],
+    ids=["not permitted", "disabled", "no main thread", "odd"],
+)
+def test_what_a_python_says_that_refuses_is_told_in_a_sentence(errors: str, words: str) -> None:
+    assert words in ways_in._remote_refusal(f"Traceback (most recent call last):\n{errors}\n")
+
+
 def test_what_is_no_python_or_too_old_is_seen_from_outside(watcher: Watcher, start: Any) -> None:
     with psutil.Popen(["sleep", "600"]) as process:
         watcher.session.attach(process.pid)
@@ -483,6 +497,42 @@ def test_a_program_that_ends_before_it_is_entered_is_said_to_have_ended(tmp_path
         process.wait()
     entered = ways_in.enter(process, tmp_path / "agent", "{}", lambda _seconds: False)
     assert entered.why_not == "It cannot be entered: it has ended meanwhile."
+
+
+def test_a_program_that_is_killed_as_it_is_entered_is_said_to_have_ended(start: Any, tmp_path: Path) -> None:
+    running = start(WITH_A_DOOR)
+
+    def killed_meanwhile(_seconds: float) -> bool:
+        running.process.kill()
+        return not running.process.wait()
+
+    entered = ways_in.enter(psutil.Process(running.pid), tmp_path / "agent", "{}", killed_meanwhile)
+    assert entered.why_not == "It cannot be entered: it has ended meanwhile."
+
+
+def test_a_stopped_program_is_left_alone_and_stays_stopped(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    process = psutil.Process(running.pid)
+    process.suspend()
+    watcher.until(lambda: process.status() == psutil.STATUS_STOPPED)
+    watcher.session.attach(running.pid)
+    assert f"It cannot be entered: it is stopped; let it go on (kill -CONT {running.pid})" in unseen(watcher)
+    watcher.session.stop_run()
+    assert watcher.ended().result["attached"]["way"] == "outside"
+    assert process.status() == psutil.STATUS_STOPPED
+    process.resume()
+    assert running.tell("1") == 1
+
+
+def test_a_program_that_replaces_itself_is_said_to_be_seen_from_outside_again(watcher: Watcher, start: Any) -> None:
+    running = start(WITH_A_DOOR)
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: is_inside(watcher))
+    running.do("os.execv(sys.executable, [sys.executable, '-c', 'input()'])")
+    watcher.until(lambda: any("dropped gpudash" in note for note in watcher.notes("program")))
+    assert len([note for note in watcher.notes("program") if "dropped gpudash" in note]) == 1
+    assert running.end()[2] == 1, "its end is the new program's own, which has no more to read"
+    assert watcher.ended().status == "finished"
 
 
 def test_looking_away_leaves_the_process_running(watcher: Watcher) -> None:

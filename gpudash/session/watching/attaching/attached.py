@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from gpudash.session.watching.attaching.ways_in import HOW, Entered, WayClosedError, enter, require_debugger
+from gpudash.session.watching.attaching.ways_in import (
+    ENDED,
+    HOW,
+    Entered,
+    WayClosedError,
+    enter,
+    has_ended,
+    require_debugger,
+)
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
@@ -33,6 +42,14 @@ DETACH_S = 3.0
 UNSEEN = (
     "From outside, the process's memory on this computer, its processor time and, by the driver, its memory on each "
     "GPU can be seen; its allocator, steps, losses and stacks cannot."
+)
+
+LOST_S = 1.0
+"""How long a program runs on without a connection before that is said."""
+
+LOST = (
+    "The program has dropped gpudash, as one does that replaces itself (exec) or closes all of its files; it is seen "
+    "from outside from now on. Attach again to go inside."
 )
 
 INSIDE = {
@@ -107,6 +124,7 @@ class Attached:
         self._peak = 0
         self._resident: dict[int, int] = {}
         self._looked_s = 0.0
+        self._lost_s: float | None = math.inf
         self._runs()
         try:
             self._command = [str(word) for word in self._process.cmdline()]
@@ -157,6 +175,7 @@ class Attached:
             self._tell_entered()
             while not self._stop.is_set() and self._runs():
                 self._hear()
+                self._notice_loss()
             ended = not self._stop.is_set()
             if ended:
                 self._hear_the_rest()
@@ -178,13 +197,30 @@ class Attached:
         return enter(self._process, path, json.dumps(config), self._has_come, by_gdb=by_gdb)
 
     def _has_come(self, seconds: float) -> bool:
-        return arrived(self._hearing.server, self._process.pid, seconds, self._hear, self._stop.is_set)
+        def given_up() -> bool:
+            return self._stop.is_set() or not self._runs()
+
+        return arrived(self._hearing.server, self._process.pid, seconds, self._hear, given_up)
 
     def _tell_entered(self) -> None:
         way, why_not = self._entered.way, self._entered.why_not
-        sentences = (f"{INSIDE[way]}.", why_not) if way else (UNSEEN, why_not, f"{HOW}.")
+        sentences = [f"{INSIDE[way]}.", why_not] if way else [UNSEEN, why_not, f"{HOW}."]
+        if "any" in self._entered.closed:  # however it had been started, it could not be entered now
+            sentences = [why_not] if self._entered.closed["any"] == ENDED else [UNSEEN, why_not]
         details = {"way": way or "outside", "closed": self._entered.closed}
         self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
+
+    def _notice_loss(self) -> None:
+        """Say that the program is seen from outside again: it has replaced itself, or closed our connection."""
+        if not self._entered.way or self._lost_s is None or self._hearing.news.said_goodbye:
+            return
+        if any(peer.pid == self._process.pid for peer in self._hearing.server.peers):
+            self._lost_s = math.inf
+        elif self._lost_s is math.inf:
+            self._lost_s = time.monotonic()  # where it is killed, its connections end first
+        elif time.monotonic() - self._lost_s > LOST_S:
+            self._lost_s = None
+            self._hearing.news.note(Topic.PROGRAM, LOST)
 
     def _hear(self) -> None:
         if self._hearing.server.peers or not self._entered.way:
@@ -263,7 +299,7 @@ def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
         answers.extend(message for _, message in server.receive(TICK_S) if message["type"] == "snapshot")
 
     def has_come(seconds: float) -> bool:
-        return arrived(server, pid, seconds, hear, lambda: False)
+        return arrived(server, pid, seconds, hear, lambda: has_ended(process))
 
     try:
         entered = enter(process, folder.path / "agent", json.dumps({"history": False}), has_come, by_gdb=by_gdb)
@@ -296,14 +332,15 @@ def arrived(
         WayClosedError: when another gpudash is there already.
     """
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not given_up():
+    while True:
         hear()
         peer = next((peer for peer in server.peers if peer.pid == pid and peer.hello), None)
         if peer is not None and peer.hello.get("refused"):
             raise WayClosedError("another gpudash is inside already; stop that one first")
         if peer is not None:
             return True
-    return False
+        if time.monotonic() >= deadline or given_up():
+            return False
 
 
 def let_go(server: AgentServer, hear: Callable[[], None]) -> None:

@@ -143,6 +143,7 @@ def enter(
     closed: dict[str, str] = {}
     try:
         _require_same_place(process)
+        _require_running(process)
     except WayClosedError as error:
         return Entered(closed={"any": str(error)})
     except psutil.Error:
@@ -153,13 +154,23 @@ def enter(
     for name, way in ways.items():
         try:
             way(process, path, config, has_come)
-        except WayClosedError as error:
+        except (WayClosedError, psutil.Error) as error:
+            if has_ended(process):
+                return Entered(closed={"any": ENDED})
             closed[name] = str(error)
-        except psutil.Error:
-            closed[name] = ENDED
         else:
             return Entered(name, closed)
     return Entered(closed=closed)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more; another process that was given its number since is not it."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
 
 
 def require_debugger() -> None:
@@ -183,6 +194,22 @@ def _require_same_place(process: psutil.Process) -> None:
     with suppress(OSError):
         if not Path(f"/proc/{process.pid}/root").samefile("/"):
             raise WayClosedError("it has a root folder of its own (chroot); run gpudash in there")
+
+
+def _require_running(process: psutil.Process) -> None:
+    """Raises: WayClosedError: when it stands still, so that nobody could answer, or has ended."""
+    if has_ended(process):
+        raise WayClosedError(ENDED)
+    if process.status() == psutil.STATUS_STOPPED:
+        raise WayClosedError(f"it is stopped; let it go on (kill -CONT {process.pid}), and attach again")
+    if process.status() == psutil.STATUS_TRACING_STOP:
+        raise WayClosedError("a debugger has stopped it; let it go on there, and attach again")
+
+
+def _require_arrival(has_come: Callable[[float], bool]) -> None:
+    """Raises: WayClosedError: when what was given to the program to execute is not."""
+    if not has_come(ARRIVAL_S):
+        raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
 
 
 def _script(path: Path, config: str, extra: tuple[str, ...] = ()) -> str:
@@ -219,6 +246,9 @@ def _through_door(process: psutil.Process, path: Path, config: str, has_come: Ca
             let_in = connection.recv(16) == b"in"
         except ConnectionRefusedError:
             raise WayClosedError("the program has opened none") from None
+        except TimeoutError:
+            why = "the program is inside a long call that keeps Python to itself"
+            raise WayClosedError(f"nobody answers at it within {DOOR_S:.0f} s; {why}") from None
         except OSError as error:
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
     if not let_in or not has_come(ARRIVAL_S):
@@ -237,12 +267,13 @@ def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: 
         errors = _ran([str(python), "-I", "-S", "-c", code, str(process.pid), str(file)])
         if errors is not None:
             raise WayClosedError(_remote_refusal(errors))
-        if not has_come(ARRIVAL_S):
-            raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
+        _require_arrival(has_come)
 
 
 def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
     """Raises: WayClosedError: when it may not, or finds nothing."""
+    if tracer := _tracer_of(process.pid):
+        raise WayClosedError(f"another debugger is at it (process {tracer}), and only one can be")
     _, version = _python_of(process)
     if version < OLDEST:
         raise WayClosedError(f"its Python is {_written(version)}, and the agent runs from {_written(OLDEST)} on")
@@ -253,8 +284,7 @@ def _by_debugger(process: psutil.Process, path: Path, config: str, has_come: Cal
         output = _debugged(process.pid, calls, place, code)
         if (refusal := _debugger_refusal(output)) is not None:
             raise WayClosedError(refusal)
-        if not has_come(ARRIVAL_S):
-            raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
+        _require_arrival(has_come)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +390,14 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
             raise WayClosedError(f"gdb took longer than {HELPER_S:.0f} s, and was ended") from None
 
 
+def _tracer_of(pid: int) -> int:
+    """The process that debugs it; 0 for none."""
+    with suppress(OSError):
+        found = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
+
 def _debugger_refusal(output: str) -> str | None:
     """Why gdb could not, by what it printed; ``None`` where it could."""
     if re.search(r"^\$1 = 1$", output, re.MULTILINE) and re.search(r"^\$2 = 0$", output, re.MULTILINE):
@@ -377,6 +415,8 @@ def _remote_refusal(errors: str) -> str:
         return NO_PTRACE
     if "disabled" in last or "not enabled" in last:
         return "the program was started with it disabled (PYTHON_DISABLE_REMOTE_DEBUG)"
+    if "main thread" in last:
+        return "the program's main thread has ended, and that alone executes what comes from outside"
     return f"its Python refused ({last.rstrip('.') or 'without a word'})"
 
 
