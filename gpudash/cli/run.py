@@ -243,10 +243,16 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         show_progress(session, heed)
     while not session.wait_run(0.1):
         heed()
+    from gpudash.session.predicting.remedies import LOOKING, words
+
     if not session.remedies.wait(0) and not quiet:
-        print_notice("Looking for what would have fitted…")
+        print_notice(f"{LOOKING}…")
+    told = quiet
     while not (session.remedies.wait(0.1) or interruption.asked):
-        pass
+        so_far = session.remedies.so_far
+        if not told and so_far is not None and so_far.found:
+            told = True
+            print_notice(f"So far: {words(so_far.found, note='')} Looking further; Ctrl+C ends that.")
 
 
 def _notes(session: "Session") -> list[Note]:

@@ -13,6 +13,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
 from gpudash.session.live.machine import program_of
+from gpudash.session.predicting.remedies import SoFar
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.settings import Settings
@@ -91,9 +92,15 @@ class FakeSession:
         self.memory_watch = MemoryWatch()
         self.output = OutputLog()
         self.refusal: str | None = None
+        self.so_far: SoFar | None = None
         for device in self.devices():
             if device.uuid is not None:
                 self.store.link(device.name, device.uuid)
+
+    @property
+    def remedies(self) -> FakeSession:
+        """Itself: what would have fitted is found by hand."""
+        return self
 
     @property
     def live(self) -> FakeSession | None:

@@ -17,6 +17,7 @@ from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session import Replay
+from gpudash.session.predicting.remedies import SoFar
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, RemediesFound, RunStarted, Sample, Warning
@@ -522,6 +523,18 @@ def test_nothing_to_say_takes_no_room(row: RemediesView) -> None:
     assert row.isHidden()
     row.show_remedies([], NOTE, looking=True)
     assert seen(row, QLabel) == ["Looking for what would have fitted…"]
+
+
+def test_what_a_search_has_found_is_shown_at_once_and_how_far_it_is(row: RemediesView) -> None:
+    row.show_remedies([], commanding=True, looking=True)
+    row.show_so_far(SoFar(seconds=4))
+    assert seen(row, QLabel) == ["Looking for what would have fitted: following the run itself, 4 s…"]
+    row.show_so_far(SoFar(CHANGES[:1], 3, predicted=True, seconds=12))
+    assert "Looking further for what would have fitted: 3 changes tried, 12 s…" in seen(row, QLabel)
+    assert any(CHANGES[0].change in words for words in (*seen(row, QLabel), *seen(row, QPushButton)))
+    row.show_remedies(CHANGES, NOTE)
+    row.show_so_far(SoFar(CHANGES[:1], 9, predicted=True, seconds=20))
+    assert NOTE in seen(row, QLabel)
 
 
 def test_a_workspace_that_no_line_asked_for_has_no_line_that_used_it_first() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.explaining.explanation_text import failure_title
 from gpudash.memory.explaining.remedies import NONE_FOUND, with_dry_run
-from gpudash.memory.predicting.estimate import Target
+from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.session.live.machine import Machine
 from gpudash.session.predicting.estimates import Estimates
 from gpudash.session.predicting.estimator import TOOK_TOO_LONG, Answer, Estimator
@@ -32,6 +32,34 @@ AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category"
 """What is there only once the context is; where it cannot be measured, it is among what is unattributed."""
 
 UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
+
+
+LOOKING = "Looking for what would have fitted"
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """How far a search has come.
+
+    Attributes:
+        found: what would have fitted of what was tried, the best first.
+        tried: how many changes were tried.
+        predicted: whether the run itself has been followed, without which no change can be.
+        seconds: how long it has gone on, in whole ones.
+    """
+
+    found: tuple[Remedy, ...] = ()
+    tried: int = 0
+    predicted: bool = False
+    seconds: int = 0
+
+    @property
+    def words(self) -> str:
+        """What goes on: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
+        tried = f"{self.tried} change{'s' * (self.tried != 1)} tried" if self.tried else "trying the first change"
+        tried = tried if self.predicted else "following the run itself"
+        more = LOOKING.replace("for what", "further for what") if self.found else LOOKING
+        return f"{more}: {tried}, {self.seconds} s…"
 
 
 class Remedies:
@@ -78,6 +106,12 @@ class Remedies:
                     self._begin(event, event.explanation)
         elif isinstance(event, RemediesFound) and self._search is not None:
             self._search.told.set()  # not before: who waits for it reads it in the store
+
+    @property
+    def so_far(self) -> SoFar | None:
+        """How far the search has come; ``None`` while nothing is looked for. For any thread."""
+        search = self._search
+        return None if search is None or search.told.is_set() else search.so_far
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the store has what is looked for; true at once when nothing is looked for."""
@@ -143,6 +177,8 @@ class _Search:
         self._explanation = explanation
         self._tell = tell
         self._ended = False
+        self._known = SoFar()
+        self._began_s = time.monotonic()
         self._thread = threading.Thread(target=self._look, name="gpudash-remedies", daemon=True)
         self._thread.start()
 
@@ -150,6 +186,11 @@ class _Search:
     def alive(self) -> bool:
         """Whether its thread runs still."""
         return self._thread.is_alive()
+
+    @property
+    def so_far(self) -> SoFar:
+        """What is known until now."""
+        return replace(self._known, seconds=int(time.monotonic() - self._began_s))
 
     def end(self) -> None:
         """Look no more, as soon as the thread notices."""
@@ -190,7 +231,10 @@ class _Search:
             note = "" if problem is None else problem.message
         if estimate is None:
             return replace(told, remedies_note=note)
-        return with_dry_run(told, estimate, raises_cap=not fills_memory(self._spec), note=note)
+        return self._with(estimate, note)
+
+    def _with(self, estimate: Estimate, note: str) -> Explanation:
+        return with_dry_run(self._explanation, estimate, raises_cap=not fills_memory(self._spec), note=note)
 
     def _answer(self) -> Answer | None:
         """The whole answer, or what there is of it at the limit; waited for in parts: `end` is heard."""
@@ -199,6 +243,10 @@ class _Search:
             answer = self._estimates.wait(0.1)
             if answer is not None and answer.final:
                 break
+            estimate = None if answer is None else answer.estimate
+            if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
+                found = self._with(estimate, LOOKING).remedies
+                self._known = SoFar(found, len(estimate.alternatives), predicted=True)
         return answer
 
 

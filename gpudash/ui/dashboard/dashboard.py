@@ -424,6 +424,9 @@ class Dashboard(PlotsPage):
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
+        so_far = None if session.live is None else session.live.remedies.so_far
+        for shown in (self.result.ending.remedies, *self.explanation.remedies):
+            shown.show_so_far(so_far)
         words = self.view.status() if self.live else self._origin
         if not words:
             words = f"recording {session.recording.name if session.recording else ''}"

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
 from gpudash.memory.predicting.prediction import price
+from gpudash.session.predicting.remedies import LOOKING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.ui.widgets.labels import broken_words, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -32,8 +33,6 @@ GAP, STACKED_GAP = 18, 4
 
 LEAST_WORDS = 80
 """Logical pixels below which a line of a button would be a word or none."""
-
-LOOKING = "Looking for what would have fitted…"
 
 
 class CauseHeader(QFrame):
@@ -79,7 +78,7 @@ class RemediesView(QWidget):
         super().__init__(parent)
         self._remedies: Sequence[Remedy] = ()
         self._widgets: list[QLabel | QPushButton] = []
-        self._commanding = self._stacked = False
+        self._commanding = self._stacked = self._looking = False
         self._lead = worded_label("muted", wraps=False)
         self.more = _button_with_menu()
         self.note = wrapping_label("muted")
@@ -99,6 +98,7 @@ class RemediesView(QWidget):
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
         """
+        self._looking = looking
         self._remedies = remedies
         for widget in (*self._widgets, self.more):
             self._row.removeWidget(widget)
@@ -108,13 +108,25 @@ class RemediesView(QWidget):
         self.more = _button_with_menu()
         for place, widget in enumerate((*self._widgets, self.more), 1):
             self._row.insertWidget(place, widget)
-        self._lead.setText(f"{failure_title(remedies)}:" if remedies else LOOKING)
+        self._lead.setText(f"{failure_title(remedies)}:" if remedies else f"{LOOKING}…")
         self._line.setVisible(bool(remedies) or looking)
         self._commanding = commanding
         self.note.setText("" if looking else note)
         self.note.setVisible(bool(note) and not looking)
         self.setVisible(bool(remedies or note or looking))
         self._fit()
+
+    def show_so_far(self, so_far: SoFar | None) -> None:
+        """Show what a search has found until now and how far it is; nothing changes where none goes on."""
+        if so_far is None or not self._looking:
+            return
+        if so_far.found != tuple(self._remedies):
+            self.show_remedies(so_far.found, commanding=self._commanding, looking=True)
+        if so_far.found:
+            self.note.setText(so_far.words)
+            self.note.show()
+        elif self._lead.text() != so_far.words:
+            self._lead.setText(so_far.words)
 
     def set_stacked(self, stacked: bool) -> None:
         """Put one below the other, where it is narrow, instead of all in one line."""

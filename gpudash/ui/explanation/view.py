@@ -18,6 +18,7 @@ from gpudash.ui.colours import Palette
 from gpudash.ui.forms.workload_panel import WorkloadPanel
 
 if TYPE_CHECKING:
+    from gpudash.ui.explanation.header import RemediesView
     from gpudash.ui.explanation.page import ExplanationPage
 
 
@@ -61,6 +62,11 @@ class ExplanationView(QStackedWidget):
     def open(self) -> bool:
         """Whether the explanation is in front."""
         return self.currentIndex() > 0
+
+    @property
+    def remedies(self) -> tuple[RemediesView, ...]:
+        """Where remedies are shown; empty until something was explained."""
+        return (self.page.header.remedies,) if "page" in vars(self) else ()
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""

@@ -215,6 +215,19 @@ def test_a_search_that_has_worked_long_enough_is_stopped_and_what_it_found_is_to
     assert found.remedies_note.startswith("Looking for remedies was stopped after ")
 
 
+def test_what_is_found_is_known_while_more_is_looked_for_and_how_far_that_is(look: Look) -> None:
+    looking = look(WORKS_ON)
+    assert looking.remedies.so_far is None
+    looking.fail(out_of_memory())
+    while (so_far := looking.remedies.so_far) is not None and not so_far.found:
+        looking.remedies.wait(0.02)
+    assert so_far is not None and so_far.found[0].change == "batch 8"
+    assert so_far.words.startswith(f"Looking further for what would have fitted: {so_far.tried} changes tried, ")
+    assert looking.told == []
+    looking.remedies.close()
+    assert looking.remedies.so_far is None
+
+
 def test_a_search_that_a_busy_machine_leaves_waiting_is_not_given_up_for_it(
     look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
