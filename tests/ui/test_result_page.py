@@ -462,3 +462,23 @@ def test_the_result_tab_begins_with_what_was_asked_for(open_window: OpenWindow, 
     assert rows[1] == ["arithmetic rate", "2.00 TFLOP/s"]
     ended(session, "comparison", VERDICT, devices="cpu,cuda:0")
     assert [row[0] for row in rows_of_result(window)][:2] == ["asked for", "verdict"]
+
+
+def test_a_name_that_is_wider_than_the_page_beside_the_plots_hides_no_figure(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(5)
+    window = open_window(session, size=(1280, 800))
+    script = "a_script_with_a_really_quite_long_name_for_training_a_model.py"
+    session.watched("cpu", {"command": ["python", script]})
+    session.feed(2)
+    message = f"ZeroDivisionError: division by zero ({script}:1)."
+    session.end(replace(session.failure(), message=message, remedy="Its traceback is in what it printed."))
+    settle(window)
+    page = window.workspace.dashboard.result
+    assert page.isVisible() and page.ending.words.startswith(message)
+    for label in page.findChildren(QLabel):
+        if label.isVisible():
+            place = QRect(label.mapTo(page, QPoint()), label.size())
+            assert page.rect().contains(place), label.text()
+            lines = label.text().split("\n")
+            assert max(label.fontMetrics().horizontalAdvance(word) for word in lines[0].split(" ")) <= label.width()
+    assert [value for name, value in page.figures if name == "time"]

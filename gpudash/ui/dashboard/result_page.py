@@ -72,7 +72,7 @@ class ResultPage(QFrame):
         self.setProperty("role", "panel")
         self.setAccessibleName("Result of the run")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self._title = worded_label("figure-small")
+        self._title = wrapping_label("figure-small")
         self.verdict = VerdictPage()
         self.ending = BadEnding()
         self.ending.remedies.applied.connect(self.applied)
@@ -121,7 +121,7 @@ class ResultPage(QFrame):
             commanding: whether a remedy can be applied here.
         """
         self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
-        self.setAccessibleDescription(self._title.text())
+        self.setAccessibleDescription(self._title.words)
         comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
@@ -228,6 +228,7 @@ class FiguresBeside(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Figures of the run")
         panel = QWidget()
+        panel.setMinimumWidth(1)  # where words need more, QScrollArea resizes it back and forth until the stack is full
         panel.setProperty("role", "scrolled")
         self._rows = in_column(margins=(14, 0, 12, 0), spacing=3)
         self._lines: list[QWidget] = []

@@ -160,9 +160,17 @@ class ExplanationPage(QWidget):
     def _show_when(self, found: Explanation, began_s: float, uuid: str | None) -> None:
         allocator = found.device
         curves = (
-            CurveSpec(("allocator", "reserved_bytes", allocator), "reserved", "bytes", "reserved"),
+            CurveSpec(("allocator", "reserved_bytes", allocator), "reserved", "bytes", "reserved", aside=True),
             CurveSpec(("allocator", "allocated_bytes", allocator), "allocated", "bytes", "allocated"),
-            CurveSpec(("gpu", "used_bytes", uuid), "used", "bytes", "reference", style="dot", note="By all processes"),
+            CurveSpec(
+                ("gpu", "used_bytes", uuid),
+                "used",
+                "bytes",
+                "reference",
+                style="dot",
+                note="By all processes",
+                aside=True,
+            ),
         )
         cap = found.allowed_bytes
         capacity = LineSpec("capacity", "capacity", value=float(found.capacity_bytes), scales=cap is None)

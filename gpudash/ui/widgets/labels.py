@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QLabel, QLayout, QLineEdit, QPushButton, QSizePolicy, QWidget
 
@@ -128,6 +128,11 @@ class WrappingLabel(PlainLabel):
     def setWordWrap(self, on: bool) -> None:
         super().setWordWrap(on)
         self._break()
+
+    def minimumSizeHint(self) -> QSize:
+        """As for words that are short: one that is not broken yet must not make the place wider than it is."""
+        hint = super().minimumSizeHint()
+        return hint.boundedTo(QSize(LEAST_PIECE_PX, hint.height())) if self.wordWrap() else hint
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
