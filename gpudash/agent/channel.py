@@ -117,13 +117,18 @@ class Channel:
             return True
         return True
 
-    def close(self) -> None:
-        """Let the connection go, and whatever waits; what came is read, or the other end would take it for a fault."""
+    def close(self, *, forked: bool = False) -> None:
+        """Let the connection go, and whatever waits; what came is read, or the other end would take it for a fault.
+
+        Args:
+            forked: in a child that was forked: what came is the parent's, which has not read it yet.
+        """
         self.alive = False
         self._waiting.clear()
         self._partial = b""
         if identity(self._socket.fileno()) == self._identity:
-            self._read()
+            if not forked:
+                self._read()
             self._socket.close()
         else:
             self._socket.detach()

@@ -338,7 +338,7 @@ class Agent:
         self._wiring = _thread.allocate_lock()  # another thread may have held it
         if self._sampler is not None:
             self._sampler.forget()
-        self._channel.close()
+        self._channel.close(forked=True)
         self._steps.take(last=True)
         self._steps.lost = self._told_lost = 0
         self._steps.began_us = None

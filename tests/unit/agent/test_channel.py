@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import threading
@@ -158,5 +159,18 @@ def test_messages_of_many_threads_stay_whole(listener: socket.socket) -> None:
     for thread in threads:
         thread.join()
     assert heard(end, channel) == ["a"] * 400 and not channel.lost
+    channel.close()
+    end.close()
+
+
+def test_a_forked_child_that_lets_go_takes_no_message_from_its_parent(listener: socket.socket) -> None:
+    channel, end = connected(listener)
+    # a fork leaves both with the same open socket, and so does this
+    child = copy.copy(channel)
+    child._socket = socket.socket(fileno=os.dup(channel._socket.fileno()))
+    end.sendall(encode({"type": "detach"}))
+    child.close(forked=True)
+    assert not child.alive and channel.alive
+    assert [message["type"] for message in channel.receive()] == ["detach"]
     channel.close()
     end.close()
