@@ -28,7 +28,6 @@ class Monitor:
         clock: session time in seconds, monotonic.
         rate_hz: memory readings a second, 1 to 50.
         host: the host reader; by default a new one.
-        nvml: the library; by default a new session with it.
         timing: of everything else.
         root: where ``proc`` and ``sys`` are found.
     """
@@ -39,7 +38,6 @@ class Monitor:
         clock: Callable[[], float],
         rate_hz: float = 20.0,
         host: HostReader | None = None,
-        nvml: Nvml | None = None,
         timing: Timing | None = None,
         root: Path = Path("/"),
     ) -> None:
@@ -55,7 +53,7 @@ class Monitor:
         self._host_lane = Lane("host", self._read_host, emit, clock, self._period_s, title="The host", stale=_host_gap)
         title = "The list of processes"
         self._process_lane = Lane("processes", self._processes.read, emit, clock, timing.processes, title=title)
-        self._gpus = GpuWatch(nvml or Nvml(root), emit, clock, self._period_s, timing, root, self._family)
+        self._gpus = GpuWatch(Nvml(root), emit, clock, self._period_s, timing, root, self._family)
         self._torch = TorchGpus(emit, clock, self._period_s)
         self._sources: tuple[GpuSource, ...] = (self._gpus, self._torch)
 

@@ -266,13 +266,7 @@ class Explanation:
 
     def with_findings(self, found: Findings) -> Explanation:
         """The same in the light of what a search for remedies found."""
-        return replace(
-            self,
-            verdict=found.verdict,
-            headline=found.headline,
-            remedies=found.remedies,
-            remedies_note=found.remedies_note,
-        )
+        return replace(self, **vars(found))
 
     def part_bytes(self, *kinds: PartKind) -> int:
         """Bytes of all parts of these kinds."""

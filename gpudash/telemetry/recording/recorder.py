@@ -124,7 +124,6 @@ class Recorder:
         meta: named facts of the session, kept as text, numbers or JSON. Known here and added: ``format_version``,
             ``gpudash_version``, ``python_version``, ``host``, ``system``, ``status``; and, unless given,
             ``wall_clock_origin``, the moment of session time 0 in ISO 8601.
-        exclusive: refuse a file that exists; otherwise one that nobody writes is replaced.
 
     Raises:
         RecordingError: when the file cannot be made, exists or is being written by another gpudash.
@@ -134,7 +133,7 @@ class Recorder:
         annotations: what has been noted since with `annotate`, by key.
     """
 
-    def __init__(self, path: Path, *, meta: Mapping[str, Any], exclusive: bool = True) -> None:
+    def __init__(self, path: Path, *, meta: Mapping[str, Any]) -> None:
         self.path = path
         self.failed: str | None = None
         self.annotations: dict[str, str] = {}
@@ -147,7 +146,7 @@ class Recorder:
         self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
         self._wishes: list[_Wish] = []
         self._wishing = threading.Lock()
-        self._lock: tuple[int, tuple[int, int]] | None = _claim(self, path, exclusive=exclusive)
+        self._lock: tuple[int, tuple[int, int]] | None = _claim(self, path)
         try:
             self._create(meta)
         except (sqlite3.Error, OSError) as error:
@@ -370,7 +369,7 @@ def copy_recording(path: Path, target: Path) -> None:
         raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
 
 
-def _claim(recorder: Recorder, path: Path, *, exclusive: bool) -> tuple[int, tuple[int, int]]:
+def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -384,10 +383,7 @@ def _claim(recorder: Recorder, path: Path, *, exclusive: bool) -> tuple[int, tup
         if path.exists():
             if being_written(path):
                 raise RecordingError(f"{path} is being written by another gpudash; choose another name")
-            if exclusive:
-                raise RecordingError(f"{path} exists already; choose another name or remove it")
-            for name in (path, *log_files(path)):
-                name.unlink(missing_ok=True)
+            raise RecordingError(f"{path} exists already; choose another name or remove it")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         raise RecordingError(f"{path} cannot be made, something of that name is in the way; choose another") from None

@@ -170,18 +170,10 @@ def test_an_existing_file_is_not_overwritten(recorder: Recorder, path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_finished_file_is_replaced_when_asked(recorder: Recorder, path: Path) -> None:
-    recorder.add(Marker(time_s=1.0, label="old"))
-    recorder.close()
-    Recorder(path, meta={}, exclusive=False).close()
-    assert rows(path, "SELECT * FROM event") == []
-
-
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_a_file_that_is_being_written_is_refused(recorder: Recorder, path: Path, exclusive: bool) -> None:
+def test_a_file_that_is_being_written_is_refused(recorder: Recorder, path: Path) -> None:
     assert being_written(path)
     with pytest.raises(RecordingError, match="being written by another gpudash"):
-        Recorder(path, meta={}, exclusive=exclusive)
+        Recorder(path, meta={})
     recorder.close()
     assert not being_written(path)
 
