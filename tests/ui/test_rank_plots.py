@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Note, RunStarted, Transfer
-from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import DARK, LIGHT, Palette
 from gpudash.ui.plots.axes import format_value
 from gpudash.units import GIB
@@ -208,15 +208,14 @@ def test_a_note_that_makes_no_sense_is_no_rank(ranks: object) -> None:
     assert places_of(session.store.run) == ()
 
 
-def test_the_rank_that_ended_a_run_is_in_its_result_or_in_its_sentence() -> None:
+@pytest.mark.parametrize(("begins", "rank"), [("", None), ("Rank 3 (cpu, pid 71), not rank 0: ", 3)])
+def test_the_rank_that_ended_a_run_is_the_first_in_its_sentence(begins: str, rank: int | None) -> None:
     session = FakeSession()
     session.start()
-    session.end(session.failure())
-    run: RunView | None = session.store.run
-    assert run is not None and run.error is not None
-    assert failed_rank(run) is None
-    run.result = {"failed_rank": 3}
-    assert failed_rank(run) == 3
+    failure = session.failure()
+    session.end(replace(failure, message=f"{begins}{failure.message}"))
+    assert session.store.run is not None
+    assert failed_rank(session.store.run) == rank
 
 
 def test_a_time_is_written_with_its_unit() -> None:

@@ -105,10 +105,7 @@ def ranks_words(run: RunView | None) -> str:
 
 
 def failed_rank(run: RunView) -> int | None:
-    """The rank that ended a run, by its result, else by the sentence that names it first; ``None`` where none did."""
-    found = run.result.get("failed_rank")
-    if isinstance(found, int):
-        return found
+    """The rank that ended a run, by the sentence that names it first; ``None`` where none did."""
     named = None if run.error is None else re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
     return None if named is None else int(named[1])
 
