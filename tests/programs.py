@@ -1,4 +1,4 @@
-"""Programs of the system that some tests need, and modules of the tests that a Python of its own runs."""
+"""Programs of the system that some tests need, and what a Python of its own runs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def program(*names: str) -> str:
     return found
 
 
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A Python that has ended, with what it printed; ``options`` are of `subprocess.run`."""
+    usual = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False}
+    return subprocess.run([sys.executable, *arguments], **usual | options)
+
+
 def output_of(
     module: str,
     *arguments: str,
@@ -46,10 +52,8 @@ def output_of(
         warns: whether warnings are no errors.
         environment: in place of this process's.
     """
-    command = [sys.executable, *(() if warns else ("-W", "error")), "-m", f"tests.{module}", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=patience_s
-    )
+    words = (*(() if warns else ("-W", "error")), "-m", f"tests.{module}", *arguments)
+    done = python(*words, cwd=ROOT, env=environment, timeout=patience_s)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.json_page import undescribed
 from tests.nvml_stub.build import Scenario, build, variables
-from tests.programs import program
+from tests.programs import program, python
 from tests.ssh_server.server import Client, make_client
 
 TIMEOUT_S = 150
@@ -55,8 +55,7 @@ def run_python(
     home: Path, *arguments: str, extra: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """A Python that has ended, with what it printed, in its `environment`; ``options`` are of `subprocess.run`."""
-    usual = {"capture_output": True, "text": True, "timeout": TIMEOUT_S, "check": False}
-    return subprocess.run([sys.executable, *arguments], env=environment(home, extra), **usual | options)
+    return python(*arguments, env=environment(home, extra), **{"timeout": TIMEOUT_S} | options)
 
 
 def start_python(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.conftest import Command, run_python, start_python
+from tests.programs import python
 
 
 def test_the_default_pipeline_gives_the_matrix_and_its_four_stages(gpudash: Command) -> None:
@@ -123,7 +122,7 @@ def test_devices_and_doctor_tell_why_there_is_no_gpu(gpudash: Command) -> None:
 def test_the_printed_program_runs_by_itself(gpudash: Command, tmp_path: Path) -> None:
     outcome = gpudash("run", "pipeline", "--device", "cpu", "--show-code")
     assert outcome.code == 0
-    done = subprocess.run([sys.executable, "-c", outcome.stdout], capture_output=True, text=True, check=True)
+    done = python("-c", outcome.stdout, check=True)
     assert "11" in done.stdout
 
 
@@ -135,7 +134,7 @@ def test_the_printed_program_keeps_within_the_cap_and_the_others_of_the_run_it_s
     for until in ("cap", "oom"):
         outcome = gpudash("run", "pressure", *flags, "--until", until, "--rate", "1000", "--hold", "0", "--show-code")
         assert outcome.code == 0, outcome.stderr
-        shown[until] = subprocess.run([sys.executable, "-c", outcome.stdout], capture_output=True, text=True)
+        shown[until] = python("-c", outcome.stdout)
     assert shown["cap"].returncode == 0, shown["cap"].stderr
     assert shown["cap"].stdout.splitlines()[-1] == "205 MiB"  # 80 % of 256 MiB
     assert shown["oom"].stdout.splitlines()[-1] == "256 MiB"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui import app as app_module
+from tests.programs import python
 
 UNWANTED = (
     "cyclopts",
@@ -64,14 +63,7 @@ sys.exit(run([]))
 
 
 def test_before_the_first_paint_only_what_it_shows_is_loaded_and_no_garbage_is_looked_for(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", START],
-        env={**os.environ, "QT_QPA_PLATFORM": "offscreen", "GPUDASH_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = python("-c", START, env={**os.environ, "QT_QPA_PLATFORM": "offscreen", "GPUDASH_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[0])
     loaded = [name for name in seen["modules"] if any(name == part or name.startswith(f"{part}.") for part in UNWANTED)]

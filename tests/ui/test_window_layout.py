@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from gpudash.telemetry.records import RunStarted
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import DARK
 from gpudash.ui.window.main_window import DEFAULT_SIZE, MainWindow
+from tests.programs import python
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
 
@@ -249,15 +248,7 @@ def probe(
         "QT_SCALE_FACTOR": str(scale),
         "GPUDASH_HOME": str(home),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps({"size": size, "at": at})],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python("-c", PROBE, json.dumps({"size": size, "at": at}), env=environment, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     seen: dict[str, object] = json.loads(done.stdout)
     return seen

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 
 from gpudash.system.garbage import without_collection
+from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S
 
 
@@ -52,5 +51,5 @@ worker.close(60)
 
 
 def test_what_torch_brings_is_searched_for_garbage_never_again() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    done = python("-c", PROGRAM)
     assert done.stdout.split() == ["True", "True"], done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -16,6 +14,7 @@ from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument
 from gpudash.ui.window.main_window import MainWindow
+from tests.programs import python
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.fleet.fake_fleet import NOW_S, FakeFleet, generated
@@ -217,5 +216,5 @@ def test_nothing_of_a_fleet_is_imported_at_the_start() -> None:
         "print(*[name for name in sys.modules if ('fleet' in name or 'prometheus' in name) "
         "and name != 'gpudash.ui.features.fleet'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = python("-c", program, check=True)
     assert done.stdout.split() == []

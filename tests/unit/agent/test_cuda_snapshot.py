@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 
 from gpudash.agent.memory import snapshots as cuda_snapshot
+from tests.programs import python
 
 NAMES_ITS_LINES = """
 import sys, threading
@@ -31,9 +30,7 @@ print(torch._inductor.__name__)
 
 
 def test_torch_names_the_lines_of_a_snapshot_without_importing_its_compiler() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", NAMES_ITS_LINES], capture_output=True, text=True, timeout=120, check=True
-    )
+    ended = python("-c", NAMES_ITS_LINES, check=True)
     assert ended.stdout.splitlines() == ["<module> []", "torch._inductor"]
 
 

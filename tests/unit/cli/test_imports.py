@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.programs import python
 
 HEAVY = ("torch", "PySide6", "pynvml", "psutil")
 """Packages that no room without a device or a window loads."""
@@ -14,7 +13,7 @@ COSTLY = (*HEAVY, "numpy", "pydantic", "gpudash.session", "gpudash.specs", "gpud
 
 def loaded(code: str, among: tuple[str, ...] = HEAVY) -> set[str]:
     program = f"{code}\nimport sys\nprint(*[name for name in {among!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python("-c", program, check=True)
     return set(done.stdout.splitlines()[-1].split()) if done.stdout.strip() else set()
 
 

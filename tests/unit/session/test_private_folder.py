@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gpudash.system.files import PrivateFolder, runtime_folder
+from tests.programs import python
 
 
 def test_a_folder_is_its_users_alone_and_gone_when_it_is_removed(tmp_path: Path) -> None:
@@ -27,7 +26,7 @@ def test_the_next_one_sweeps_away_what_a_killed_one_has_left_and_nothing_else(tm
         "from gpudash.system.files import PrivateFolder\n"
         "print(PrivateFolder(Path(sys.argv[1]), 'gpudash-').path, flush=True); os.kill(os.getpid(), 9)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    killed = python("-c", program, str(tmp_path))
     left = Path(killed.stdout.strip())
     assert left.is_dir()
     living = PrivateFolder(tmp_path, "gpudash-")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import python
 
 pytest.importorskip("expecttest", reason="torch's samples need it")
 
@@ -18,9 +18,7 @@ PATIENCE_S = 300
 
 def test_modules_give_the_results_and_gradients_of_the_cpu() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[3]), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False
-    )
+    ran = python(str(SCRIPT), env=environment, timeout=PATIENCE_S)
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     assert ran.returncode == 0, f"the process ended in {lines[-1]}:\n{ran.stderr[-2000:]}"
     found = {line["module"]: line for line in lines if "samples" in line}

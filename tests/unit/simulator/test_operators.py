@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.programs import python
 
 pytest.importorskip("expecttest", reason="torch's samples need it")
 
@@ -33,13 +33,7 @@ LEAST_SHARE = 0.98
 def reports(first: int, last: int) -> dict[str, dict[str, Any]]:
     """What came of the operators ``first`` to ``last``, by name."""
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[3]), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, str(SCRIPT), str(first), str(last), SAMPLES],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=environment,
-    )
+    ran = python(str(SCRIPT), str(first), str(last), SAMPLES, env=environment, timeout=PATIENCE_S)
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     name, found = "none yet", {}
     for line in lines:

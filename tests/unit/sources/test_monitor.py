@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from gpudash.sources.nvml.gpu_reader import MEMORY
 from gpudash.sources.nvml.gpu_watch import GpuWatch
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State
 from tests.nvml_stub.build import GIB, NOT_LOADED, Playing, Scenario, StubGpu, h100_in_halves, variables
+from tests.programs import python
 from tests.unit.sources.collecting import PATIENCE_S, Collector, events, longest_gap_s, rows, running, session_clock
 
 Play = Callable[..., Playing]
@@ -331,7 +331,7 @@ def test_a_process_ends_at_once_although_a_driver_call_never_returns(stub_librar
         "print(monitor.stop(0.2), len(monitor.gpus), flush=True)\n"
     )
     env = {**os.environ, **variables(stub_library, tmp_path / "scenario"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    done = python("-c", program, env=env)
     assert (done.stdout.split(), done.stderr, done.returncode) == (["False", "1"], "", 0)
 
 

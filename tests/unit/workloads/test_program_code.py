@@ -28,6 +28,7 @@ from gpudash.workloads import program_code
 from gpudash.workloads.program_code import MOST_LINES, code, fitted
 from gpudash.workloads.programs.training import run
 from gpudash.workloads.running.context import Context
+from tests.programs import python
 from tests.unit.workloads.conftest import Bench, Told
 
 DEVICES = ("cpu", "sim:0", "cuda:1")
@@ -317,7 +318,7 @@ def test_a_program_for_a_simulated_gpu_reaches_the_losses_of_the_run_there() -> 
     there = code(build(workloads()["training"], {**values, "batches": "resident"}), "sim:0")
     on_cpu = executed("training", {**values, "move_at_epoch": 0})["printed"]
 
-    done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, timeout=120)
+    done = python("-c", there)
     assert done.returncode == 0, done.stderr
     assert done.stdout == on_cpu
 

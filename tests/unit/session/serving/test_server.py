@@ -7,8 +7,6 @@ import os
 import resource
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from gpudash.session.serving.server import (
     Server,
     ServerLimits,
 )
+from tests.programs import python
 from tests.unit.session.serving.certificates import certificate
 
 PATIENCE_S = 120.0
@@ -378,11 +377,5 @@ def test_blanks_in_a_header_field_cost_next_to_nothing(field: str, requests: int
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
 
-    ended = subprocess.run(
-        [sys.executable, "-c", SERVER, field, str(requests)],
-        preexec_fn=bounded,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = python("-c", SERVER, field, str(requests), preexec_fn=bounded)
     assert (ended.returncode, ended.stdout.split()) == (0, [status] * requests), ended.stderr
