@@ -165,6 +165,18 @@ def test_a_column_without_a_value_in_any_row_is_not_shown(qtbot: QtBot) -> None:
     assert table.text().splitlines()[0] == "a\tb\tc", "what is copied has every column"
 
 
+def test_after_a_run_without_stages_none_are_promised(qtbot: QtBot) -> None:
+    tabs = LowerTabs()
+    qtbot.addWidget(tabs)
+    tabs.show()
+    tabs.refresh(Store(), None, ())
+    assert tabs.stages._empty.text().startswith("The stages of a run appear here")
+    began = RunStarted(time_s=0.0, run_id=1, workload="transfer", device="cpu", spec={})
+    ended = RunFinished(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=3, result={})
+    tabs.refresh(stored(began, ended), None, ())
+    assert tabs.stages._empty.text().startswith("This run has no stages")
+
+
 def test_a_remark_that_is_longer_than_its_column_goes_on_in_a_line_below(qtbot: QtBot) -> None:
     tabs = LowerTabs()
     qtbot.addWidget(tabs)

@@ -78,7 +78,9 @@ class ResultPage(QFrame):
         self.ending.remedies.applied.connect(self.applied)
         self.ending.action.connect(self.action)
         self.chart = RateChart()
-        self.rows = Table("Result", (Column("what"), Column("outcome", wide=True)), "The run told nothing more.")
+        self.rows = Table(
+            "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run told nothing more."
+        )
         self._beside = FiguresBeside()
         self._figures = QHBoxLayout()
         self._shown: list[tuple[str, str]] = []

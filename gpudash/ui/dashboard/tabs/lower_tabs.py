@@ -66,6 +66,9 @@ LEAST_HEIGHT, USUAL_SHARE, MOST_HEIGHT = 120, 0.15, 260
 FEW_ROWS = 5
 """Rows that there is room for before there are any."""
 
+NEVER_STAGES = "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
+NO_STAGES = "This run has no stages; the Result tab has what it measured."
+
 UNLIMITED = 2**24 - 1
 """Qt's QWIDGETSIZE_MAX, which PySide6 does not name."""
 
@@ -95,9 +98,7 @@ class LowerTabs(QWidget):
         row = in_row(self.bar, (self.newest, 1), margins=(0, 0, 8, 0), spacing=16)
         layout.addWidget(self._pages, 1)
         layout.addLayout(row)
-        self.stages = self._add(
-            "Stages", _STAGES, "The stages of a run appear here: each with device, shape, time and rate. F5 starts one."
-        )
+        self.stages = self._add("Stages", _STAGES, NEVER_STAGES)
         self.result = self._add("Result", _RESULT, "What a run found appears here when it has ended.")
         self.epochs = self._add("Epochs", _EPOCHS, "One row per epoch of a training run appears here.")
         self.ranks: RanksTab | None = None
@@ -266,6 +267,8 @@ class LowerTabs(QWidget):
         elif self.ranks is not None and front is self.ranks:
             self.ranks.show_run(store, places)
         elif front is self.stages:
+            ended = store.run is not None and not store.run.running
+            front.set_empty_words(NO_STAGES if ended else NEVER_STAGES)
             front.show_rows(stage_rows(store.run, selection))
         elif front is self.result:
             front.show_rows(result_rows(store.run))
