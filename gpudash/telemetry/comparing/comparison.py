@@ -13,6 +13,9 @@ from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, figures
 from gpudash.telemetry.runs import RATES
 from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput
 
+MOST_RUNS = 6
+"""Runs that can still be told apart in one plot."""
+
 ENDING = "status"
 """Name under which a run that did not end as well as the other one is worse."""
 

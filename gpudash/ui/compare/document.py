@@ -26,13 +26,13 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.recordings.comparison_loader import CancelledError, load_run, split_run
-from gpudash.telemetry.comparing import ComparedRun, Comparison, FieldPair, FigureDifference, compare
+from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Comparison, FieldPair, FigureDifference, compare
 from gpudash.telemetry.comparing.comparison import FIGURE_TITLES, SPEC_TITLES, figure_row, headline, specs_row
 from gpudash.telemetry.comparing.curves import Alignment, common_marks
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.compare.overlay import Laying, Overlay
-from gpudash.ui.compare.plots import LETTERS, MOST_RUNS, LetterLegend, run_row
+from gpudash.ui.compare.plots import LETTERS, LetterLegend, run_row
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import worded_button

@@ -16,7 +16,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.devices.names import shown_name
-from gpudash.telemetry.comparing import ComparedRun, Curve
+from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.plots import Unit
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import Autoscale, format_value, value_ticks
@@ -92,9 +92,6 @@ def run_row(run: ComparedRun) -> LegendRow:
     return LegendRow(run.label, f"{run.view.workload} on {shown_name(run.view.device)}, {status}", run.recording)
 
 
-MOST_RUNS = 6
-"""Runs that can still be told apart in one plot."""
-
 LETTERS = "ABCDEF"
 
 _CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
@@ -145,6 +142,10 @@ MIN_SPAN = 1e-3
 """Narrowest view, in seconds or steps."""
 
 
+EDGE = 0.06
+"""Share of an axis at either end: two ticks between tell its scale, one alone does not."""
+
+
 class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
     """An axis whose ticks are written as everywhere else."""
 
@@ -156,8 +157,10 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))
-        found = (value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count))
-        self._words = dict(next((marks for marks in found if len(marks) > 1), ()))  # one tick alone tells no scale
+        ways = [value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count)]
+        edge = EDGE * (high - low)  # a tick there has no room for its words
+        inner = ([low + edge < place < high - edge for place, _words in marks].count(True) for marks in ways)
+        self._words = dict(next((marks for marks, seen in zip(ways, inner, strict=True) if seen > 1), ways[-1]))
         marks = list(self._words)
         return [(marks[1] - marks[0] if len(marks) > 1 else 1.0, marks)]
 

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
 from gpudash.settings import Settings
+from gpudash.telemetry.comparing import MOST_RUNS
 from gpudash.telemetry.recording.facts import RunWord
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.retention import KEPT_S
@@ -44,6 +45,9 @@ EMPTY = "Every run that is recorded appears here. Start a run (F5), and it is re
 EMPTY_TRASH = "The trash is empty. What is deleted lies here for 30 days and can be restored."
 READING = "Reading the recordings…"
 NONE_FOUND = "No run holds these words."
+COMPARE_TIP = "Lay the ticked runs over one another"
+TOO_MANY = f"At most {MOST_RUNS} runs are laid over one another; tick fewer"
+
 TICK = "Tick the runs to compare with “{name}”, then Compare."
 NARROW_WINDOW_PX = 1500
 """Below it the pane of details is narrow."""
@@ -126,7 +130,7 @@ class LibraryDocument(Document):
             "Open", "Open the selected runs, each in its recording as a tab (Enter)", self.open_selected
         )
         self.open_button.setProperty("role", "primary")
-        self.compare_button = worded_button("Compare", "Lay the ticked runs over one another", self.compare)
+        self.compare_button = worded_button("Compare", COMPARE_TIP, self.compare)
         self.lock_button = worded_button(
             "Lock", "Keep the sessions of the selected runs from being deleted", self.lock_selected
         )
@@ -257,8 +261,9 @@ class LibraryDocument(Document):
             button.setEnabled(bool(chosen))
         count = len(self._to_compare())
         self.compare_button.setVisible(own)
-        self.compare_button.setEnabled(count > 1)
+        self.compare_button.setEnabled(2 <= count <= MOST_RUNS)
         self.compare_button.setText(f"Compare {count} runs" if count > 1 else "Compare")
+        self.compare_button.setToolTip(COMPARE_TIP if count <= MOST_RUNS else TOO_MANY)
         self.empty_button.setVisible(not own)
         self.empty_button.setEnabled(bool(self._librarian.library.trash))
 
@@ -279,7 +284,7 @@ class LibraryDocument(Document):
     def compare(self) -> None:
         """Compare the ticked runs, the oldest as A; the selected ones where fewer than two are ticked."""
         rows = self._to_compare()
-        if len(rows) > 1:
+        if 2 <= len(rows) <= MOST_RUNS:
             self._compare([_place_of(row) for row in rows])
 
     def _to_compare(self) -> list[LibraryRow]:

@@ -31,6 +31,7 @@ from gpudash.units import format_bytes, format_duration
 WIDTH_PX, NARROW_PX, NOTE_PX = 280, 230, 64
 
 HEADINGS = {"run": "SELECTED RUN", "session": "SELECTED SESSION"}
+SEVERAL = "SELECTED RUNS"
 
 NOTHING = "Select a run to see what is known of it. Enter opens its recording, Space ticks it, Del deletes its session."
 NOTHING_IN_TRASH = "Select a run to see what is known of it. Restore brings its session back."
@@ -110,7 +111,8 @@ class Details(QFrame):
             label.setVisible(wanted)
             field.setVisible(wanted)
             field.setAccessibleName(f"{label.text()} of the {'run' if single is None else single.kind}")
-        self.heading.setText(HEADINGS["run" if single is None else single.kind])
+        several = single is None and len(rows) > 1
+        self.heading.setText(SEVERAL if several else HEADINGS["run" if single is None else single.kind])
         if single is None:
             nothing = NOTHING_IN_TRASH if in_trash else NOTHING
             self._words.setText(_counted(rows) if rows else nothing)

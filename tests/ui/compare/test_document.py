@@ -400,3 +400,5 @@ def test_an_axis_of_a_low_plot_has_two_ticks_or_more(open_runs: Open) -> None:
     for high in (0.00096, 0.0012, 3.1, 70.0):
         [(_, marks)] = axis.tickValues(-0.8 * high, high, 60.0)
         assert len(marks) >= 2 and len(set(axis.tickStrings(marks, 1.0, 1.0))) == len(marks), high
+    [(_, marks)] = axis.tickValues(-0.00099, 0.00101, 90.0)
+    assert len(marks) >= 3, "those at the edges have no room for their words"

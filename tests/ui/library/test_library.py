@@ -12,6 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
+from gpudash.telemetry.comparing import MOST_RUNS
 from gpudash.telemetry.recording.facts import RunWords, read_facts, set_locked, set_run_words
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
@@ -367,6 +368,18 @@ def test_two_ticks_compare_the_older_run_with_the_newer(library: LibraryDocument
     library.search.clear()
     press(library, Key.Key_Space)
     assert not library.compare_button.isEnabled()
+
+
+def test_more_runs_than_can_be_compared_are_not_offered_to_be(
+    library: LibraryDocument, folder: Path, qtbot: QtBot
+) -> None:
+    for number in range(MOST_RUNS - 3):
+        record(folder / f"2025-04-0{number + 1}-120000-matmul.gpudash", workload="matmul")
+    read(library, qtbot, MOST_RUNS + 1)
+    library.table.select({row.key for row in library.table.shown() if row.run is not None})
+    assert library.details.heading.text() == "SELECTED RUNS"
+    assert not library.compare_button.isEnabled()
+    assert library.compare_button.toolTip().startswith(f"At most {MOST_RUNS} runs")
 
 
 def test_a_click_on_the_box_ticks(library: LibraryDocument, qtbot: QtBot) -> None:
