@@ -158,11 +158,6 @@ class Monitor:
         return self._gpus.driver_version
 
     @property
-    def states(self) -> Mapping[str, Mapping[str, State]]:
-        """GPU's UUID → metric → its state at the last reading."""
-        return self._gpus.states
-
-    @property
     def host_capacity_source(self) -> str:
         """What bounds the host's memory: "RAM" or "cgroup limit of …"."""
         return self._host.capacity_source

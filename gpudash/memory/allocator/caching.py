@@ -403,12 +403,6 @@ class CachingAllocator:
         """Bytes freed but still in use by another stream."""
         return self._heap.statistics.all.waiting_size
 
-    @property
-    def largest_free_block(self) -> int:
-        """Bytes of the largest free block of any pool and stream."""
-        lists = (home.entries for pool in self._heap.pools() for home in pool.lists.values())
-        return max((entries[-1][0] for entries in lists if entries), default=0)
-
     def reset_peak(self) -> None:
         """What ``torch.cuda.reset_peak_memory_stats`` does."""
         self._heap.statistics.reset_peak()

@@ -121,11 +121,6 @@ class FleetView(PastSource):
         self.show_range(began_wall_s, ended_wall_s, points)
 
     @property
-    def key(self) -> str:
-        """Of the GPU, in its fleet."""
-        return self.gpu.key
-
-    @property
     def loading(self) -> bool:
         """Whether something that was asked for has not come yet."""
         with self._lock:
@@ -135,11 +130,6 @@ class FleetView(PastSource):
     def extent_s(self) -> tuple[float, float]:
         """0, and the length of the range."""
         return 0.0, self._length_s
-
-    @property
-    def ended_wall_s(self) -> float:
-        """Seconds since the epoch at the end of the range."""
-        return self.began_wall_s + self._length_s
 
     @property
     def empty(self) -> bool:

@@ -14,7 +14,7 @@ from gpudash.sources.lanes import Emit, Lane, Read, Timing
 from gpudash.sources.nvml.errors import NvmlUnavailableError, why_no_gpu
 from gpudash.sources.nvml.gpu_reader import GpuReader
 from gpudash.sources.nvml.library import Nvml
-from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered, State
+from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered
 
 NVML = "nvml"
 
@@ -105,11 +105,6 @@ class GpuWatch:
         """The GPUs known now, in NVML's order; one that is lost stays."""
         found = (watched.reader.gpu for watched in self._all())
         return tuple(sorted(found, key=lambda gpu: (gpu.nvml_index, gpu.parent, gpu.instance)))
-
-    @property
-    def states(self) -> dict[str, dict[str, State]]:
-        """GPU's UUID → metric → its state at the last reading."""
-        return {watched.reader.gpu.uuid: dict(watched.reader.states) for watched in self._all()}
 
     @property
     def problem(self) -> str | None:

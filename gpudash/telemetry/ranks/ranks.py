@@ -188,11 +188,6 @@ class Ranks:
         self._enveloped.clear()
         return (row, *envelope(told.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
 
-    def behind(self) -> tuple[int, ...]:
-        """Ranks whose newest step is below the furthest."""
-        furthest = max((rank.newest for rank in self._ranks.values() if rank.newest is not None), default=None)
-        return tuple(number for number, rank in self._ranks.items() if rank.newest != furthest)
-
     def begin_again(self) -> None:
         """All ranks have been started anew: steps half told are given up, and paces are measured anew."""
         self._pending.clear()

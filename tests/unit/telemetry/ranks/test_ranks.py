@@ -75,21 +75,15 @@ def test_in_whatever_order_steps_come_each_is_joined_once(order: random.Random, 
     ranks = Ranks(world_size)
     found = joined(ranks, told)
     assert sorted(one.step for one in found) == list(range(1, steps + 1))
-    assert ranks.behind() == ()
     assert [one["steps"] for one in ranks.summary()] == [steps] * world_size
 
 
-def test_a_rank_that_stops_telling_is_behind_and_costs_no_memory() -> None:
+def test_a_rank_that_stops_telling_costs_no_memory() -> None:
     ranks = Ranks(2)
     joined(ranks, [step(1, 1), *(step(0, number) for number in range(1, MOST_PENDING + 200))])
-    assert ranks.behind() == (1,)
     assert len(ranks._pending) <= MOST_PENDING
     (newest,) = joined(ranks, [step(1, MOST_PENDING + 150)])
     assert newest.step == MOST_PENDING + 150
-
-
-def test_nobody_is_behind_before_the_first_step() -> None:
-    assert Ranks(3).behind() == ()
 
 
 def test_after_a_restart_old_halves_of_steps_are_not_joined_with_new_ones() -> None:
@@ -97,7 +91,7 @@ def test_after_a_restart_old_halves_of_steps_are_not_joined_with_new_ones() -> N
     ranks.take_memory(RankMemory(1, 1.0, used_bytes=300 * MIB))
     joined(ranks, [step(0, 1), step(1, 1), step(0, 2)])
     ranks.begin_again()
-    assert joined(ranks, [step(1, 2)]) == [] and ranks.behind() == (0,)
+    assert joined(ranks, [step(1, 2)]) == []
     assert [one.step for one in joined(ranks, [step(0, 2)])] == [2]
     assert [one["steps"] for one in ranks.summary()] == [2, 2]
     assert ranks.summary()[1]["peak_used_bytes"] == 300 * MIB
