@@ -28,15 +28,8 @@ from tests.ui.fake_session import FakeSession
 AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, told=0.0)
 
 
-class Remedies:
-    def wait(self, timeout_s: float) -> bool:
-        return True
-
-
 class PlayingSession(FakeSession):
     """Takes runs as the real session does."""
-
-    remedies = Remedies()
 
     def start_run(  # type: ignore[override]
         self,
