@@ -89,7 +89,6 @@ REFUSED = (
 """What there is no simulation of. What is in no list, and needs CUDA all the same, ends in `_refuse_to_begin`."""
 
 REFUSED_OF: dict[str, tuple[str, ...]] = {
-    "jiterator": ("_create_jit_fn", "_create_multi_output_jit_fn"),
     "nccl": ("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id"),
     "tunable": (
         "enable",
@@ -106,7 +105,7 @@ REFUSED_OF: dict[str, tuple[str, ...]] = {
         "tuning_enable",
     ),
 }
-"""The same of submodules: kernels from a text, NCCL without ranks, and a search for the fastest kernels."""
+"""The same of submodules: NCCL without ranks, and a search for the fastest kernels."""
 
 CUDA_VERSION, NCCL_VERSION = "13.0", (2, 29, 7)
 """What a build of torch 2.13 with CUDA says that it was built with: programs compare it with the oldest they take."""
@@ -133,6 +132,8 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
         owner = getattr(cuda, part, None)  # older versions of torch have no `tunable`
         if owner is not None:
             replaced.put_all(owner, {name: _refusing(f"{part}.{name}") for name in refused})
+    # what is made of a kernel's text is an object that says so when it is called
+    replaced.add(torch._C, "_cuda_jiterator_compile_and_launch_kernel", _refusing("jiterator"))
     if hasattr(cuda, "tunable"):
         replaced.put_all(cuda.tunable, {name: lambda: False for name in ("is_enabled", "tuning_is_enabled")})
     replaced.put(torch.backends.cuda, "is_built", lambda: True)

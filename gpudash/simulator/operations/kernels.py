@@ -133,8 +133,12 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         _check(layout, pin_memory)
         return engine.empty_strided(size, stride, dtype or torch.get_default_dtype(), engine.index_of(device))
 
-    def copy_from(source: torch.Tensor, target: torch.Tensor, _non_blocking: bool = False) -> torch.Tensor:
-        return engine.copy(source, target)
+    def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        on_card = target if target.device.type == DEVICE else source
+        room = engine.room(_passed_through(source, target, non_blocking), on_card.device.index)
+        copied = engine.copy(source, target)
+        del room
+        return copied
 
     def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         if target.shape != source.shape:
@@ -169,11 +173,33 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
     }
 
 
+def _passed_through(source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> int:
+    """Bytes that a copy between host and GPU passes through there: what is sent lies in order, and is converted on the
+    GPU only if nobody waits for it (`copy_kernel_cuda`, Copy.cu)."""
+    same = source.dtype == target.dtype
+    if source.device.type == target.device.type or (same and _lie_alike(source, target)):
+        return 0
+    if target.device.type != DEVICE:
+        is_sent = source.shape == target.shape and source.is_contiguous()
+        return 0 if is_sent else target.numel() * source.dtype.itemsize
+    is_written = target.is_contiguous() and (same or not non_blocking)
+    return 0 if is_written else target.numel() * (source if non_blocking else target).dtype.itemsize
+
+
+def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape or one.stride() != other.stride():
+        return False
+    return one.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(one))
+
+
 def _to_copy(
     tensor: torch.Tensor, *, device: torch.device | None = None, non_blocking: bool = False, **options: Any
 ) -> torch.Tensor:
-    """To the CPU without waiting goes into pinned memory, which torch would ask the device's C++ side for."""
+    """To the CPU without waiting goes into pinned memory, which torch would ask the device's C++ side for. What is to
+    be converted on its way is so before."""
     out = non_blocking and device is not None and device.type == "cpu"
+    if out and tensor.device.type == DEVICE and options.get("dtype") not in (None, tensor.dtype):
+        tensor = tensor.to(options["dtype"])
     made: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
         AS_ON_CPU, tensor, device=device, non_blocking=non_blocking and not out, **options
     )

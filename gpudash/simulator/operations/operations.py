@@ -34,6 +34,7 @@ _number = torch.ops.aten._local_scalar_dense
 _softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._softmax
 _log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
 _embedding_bag_alone: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._embedding_bag
+_log_sigmoid_alone: Callable[..., tuple[torch.Tensor, torch.Tensor]] = torch.ops.aten.log_sigmoid_forward
 _ctc_loss_backward_alone: Callable[..., torch.Tensor] = torch.ops.aten._ctc_loss_backward
 _histc_of_floats: Callable[..., torch.Tensor] = torch.ops.aten.histc
 _grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
@@ -364,8 +365,7 @@ class Engine:
         taken = list[Any]()
         for step in plan.script_of(given, card.architecture):
             if step > 0:
-                taken.append(self.storages.new(card, step))
-                self._label_workspace(card, taken[-1])
+                taken.append(self.room(step, card.index))
             elif step < 0:
                 taken[-step - 1] = None
             else:
@@ -375,6 +375,15 @@ class Engine:
         while taken:
             taken.pop()
         return result
+
+    def room(self, size: int, index: int) -> torch.UntypedStorage | None:
+        """Workspace of ``size`` bytes on a card, for as long as it is kept; ``None`` for none."""
+        if not size:
+            return None
+        card = self.card(index)
+        made = self.storages.new(card, size)
+        self._label_workspace(card, made)
+        return made
 
     def _device_of(self, values: Iterable[Any]) -> int:
         """Index of the simulated device that the first tensor on one lies on."""
@@ -696,6 +705,18 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
     return compute
 
 
+def _log_sigmoid(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the CPU's, which keeps a buffer for the backward pass; CUDA keeps none (Loss.cpp, `log_sigmoid_forward`)."""
+    made, buffer = _log_sigmoid_alone(tensor)
+    return made, buffer.new_empty(0)
+
+
+def _log_sigmoid_backward(grad: torch.Tensor, tensor: torch.Tensor, _buffer: torch.Tensor, **out: Any) -> torch.Tensor:
+    _, buffer = _log_sigmoid_alone(tensor)
+    made: torch.Tensor = torch.ops.aten.log_sigmoid_backward(grad, tensor, buffer, **out)
+    return made
+
+
 def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     """The gradient of the logarithms of chances, whose sizes torch does not work out."""
     if chances.device.type == "meta":
@@ -768,6 +789,8 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_ctc_loss_backward": _ctc_loss_backward,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
+    "log_sigmoid_backward": _log_sigmoid_backward,
+    "log_sigmoid_forward": _log_sigmoid,
     "native_batch_norm": _with_wide_statistics(torch.ops.aten.native_batch_norm),
     "native_batch_norm_backward": _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5),
     "native_layer_norm": _with_wide_statistics(torch.ops.aten.native_layer_norm),

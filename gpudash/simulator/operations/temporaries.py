@@ -570,6 +570,31 @@ def _overwriting(given: Arguments, _architecture: Architecture) -> Script:
     return (RESULT, _size(given["self"]))
 
 
+def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script:
+    """The largest of each sum, whether they are infinite, and what is left of each value (ReduceOps.cpp)."""
+    values = given["self"]
+    if not values.numel():
+        return PLAIN
+    kept = math.prod(size for axis, size in enumerate(values.shape) if axis not in _dims(values, given.get("dim")))
+    largest = kept * values.dtype.itemsize
+    return (largest, largest, kept, -3, -2, _size(values), RESULT)
+
+
+def _means_by_index(given: Arguments, _architecture: Architecture) -> Script:
+    """How many values come to each place, counted in their type (TensorAdvancedIndexing.cpp, `scatter_reduce_two`)."""
+    if given["reduce"] != "mean":
+        return PLAIN
+    return (RESULT, _size(given["self"]), _size(given["src"]), -2, given["self"].numel())
+
+
+def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
+    """Where each value of the source goes: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
+    target, mask = given["self"], given["mask"]
+    copies = [] if mask.shape == target.shape and mask.is_contiguous() else [target.numel()]
+    in_order = _copies([given["source"]], torch.contiguous_format)
+    return (RESULT, *copies, target.numel() * 8, _scan(target.numel()), *in_order)
+
+
 def _alignments(given: Arguments, _architecture: Architecture) -> Script:
     """Both lengths of each sequence and where its labels begin (LossCTC.cu)."""
     lengths = given["log_probs"].shape[1] * 8
@@ -725,6 +750,10 @@ WRITERS: dict[str, Writer] = {
     "_ctc_loss_backward.Tensor": _alignments_backward,
     "_fft_c2r": _overwriting,
     "im2col": _pixels_in_columns,
+    "logsumexp.out": _logarithms_of_sums,
+    "masked_scatter_": _filled_in_order,
+    "scatter_reduce.two": _means_by_index,
+    "scatter_reduce_.two": _means_by_index,
     "multinomial": _drawing,
     "randperm.out": _shuffling,
     "randperm.generator_out": _shuffling,

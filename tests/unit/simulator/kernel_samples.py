@@ -73,6 +73,16 @@ def cases(device: str) -> Mapping[str, Run]:
         "few numbers shuffled": lambda: torch.randperm(20_000, device=device),
         "many numbers shuffled": lambda: torch.randperm(100_000, device=device),
         "drawn with replacement": lambda: torch.multinomial(ones(16, 5000), 5, replacement=True),
+        "logarithms of sums": lambda: deep.logsumexp(-1),
+        "means by index": lambda: ones(4, 64).scatter_reduce(
+            0, torch.zeros_like(deep[0], dtype=torch.int64), deep[0], "mean"
+        ),
+        "filled in order": lambda: deep.masked_scatter(ones(8, 64, 1, dtype=torch.bool), deep.transpose(1, 2)),
+        "a sigmoid's logarithm": learning(lambda given: functional.logsigmoid(given).sum(), ones(64, 64, learnt=True)),
+        "scattered from the host": lambda: wide[:, ::2].copy_(torch.ones(64, 64)),
+        "converted on the GPU": lambda: torch.ones(64, 64, dtype=torch.uint8).to(
+            device, torch.float32, non_blocking=True
+        ),
         "a sound from its spectrum": lambda: torch.fft.irfft(spectrum),
     }
 

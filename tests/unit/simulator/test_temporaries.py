@@ -103,6 +103,16 @@ def test_bags_keep_what_cuda_keeps_of_them_and_learn_as_on_the_cpu(sim: Backend)
         assert largest.shape == ((3, 3) if mode == 2 else (0,))
 
 
+def test_what_goes_to_the_host_is_put_in_order_first_and_converted_there_unless_nobody_waits(sim: Backend) -> None:
+    values = torch.arange(24.0, device="sim").reshape(4, 6)
+    asked: list[int] = []
+    sim.cards[0].observe(lambda action, _address, size, _stream: asked.append(size) if action == "alloc" else None)
+    assert values.t().cpu().tolist() == values.cpu().t().tolist() and asked == []
+    assert values.to("cpu", torch.float64).dtype == torch.float64 and asked == []
+    assert values[:, ::2].cpu().tolist() == [[0, 2, 4], [6, 8, 10], [12, 14, 16], [18, 20, 22]] and asked == [48]
+    assert values.to("cpu", torch.float64, non_blocking=True).sum() == 276 and asked == [48, 192]
+
+
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", ["layer", "batch"])
 def test_statistics_of_halves_are_as_wide_as_on_cuda_and_lead_to_the_cpus_gradients(
