@@ -510,6 +510,23 @@ def test_a_program_that_is_killed_as_it_is_entered_is_said_to_have_ended(start: 
     assert entered.why_not == "It cannot be entered: it has ended meanwhile."
 
 
+def test_a_program_that_comes_by_after_a_long_call_is_said_to_be_seen_from_inside(
+    watcher: Watcher, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ways_in, "DOOR_S", 0.2)
+    running = start(WITH_A_DOOR)
+    # a call that keeps Python to itself until something is there to be read
+    running.do("import ctypes; print(1, flush=True); ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(2), 2)")
+    assert running.process.stdout.readline() == "1\n"
+    watcher.session.attach(running.pid)
+    watcher.until(lambda: any("From outside" in note for note in watcher.notes("program")) or is_inside(watcher))
+    running.do("x")
+    watcher.until(lambda: is_inside(watcher))
+    watcher.session.stop_run()
+    assert watcher.ended().result["attached"]["way"] == "door"
+    assert running.end()[1:] == ("", 0)
+
+
 def test_a_stopped_program_is_left_alone_and_stays_stopped(watcher: Watcher, start: Any) -> None:
     running = start(WITH_A_DOOR)
     process = psutil.Process(running.pid)

@@ -175,6 +175,7 @@ class Attached:
             self._tell_entered()
             while not self._stop.is_set() and self._runs():
                 self._hear()
+                self._notice_arrival()
                 self._notice_loss()
             ended = not self._stop.is_set()
             if ended:
@@ -209,6 +210,15 @@ class Attached:
             sentences = [why_not] if self._entered.closed["any"] == ENDED else [UNSEEN, why_not]
         details = {"way": way or "outside", "closed": self._entered.closed}
         self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
+
+    def _notice_arrival(self) -> None:
+        """Say that the program is seen from inside after all: what was handed to it waited for the end of a call."""
+        if self._entered.awaited and any(
+            peer.pid == self._process.pid and peer.hello and not peer.hello.get("refused")
+            for peer in self._hearing.server.peers
+        ):
+            self._entered = self._entered.late()
+            self._tell_entered()
 
     def _notice_loss(self) -> None:
         """Say that the program is seen from outside again: it has replaced itself, or closed our connection."""

@@ -102,6 +102,10 @@ class WayClosedError(Exception):
     """A way in cannot be taken: the end of a sentence that begins with its name."""
 
 
+class NotYetError(WayClosedError):
+    """What lets the agent in was handed over, and the program has not come to execute it; it may still."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entered:
     """How a program was entered.
@@ -109,10 +113,17 @@ class Entered:
     Attributes:
         way: "door", "remote_exec", "gdb", or "" where it was not.
         closed: the ways that were tried before, and why each could not be taken.
+        awaited: the one by which the agent may come still; "" for none.
     """
 
     way: str = ""
     closed: dict[str, str] = field(default_factory=dict)
+    awaited: str = ""
+
+    def late(self) -> Entered:
+        """As it is when the agent has come after all."""
+        closed = {way: why for way, why in self.closed.items() if way != self.awaited}
+        return Entered(self.awaited, closed)
 
     @property
     def why_not(self) -> str:
@@ -141,6 +152,7 @@ def enter(
         by_gdb: enter by a debugger and no other way.
     """
     closed: dict[str, str] = {}
+    awaited = ""
     try:
         _require_same_place(process)
         _require_running(process)
@@ -158,9 +170,10 @@ def enter(
             if has_ended(process):
                 return Entered(closed={"any": ENDED})
             closed[name] = str(error)
+            awaited = name if isinstance(error, NotYetError) else awaited
         else:
             return Entered(name, closed)
-    return Entered(closed=closed)
+    return Entered(closed=closed, awaited=awaited)
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -209,7 +222,7 @@ def _require_running(process: psutil.Process) -> None:
 def _require_arrival(has_come: Callable[[float], bool]) -> None:
     """Raises: WayClosedError: when what was given to the program to execute is not."""
     if not has_come(ARRIVAL_S):
-        raise WayClosedError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
+        raise NotYetError(f"the program did not come by within {ARRIVAL_S:.0f} s; it is inside a long call")
 
 
 def _script(path: Path, config: str, extra: tuple[str, ...] = ()) -> str:
@@ -248,7 +261,7 @@ def _through_door(process: psutil.Process, path: Path, config: str, has_come: Ca
             raise WayClosedError("the program has opened none") from None
         except TimeoutError:
             why = "the program is inside a long call that keeps Python to itself"
-            raise WayClosedError(f"nobody answers at it within {DOOR_S:.0f} s; {why}") from None
+            raise NotYetError(f"nobody answers at it within {DOOR_S:.0f} s; {why}") from None
         except OSError as error:
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
     if not let_in or not has_come(ARRIVAL_S):
