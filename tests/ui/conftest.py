@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QTimer
@@ -17,6 +18,8 @@ from gpudash.ui.widgets.text_size import set_text_scale
 from gpudash.ui.widgets.theme import Choice, apply_colours, apply_theme
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.fake_session import FakeSession
+
+import_module("gpudash.ui.snapshot.page")  # not first in a thread: Python 3.11 cannot parse, as pytest does, in two
 
 OpenWindow = Callable[..., MainWindow]
 
