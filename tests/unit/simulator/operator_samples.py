@@ -4,6 +4,11 @@
 
 runs the operators FIRST to LAST (not included) of torch's list with up to SAMPLES samples each (0: all of them), and
 writes one JSON object a line: ``{"operator": name}`` when it begins one and then what came of it.
+
+    python -m tests.unit.simulator.operator_samples cuda
+
+with a CUDA build writes what the first sample of each asks of that build's allocator, which
+``recorded/operators.json`` keeps.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gpudash.simulator.device.backend import register
+from gpudash.simulator.device.backend import register, registered
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 DEVICE = "sim:0"
@@ -45,6 +50,22 @@ def on_cpu(value: Any) -> Any:
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def asked_of_cuda(operator: Any) -> list[int] | None:
+    """Sizes that the first sample and its backward pass ask for, in order of size; ``None`` where it cannot run."""
+    try:
+        given = operator.sample_inputs("cuda", torch.float32, requires_grad=operator.supports_autograd)
+        sample = next(iter(given))
+        there = sample.input, sample.args, sample.kwargs
+        outcome(operator, sample, there)
+        torch.cuda.memory._record_memory_history(context=None, clear_history=True)
+        outcome(operator, sample, there)
+    except (RuntimeError, StopIteration):
+        return None
+    traces = torch.cuda.memory._snapshot()["device_traces"][0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    return sorted(event["size"] for event in traces if event["action"] == "alloc")
 
 
 def outcome(operator: Any, sample: Any, arguments: Any) -> tuple[Any, Any]:
@@ -93,7 +114,10 @@ def differences(expected: Any, found: Any, device: torch.device, tolerance: floa
 
 def tried(operator: Any, samples: int) -> dict[str, Any]:
     """What came of one operator: how many samples were compared, and what was refused, wrong or left in memory."""
-    report: dict[str, Any] = {"samples": 0, "refused": None, "wrong": None, "left": 0}
+    report: dict[str, Any] = {"samples": 0, "refused": None, "wrong": None, "left": 0, "asked": None}
+    backend = registered()
+    assert backend is not None
+    card = backend.cards[0]
     tolerance = None if operator.name in UNINITIALISED else TOLERANCES.get(operator.name, TOLERANCE)
     given = operator.sample_inputs(DEVICE, torch.float32, requires_grad=operator.supports_autograd)
     for sample in itertools.islice(given, samples or None):
@@ -103,11 +127,22 @@ def tried(operator: Any, samples: int) -> dict[str, Any]:
         except (RuntimeError, ValueError):
             continue  # not for the CPU
         before = torch.sim.memory_allocated()
+        asked = list[int]()
+
+        def happened(action: str, _address: int, size: int, _stream: int, asked: list[int] = asked) -> None:
+            if action == "alloc":
+                asked.append(size)
+
+        card.observe(happened)
         try:
             found = outcome(operator, sample, there)
         except (RuntimeError, NotImplementedError) as error:
             report["refused"] = str(error).splitlines()[0]
             continue
+        finally:
+            card.unobserve(happened)
+        if not report["samples"]:
+            report["asked"] = sorted(asked)
         draws = 0 < sample.kwargs.get("dropout_p", 0) < 1  # inside of one operation: the CPU draws in another order
         for difference in differences(expected, found, home(there), None if draws else tolerance):
             report["wrong"] = difference
@@ -138,10 +173,25 @@ def main(first: int, last: int, samples: int) -> None:
         try:
             report = tried(operator, samples)
         except NotImplementedError as error:
-            report = {"samples": 0, "refused": str(error).splitlines()[0], "wrong": None, "left": 0}
+            report = {"samples": 0, "refused": str(error).splitlines()[0], "wrong": None, "left": 0, "asked": None}
         tell(report)
     tell({"operators": len(op_db)})
 
 
+def record() -> None:
+    """Write what torch asks CUDA's allocator for, an operator a line."""
+    warnings.simplefilter("ignore")
+    on_its_threads = torch.ones(2, 2, device="cuda", requires_grad=True) @ torch.ones(2, 2, device="cuda")
+    torch.autograd.backward(on_its_threads.sum())
+    found = {}
+    for operator in op_db:
+        if torch.float32 in operator.supported_dtypes("cpu") and not operator.name.startswith("jiterator"):
+            found[f"{operator.name} {operator.variant_test_name}".strip()] = asked_of_cuda(operator)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    if sys.argv[1:] == ["cuda"]:
+        record()
+    else:
+        main(*map(int, sys.argv[1:4]))
