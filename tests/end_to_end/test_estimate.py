@@ -138,7 +138,7 @@ def test_the_process_that_predicts_steps_back_behind_a_run() -> None:
         assert answer is not None and answer.estimate is not None
         children = psutil.Process().children(recursive=True)
         found = [child.nice() for child in children if estimate_process.__name__ in child.cmdline()]
-        assert found == [estimate_process.NICENESS]
+        assert found == [min(19, psutil.Process().nice() + estimate_process.NICENESS)]
     finally:
         assert estimator.close(PATIENCE_S)
 
