@@ -34,7 +34,7 @@ STEPS = 25
 """Of a stretch, and of each of those in which nobody comes, which tell how alike the two are."""
 
 STAY = 8
-"""Stretches during which somebody stays, at the least."""
+"""Stretches during which somebody stays, at the least: a third of a second or so."""
 
 WARM_UP = 20
 """Times that somebody comes before threads, files and memory are counted."""
@@ -133,7 +133,7 @@ def come_and_leave(pid: int, way: str, folder: Path, may_leave: threading.Event)
         server.close()
 
 
-def measure(times: int = TIMES, way: str = "door", python: str = sys.executable) -> dict[str, Any]:
+def measure(times: int = TIMES, way: str = "door", python: str = sys.executable, stay: int = STAY) -> dict[str, Any]:
     """Ratios of processor time and of time a step, whether losses are the same, and what has grown since `WARM_UP`.
 
     Somebody who comes by gdb has the program stand still meanwhile, which takes time but none of the processor's.
@@ -155,7 +155,7 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable)
                 while visitor.is_alive():
                     loss, seconds, passed = visited.ask("steps", STEPS)
                     cpu, wall, stretches = cpu + float(seconds), wall + float(passed), stretches + 1
-                    if stretches >= STAY:
+                    if stretches >= stay:
                         may_leave.set()
                 visitor.join()
                 if not left.is_set():
@@ -198,8 +198,9 @@ def main() -> None:
     parser.add_argument("times", type=int, nargs="?", default=TIMES)
     parser.add_argument("way", nargs="?", default="door", choices=("door", "remote_exec", "gdb"))
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--stay", type=int, default=STAY, help=f"stretches of {STEPS} steps during each visit")
     asked = parser.parse_args()
-    sys.stdout.write(json.dumps(measure(asked.times, asked.way, asked.python)) + "\n")
+    sys.stdout.write(json.dumps(measure(asked.times, asked.way, asked.python, asked.stay)) + "\n")
 
 
 if __name__ == "__main__":
