@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -162,7 +163,7 @@ def fuzz(seconds: float, seed: int, found_at: Path) -> int:
             content = first.pop() if first else changed(chance.choice(corpus), corpus, chance)
             for sparing in (False, True):
                 found_at.write_bytes(content)
-                if coverage.of(lambda: check(content, path, sparing)) and content not in corpus:  # noqa: B023
+                if coverage.of(partial(check, content, path, sparing)) and content not in corpus:
                     corpus.append(content)
                 runs += 1
             if time.monotonic() - told > 10:

@@ -226,10 +226,8 @@ def test_the_form_stays_where_it_was_scrolled_to_while_the_room_below_it_changes
     assert area.height() - seed.mapTo(area, QPoint(0, 0)).y() == beneath, "no blank room is left behind"
 
 
-@pytest.mark.parametrize("workload", sorted(workloads()))
-def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
-    open_window: OpenWindow, workload: str
-) -> None:
+def whole_form_beside_its_scroll_bar(open_window: OpenWindow, workload: str) -> WorkloadPanel:
+    """The panel of a window of 1280×800, with every field of the workload open."""
     window = open_window(FakeSession([gpu(0)]), size=(1280, 800))
     panel = window.workspace.dashboard.panel
     choose(panel, workload)
@@ -240,6 +238,14 @@ def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
     area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
     settle(window)
     assert area.verticalScrollBar().isVisible()
+    return panel
+
+
+@pytest.mark.parametrize("workload", sorted(workloads()))
+def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
+    open_window: OpenWindow, workload: str
+) -> None:
+    panel = whole_form_beside_its_scroll_bar(open_window, workload)
     choices = [box for form in panel.findChildren(SpecForm) for box in form.findChildren(ChoiceField)]
     seen = [box for box in choices if box.isVisible()]
     for box in seen:
@@ -254,14 +260,7 @@ def test_every_choice_is_read_without_an_ellipsis_beside_the_form_s_scroll_bar(
 def test_every_value_that_a_form_begins_with_is_read_whole_beside_its_scroll_bar(
     open_window: OpenWindow, workload: str
 ) -> None:
-    window = open_window(FakeSession([gpu(0)]), size=(1280, 800))
-    panel = window.workspace.dashboard.panel
-    choose(panel, workload)
-    open_more(panel)
-    area = panel.findChild(QScrollArea)
-    assert area is not None
-    area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
-    settle(window)
+    panel = whole_form_beside_its_scroll_bar(open_window, workload)
     lines = [line for form in panel.findChildren(SpecForm) for line in form.findChildren(QLineEdit)]
     seen = [line for line in lines if line.isVisible() and line.text()]
     assert seen

@@ -33,8 +33,8 @@ AFTER_THE_CONTEXT: tuple[PartKind, ...] = ("context", "unattributed", "category"
 
 UNKNOWN = "The workload {workload} is not known here with these fields, so no change of it could be tried."
 
-
 LOOKING = "Looking for what would have fitted"
+LOOKING_ON = "Looking further for what would have fitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,13 @@ class SoFar:
     @property
     def words(self) -> str:
         """What goes on: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
-        tried = f"{self.tried} change{'s' * (self.tried != 1)} tried" if self.tried else "trying the first change"
-        tried = tried if self.predicted else "following the run itself"
-        more = LOOKING.replace("for what", "further for what") if self.found else LOOKING
-        return f"{more}: {tried}, {self.seconds} s…"
+        if not self.predicted:
+            stage = "following the run itself"
+        elif not self.tried:
+            stage = "trying the first change"
+        else:
+            stage = f"{self.tried} change{'s' * (self.tried != 1)} tried"
+        return f"{LOOKING_ON if self.found else LOOKING}: {stage}, {self.seconds} s…"
 
 
 class Remedies:

@@ -32,12 +32,8 @@ class Stream(device_module.Stream):
         target = None if device is None else inward(torch.device(device))
         made = super().__new__(cls, target, priority, **kwargs)
         made.priority = priority
+        made._on = outward(made._on)
         return made
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
-        """As the program calls it."""
-        return outward(super().device)
 
     @property
     def cuda_stream(self) -> int:

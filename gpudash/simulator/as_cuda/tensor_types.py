@@ -61,15 +61,17 @@ def _make_on_card() -> None:
         # it is made of values or of sizes; one of another class moves as that class does
         return tensor.to(DEVICE if device is None else inward(device)) if there else tensor
 
-    torch.Tensor.__new__ = made  # type: ignore[method-assign]  # that is what it is for
+    # of the class itself: `Tensor(3)` asks no mode and no function of torch's first
+    _tensor_class.__new__ = made
 
 
 def _make_on_cpu() -> None:
-    if "__new__" in vars(torch.Tensor):
-        del torch.Tensor.__new__
+    if "__new__" in vars(_tensor_class):
+        del _tensor_class.__new__
 
 
-_plain_new: Any = torch.Tensor.__new__
+_tensor_class: Any = torch.Tensor
+_plain_new = _tensor_class.__new__
 
 
 class _TensorType(type):

@@ -680,6 +680,21 @@ def _scalar_base(_given: Arguments, _architecture: Architecture) -> Script:
     return (RESULT, 8)
 
 
+IN_ORDER_BACKWARD = (
+    "_upsample_bilinear2d_aa_backward",
+    "_upsample_nearest_exact1d_backward",
+    "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d_backward",
+    "avg_pool3d_backward",
+    "fractional_max_pool2d_backward",
+    "max_pool3d_with_indices_backward",
+    "reflection_pad1d_backward",
+    "upsample_linear1d_backward",
+    "upsample_nearest1d_backward",
+    "upsample_trilinear3d_backward",
+)
+"""Backward passes that read the gradient of their result in order."""
+
 WRITERS: dict[str, Writer] = {
     "sum": _reduction(_summing),
     "sum.dim_IntList": _reduction(_summing),
@@ -722,18 +737,7 @@ WRITERS: dict[str, Writer] = {
     "_log_softmax": _in_order("self"),
     "_log_softmax_backward_data": _in_order("grad_output", "output"),
     "nll_loss_forward": _in_order("self"),
-    "_upsample_bilinear2d_aa_backward": _in_order("grad_output"),
-    "_upsample_nearest_exact1d_backward": _in_order("grad_output"),
-    "adaptive_max_pool2d_backward": _in_order("grad_output"),
-    "adaptive_max_pool3d_backward": _in_order("grad_output"),
-    "avg_pool3d_backward": _in_order("grad_output"),
-    "fractional_max_pool2d_backward": _in_order("grad_output"),
-    "max_pool3d_with_indices_backward": _in_order("grad_output"),
     "native_batch_norm_backward": _in_order(first="grad_out"),
-    "reflection_pad1d_backward": _in_order("grad_output"),
-    "upsample_linear1d_backward": _in_order("grad_output"),
-    "upsample_nearest1d_backward": _in_order("grad_output"),
-    "upsample_trilinear3d_backward": _in_order("grad_output"),
     "avg_pool2d": _in_order("self", as_images=True),
     "avg_pool2d_backward": _in_order("self", "grad_output", as_images=True),
     "max_pool2d_with_indices": _in_order("self", as_images=True),
@@ -770,19 +774,10 @@ WRITERS: dict[str, Writer] = {
     "randperm.out": _shuffling,
     "randperm.generator_out": _shuffling,
     "_trilinear": _products_of_three,
-    "mm": _product("self", "mat2"),
-    "mm.out": _product("self", "mat2"),
-    "addmm": _product("mat1", "mat2"),
-    "addmm.out": _product("mat1", "mat2"),
-    "addmm_": _product("mat1", "mat2"),
-    "_addmm_activation": _product("mat1", "mat2"),
-    "bmm": _product("self", "mat2"),
-    "bmm.out": _product("self", "mat2"),
-    "baddbmm": _product("batch1", "batch2"),
-    "baddbmm.out": _product("batch1", "batch2"),
-    "baddbmm_": _product("batch1", "batch2"),
-    "addmv": _product("mat", "vec"),
-    "addmv.out": _product("mat", "vec"),
-    "addmv_": _product("mat", "vec"),
+    **dict.fromkeys(IN_ORDER_BACKWARD, _in_order("grad_output")),
+    **dict.fromkeys(("mm", "mm.out", "bmm", "bmm.out"), _product("self", "mat2")),
+    **dict.fromkeys(("addmm", "addmm.out", "addmm_", "_addmm_activation"), _product("mat1", "mat2")),
+    **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm_"), _product("batch1", "batch2")),
+    **dict.fromkeys(("addmv", "addmv.out", "addmv_"), _product("mat", "vec")),
 }
 """Operation, with its overload, → what tells its script."""

@@ -74,9 +74,8 @@ class Leaving(QObject):
 
     def _ask(self, run: RunView) -> None:
         window, self._run = self._workspace.window(), run
-        window.setWindowState(
-            window.windowState() & ~Qt.WindowState.WindowMinimized
-        )  # a question there is seen by nobody
+        # nobody sees the question of a minimised window
+        window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
         box = self._box = message_box(window, QMessageBox.Icon.Warning, "Close gpudash", "")
         stop = box.addButton(STOP, QMessageBox.ButtonRole.DestructiveRole)
         keep = box.addButton(KEEP, QMessageBox.ButtonRole.RejectRole)
