@@ -113,10 +113,11 @@ class Sent:
     def __init__(self) -> None:
         self._decoder = Decoder()
         self.messages: list[dict[str, Any]] = []
-        self.may_send = threading.Event()
+        self.sending, self.may_send = threading.Event(), threading.Event()
         self.may_send.set()
 
     def __call__(self, data: bytes) -> None:
+        self.sending.set()
         assert self.may_send.wait(30)
         self.messages += self._decoder.feed(data)
 
@@ -136,7 +137,9 @@ def test_events_and_messages_are_sent_in_the_order_they_were_put_and_the_ending_
     sent = Sent()
     sent.may_send.clear()
     outbox = Outbox(sent, lambda: None)
-    for number in range(600):
+    outbox.put(step(0), urgent=True)
+    assert sent.sending.wait(30)  # what is put from now on waits
+    for number in range(1, 600):
         outbox.put(step(number))
     outbox.put({"type": "ask", "number": 1}, urgent=True)
     outbox.put(step(600))
