@@ -153,7 +153,7 @@ def _answer_default_device(replaced: Replacements) -> None:
             return original(self, func, types, args, kwargs)
         kwargs = kwargs or {}
         if func in default_device._device_constructors() and kwargs.get("device") is None:
-            kwargs = {**kwargs, "device": inward(self.device)}
+            kwargs = {**kwargs, "device": mode.placed(self.device)}
         return func(*args, **kwargs)
 
     original: Callable[..., Any] = default_device.DeviceContext.__torch_function__

@@ -107,7 +107,7 @@ REFUSED_OF: dict[str, tuple[str, ...]] = {
 }
 """The same of submodules: NCCL without ranks, and a search for the fastest kernels."""
 
-CUDA_VERSION, NCCL_VERSION = "13.0", (2, 29, 7)
+CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION = "13.0", 92000, (2, 29, 7)
 """What a build of torch 2.13 with CUDA says that it was built with: programs compare it with the oldest they take."""
 
 
@@ -137,6 +137,7 @@ def install(replaced: Replacements, module: DeviceModule) -> None:
     if hasattr(cuda, "tunable"):
         replaced.put_all(cuda.tunable, {name: lambda: False for name in ("is_enabled", "tuning_is_enabled")})
     replaced.put(torch.backends.cuda, "is_built", lambda: True)
+    replaced.put_all(torch.backends.cudnn, {"is_available": lambda: True, "version": lambda: CUDNN_VERSION})
     replaced.put(torch.backends.cuda, "cuFFTPlanCache", _PlanCache)
     replaced.undo_by(torch.backends.cuda.cufft_plan_cache.caches.clear)
     _prefer(replaced)

@@ -34,7 +34,7 @@ class CudaMode(overrides.TorchFunctionMode):
         answer = _answers.get(func)
         if kwargs:
             device = kwargs.get("device")
-            if device is not None and (mapped := inward(device)) is not device:
+            if device is not None and (mapped := placed(device)) is not device:
                 kwargs = {**kwargs, "device": mapped}
             if kwargs.get("pin_memory") and (func in _device_constructors() or func in _LIKE):
                 answer, kwargs = _making_pinned(func), {**kwargs, "pin_memory": False}
@@ -73,6 +73,7 @@ def install(replaced: Replacements) -> None:
         replaced.wrap(owner, "_engine_run_backward", _with_mode)
     replaced.wrap(torch._C._autograd, "_push_saved_tensors_default_hooks", _with_mode_in_hooks)
     replaced.wrap(overrides, "has_torch_function", _without_ours)
+    replaced.wrap(torch, "range", _asked_of_no_mode)
 
 
 def _leave() -> None:
@@ -125,6 +126,15 @@ def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return has_torch_function
 
 
+def _asked_of_no_mode(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``torch.range``, the one maker of tensors that torch keeps from modes."""
+
+    def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        return make(*args, device=placed(device), **kwargs)
+
+    return made
+
+
 def _mapped(value: Any) -> Any:
     return inward(value) if type(value) is _device_type else value
 
@@ -136,7 +146,7 @@ def _reword(error: Exception) -> None:
 
 def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """``tensor.cuda()``."""
-    target = _placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
+    target = placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
     if torch.device(target).type != DEVICE:
         raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
     layout = torch.preserve_format if memory_format is None else memory_format
@@ -146,14 +156,15 @@ def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False,
 def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``tensor.to("cuda")``, whose device may be any argument."""
     if args and type(args[0]) in (str, _device_type):
-        args = (_placed(args[0]), *args[1:])
+        args = (placed(args[0]), *args[1:])
     elif "device" in kwargs:
-        kwargs = {**kwargs, "device": _placed(kwargs["device"])}
+        kwargs = {**kwargs, "device": placed(kwargs["device"])}
     return tensor.to(*args, **kwargs)
 
 
-def _placed(device: Any) -> Any:
-    """Where a tensor is sent to: on the current card where none is named, for which torch would take the first."""
+def placed(device: Any) -> Any:
+    """Where a tensor is made or sent to: on the current card where none is named, for which torch would often take the
+    first."""
     target = inward(device)
     if type(target) is _device_type and target.type == DEVICE and target.index is None:
         return torch.device(DEVICE, torch.cuda.current_device())
@@ -166,7 +177,7 @@ def _typed(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, 
         return tensor.type().replace(f"torch.{DEVICE}.", f"torch.{CUDA}.")
     name = getattr(dtype, "cuda_name", dtype)
     if isinstance(name, str) and name.startswith(f"torch.{CUDA}."):
-        return tensor.type(name.replace(f".{CUDA}", "")).to(DEVICE, non_blocking=non_blocking)
+        return tensor.type(name.replace(f".{CUDA}", "")).to(placed(CUDA), non_blocking=non_blocking)
     return tensor.type(dtype, non_blocking=non_blocking, **kwargs)
 
 

@@ -361,6 +361,30 @@ def test_what_names_no_card_goes_to_the_current_one(cuda: Replacements) -> None:
     values = torch.ones(1)
     sent = (values.cuda(), values.to("cuda", torch.float16), values.to(device="cuda"), values.to(torch.device("cuda")))
     assert {tensor.device for tensor in sent} == {CUDA_1} and values.cuda(0).to("cuda").device == CUDA_1
+    made = (
+        torch.tensor([1.0], device="cuda"),
+        torch.as_tensor([1.0], device=torch.device("cuda")),
+        torch.asarray([1.0], device="cuda"),
+        values.new_tensor([1.0], device="cuda"),
+        values.type("torch.cuda.FloatTensor"),
+    )
+    with torch.device("cuda"):
+        made = (*made, torch.tensor([1.0]))
+    assert {tensor.device for tensor in made} == {CUDA_1}
+    assert values.cuda(0).new_tensor([1.0]).device == CUDA_0
+
+
+def test_makers_of_tensors_that_torch_runs_in_an_own_way_make_the_cpus_numbers(cuda: Replacements) -> None:
+    for make in (
+        lambda device: torch.kaiser_window(7, device=device),
+        lambda device: torch.kaiser_window(7, False, device=device),
+        lambda device: torch.kaiser_window(7, False, beta=9.0, dtype=torch.float64, device=device),
+        lambda device: torch.range(0, 3, 0.5, device=device),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # `torch.range` is deprecated
+            there, here = make("cuda:1"), make("cpu")
+        assert there.device == CUDA_1 and torch.equal(there.cpu(), here)
 
 
 def test_a_number_is_a_device_of_cudas(cuda: Replacements) -> None:
@@ -420,6 +444,7 @@ def test_what_a_part_of_cudas_module_needs_a_real_gpu_for_is_refused_too(cuda: R
 
 def test_a_program_that_asks_what_torch_was_built_with_is_answered(cuda: Replacements) -> None:
     assert torch.version.cuda is not None and int(torch.version.cuda.partition(".")[0]) >= 12
+    assert torch.backends.cudnn.is_available() and torch.backends.cudnn.version() >= 90000
     assert torch.cuda.nccl.version() >= (2, 10) and not torch.cuda.tunable.is_enabled()
     cache = torch.backends.cuda.cufft_plan_cache
     cache.max_size = 0
