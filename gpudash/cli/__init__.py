@@ -91,6 +91,14 @@ def _help(*command: str) -> int:
     """Show how a command is used: gpudash help run training."""
     app = build_app(command)
     _require_command(app, command)
+    found, apps, rest = app.parse_commands(list(command))
+    if rest:
+        if found in (("run",), ("estimate",)):
+            from gpudash.cli.terminal.workload_flags import no_workload
+
+            raise no_workload(rest[0], [name for name in apps[-1] if not name.startswith("-")])
+        whole = " ".join(["gpudash", *found])
+        raise RequestError(f"{whole} has no part {rest[0]!r}.", f"{whole} --help shows how it is used.")
     app.help_print(command)
     return Exit.FINISHED
 
@@ -101,11 +109,13 @@ def _version() -> int:
     return Exit.FINISHED
 
 
-def _completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+def _completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> int:
     """Print what completes commands and flags in a shell: source <(gpudash completion bash)
 
     Write it where your shell looks for completions to have it always.
     """
+    if shell is None:
+        raise RequestError("Which shell? There is: bash, zsh, fish.", "Write: source <(gpudash completion bash)")
     sys.stdout.write(build_app(()).generate_completion(shell=shell))
     return Exit.FINISHED
 

@@ -115,6 +115,8 @@ def _prepare(command: Sequence[str], options: WatchOptions) -> int:
 
 
 def _require_one(command: Sequence[str], options: WatchOptions) -> None:
+    if command and command[0].startswith("-"):
+        raise _no_option(command[0])
     if options.attach is None and not command:
         raise RequestError("There is no command to watch.", REMEDY)
     if options.attach is not None and command:
@@ -128,6 +130,19 @@ def _require_one(command: Sequence[str], options: WatchOptions) -> None:
         raise RequestError("A running process cannot be given a simulated GPU.", "Start it with gpudash watch instead.")
     if options.attach is None and options.with_ is not None:
         raise RequestError("--with says how to go inside a running process.", "Name it by --attach PID.")
+
+
+def _no_option(word: str) -> RequestError:
+    """What to say of a flag that is none of ours, which is taken for the beginning of the program's command."""
+    from cyclopts import App
+
+    from gpudash.specs.invalid import did_you_mean
+
+    app = App()
+    app.default(watch)
+    there = [name for argument in app.assemble_argument_collection() for name in argument.names]
+    hint = did_you_mean(word.partition("=")[0], [name for name in there if name.startswith("--")])
+    return RequestError(f"gpudash watch has no option {word}{hint}.", "gpudash watch --help lists what there is.")
 
 
 def _started(options: WatchOptions) -> "Session":

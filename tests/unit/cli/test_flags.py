@@ -82,6 +82,8 @@ def test_help_can_be_asked_for_as_a_command(capsys: pytest.CaptureFixture[str]) 
         assert page[: len(page) // 2] == page[len(page) // 2 :]
     assert run(["help", "monitr"]) == 2
     assert "'monitr' (did you mean monitor?)" in capsys.readouterr().err
+    assert run(["help", "monitor", "cpu"]) == 2
+    assert "gpudash monitor has no part 'cpu'. gpudash monitor --help" in capsys.readouterr().err
 
 
 def test_the_version_can_be_asked_for_as_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +96,8 @@ def test_completion_for_a_shell_knows_commands_workloads_and_flags(capsys: pytes
         assert run(["completion", shell]) == 0
         text = capsys.readouterr().out
         assert all(name in text for name in ("monitor", "training", "global-batch", "simulate-others"))
+    assert run(["completion"]) == 2
+    assert "Which shell? There is: bash, zsh, fish." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,9 @@ def test_completion_for_a_shell_knows_commands_workloads_and_flags(capsys: pytes
         ("estimate --modle x", "--model"),
         ("monitor --secnds 3", "--seconds"),
         ("--simulat 8GiB", "--simulate"),
+        ("watch --simulat 8GiB -- true", "--simulate"),
+        ("watch --json --no-recrod=1 -- true", "--no-record"),
+        ("help run trainig", "training"),
     ],
 )
 def test_a_name_nearly_right_is_answered_with_the_one_that_was_meant(
