@@ -79,6 +79,8 @@ def monitor(
                     served.close()
                     summary = session.summary()
                     joined = session.close()
+    for text in session.undelivered:
+        print_notice(text)
     joined = _end_lines(lines) and joined and served.joined
     if json:
         print_json(summary)

@@ -19,11 +19,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpudash.system.processes import end_group
 from gpudash.telemetry.records import OutOfMemory, Record, RunEnded, RunFailed, RunStarted, SourceFailed, Warning
 from gpudash.units import format_duration
 
@@ -35,6 +35,9 @@ LIMIT_S = 10.0
 
 LEAVING_S = 5.0
 """How long the last notices may take when a session ends."""
+
+ENDING_S = 1.0
+"""How long a command that was ended may take to be gone."""
 
 WAITING = 50
 """Notices that wait for a slow target; later ones are left out."""
@@ -115,40 +118,34 @@ def _host(url: str) -> str:
 
 
 class Notifier:
-    """Tells every target of what `heed` is given, once each, on a thread of its own.
+    """Tells every target of what `heed` is given, once each, on a thread for each target.
 
     Args:
         targets: where notices go.
-        tell: given a sentence where a target cannot be reached, once until it can again; called from that thread.
+        tell: given a sentence where a target cannot be reached, once until it can again, and where it was too slow to
+            be told everything; called from any thread.
     """
 
     def __init__(self, targets: Sequence[Recipient], tell: Callable[[str], None]) -> None:
-        self._targets = tuple(targets)
-        self._tell = tell
-        self._failed: set[Recipient] = set()
+        self._outlets = tuple(_Outlet(target, tell) for target in targets)
         self._told: set[tuple[str, str]] = set()
         self._run = ""
-        self._waiting: queue.Queue[Notification | None] = queue.Queue(WAITING)
-        self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
-        if self._targets:
-            self._thread.start()
 
     def heed(self, record: Record) -> None:
         """Tell of a record that is worth it; never waits."""
         notice = self._notice(record)
-        if notice is not None and self._targets:
-            with suppress(queue.Full):
-                self._waiting.put_nowait(notice)
+        if notice is not None:
+            for outlet in self._outlets:
+                outlet.put(notice)
 
     def close(self) -> bool:
-        """Tell what is still waiting, for at most `LEAVING_S`; whether the thread has ended."""
-        if not self._thread.is_alive():
-            return True
+        """Tell what is still waiting, for at most `LEAVING_S`, and then of what was not told; whether the threads have
+        ended."""
         until_s = time.monotonic() + LEAVING_S
-        with suppress(queue.Full):
-            self._waiting.put(None, timeout=LEAVING_S)
-        self._thread.join(max(0.0, until_s - time.monotonic()))
-        return not self._thread.is_alive()
+        for outlet in self._outlets:
+            outlet.finish()
+        ended = [outlet.has_ended(until_s) for outlet in self._outlets]  # each is asked
+        return all(ended)
 
     def _notice(self, record: Record) -> Notification | None:
         if isinstance(record, Warning):
@@ -172,21 +169,72 @@ class Notifier:
             record.status, f"{self._run} {'was stopped' if record.status == 'cancelled' else 'ended'} {took}"
         )
 
+
+class _Outlet:
+    """What waits to be told to one target, on a thread of its own, so that no target waits for another's answer."""
+
+    def __init__(self, target: Recipient, tell: Callable[[str], None]) -> None:
+        self._target = target
+        self._tell = tell
+        self._has_failed = False
+        self._is_full = False
+        self._is_given_up = False
+        self._command: subprocess.Popen[bytes] | None = None
+        self._waiting: queue.SimpleQueue[Notification | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
+        self._thread.start()
+
+    def put(self, notice: Notification) -> None:
+        """Let the target be told, unless too much waits for it already."""
+        if self._waiting.qsize() < WAITING:
+            self._waiting.put(notice)
+            self._is_full = False
+        elif not self._is_full:
+            self._is_full = True
+            self._tell(f"{self._target.name} is too slow: {WAITING} notices wait for it, and later ones are left out.")
+
+    def finish(self) -> None:
+        """End when everything has been told."""
+        self._waiting.put(None)
+
+    def has_ended(self, until_s: float) -> bool:
+        """Wait until then for the end; a command that still runs is ended, and what was not told is said."""
+        self._thread.join(max(0.0, until_s - time.monotonic()))
+        if not self._thread.is_alive():
+            return True
+        self._is_given_up = True
+        left = max(1, self._waiting.qsize())  # the end waits there too, in place of the notice that is being told
+        notices = "notice" if left == 1 else f"{left} notices"
+        self._tell(f"{self._target.name} was too slow to be told of the last {notices}.")
+        if self._command is not None:
+            end_group(self._command, dying_s=ENDING_S)
+            self._thread.join(ENDING_S)
+        return not self._thread.is_alive()
+
+    def _began(self, command: subprocess.Popen[bytes]) -> None:
+        self._command = command
+        if self._is_given_up:
+            end_group(command, dying_s=ENDING_S)
+
     def _deliver_all(self) -> None:
-        while (notice := self._waiting.get()) is not None:
-            for target in self._targets:
-                try:
-                    deliver(target, notice)
-                except (OSError, ValueError, subprocess.SubprocessError) as error:
-                    if target not in self._failed:
-                        self._failed.add(target)
-                        self._tell(f"{target.name} could not be notified: {_why(error)}.")
-                else:
-                    self._failed.discard(target)
+        while not self._is_given_up and (notice := self._waiting.get()) is not None:
+            try:
+                deliver(self._target, notice, self._began)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                if not self._has_failed and not self._is_given_up:
+                    self._has_failed = True
+                    self._tell(f"{self._target.name} could not be notified: {_why(error)}.")
+            else:
+                self._has_failed = False
 
 
-def deliver(target: Recipient, notice: Notification) -> None:
+def deliver(
+    target: Recipient, notice: Notification, began: Callable[[subprocess.Popen[bytes]], None] | None = None
+) -> None:
     """Tell one target.
+
+    Args:
+        began: given the process of a command that has been started.
 
     Raises:
         OSError, ValueError, subprocess.SubprocessError: when it was not told.
@@ -194,15 +242,23 @@ def deliver(target: Recipient, notice: Notification) -> None:
     title = f"gpudash: {notice.level.replace('_', ' ')} on {socket.gethostname()}"
     if target.command:
         # not through a shell, which would run what a name in the sentence says
-        subprocess.run(
+        started = subprocess.Popen(
             [*target.command, notice.text],
             env={**os.environ, "GPUDASH_NOTICE_LEVEL": notice.level, "GPUDASH_NOTICE_TITLE": title},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-            check=True,
+            start_new_session=True,  # what it starts ends with it
         )
+        if began is not None:
+            began(started)
+        try:
+            code = started.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            end_group(started, dying_s=ENDING_S)
+            raise
+        if code:
+            raise subprocess.CalledProcessError(code, target.command)
         return
     body: dict[str, Any] = {"title": title, "message": notice.text}
     if target.topic:

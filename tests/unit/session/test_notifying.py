@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ class Received:
     url: str = ""
     status: int = 200
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def server() -> Iterator[Received]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             received.requests.append((self.path, dict(self.headers), json.loads(body)))
+            received.arrived.release()
             self.send_response(received.status)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
@@ -116,6 +119,27 @@ def test_a_target_that_fails_is_told_once_and_the_others_go_on(server: Received)
     assert notifier.close()
     assert problems == ["false could not be notified: exit code 1."]
     assert len(server.requests) == 2
+
+
+def test_a_command_that_hangs_keeps_nobody_else_waiting_and_is_ended_with_what_it_started(
+    server: Received, tmp_path: Path
+) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\nexec 3>{held}\nsleep 600 &\nwait\n")
+    hanging.chmod(0o700)
+    problems: list[str] = []
+    notifier = Notifier([parse_target(str(hanging)), parse_target(server.url)], problems.append)
+    for level in ("forecast", "warning", "critical"):
+        notifier.heed(warning(level))
+    with held.open("rb") as pipe:  # once the command holds its other end
+        for _ in range(3):
+            assert server.arrived.acquire(timeout=60)
+        assert notifier.close()
+        assert pipe.read() == b"", "it ends when nobody holds it any more"
+    assert [body["level"] for _path, _headers, body in server.requests] == ["forecast", "warning", "critical"]
+    assert problems == [f"{hanging} was too slow to be told of the last 3 notices."]
 
 
 @pytest.mark.parametrize(("status", "why"), [(500, "it answered 500"), (302, "it answered 302")])
