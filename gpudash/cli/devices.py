@@ -1,6 +1,7 @@
 """``gpudash devices``: what there is, and why something is missing."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def devices(
     table = plain_table(*folded, Column("identity", overflow="fold", no_wrap=True))
     for device in document["devices"]:
         table.add_row(
-            shown_name(device["name"]) if device["name"] else f"GPU {device['number']}",
+            shown_name(device["name"]) if device["name"] else _unnamed(device),
             device["product"],
             format_bytes(device["total_bytes"]) + (f", {SHARED}" if device.get("shared_memory") else ""),
             device["uuid"] or device.get("capacity_source", ""),
@@ -68,15 +69,20 @@ def devices(
         if device.get("parent"):
             missing = [OF_AN_INSTANCE]
         if missing:
-            console.print(f"{device['name'] or device['uuid']}: {', '.join(missing)}")
+            console.print(f"{device['name'] or _unnamed(device)}: {', '.join(missing)}")
         if device.get("remark"):
             console.print(f"{device['remark']}.", soft_wrap=True)
         if device.get("problem"):
-            console.print(f"{device['name']} cannot be used: {device['problem']}", soft_wrap=True)
+            console.print(f"{device['name'] or _unnamed(device)} cannot be used: {device['problem']}", soft_wrap=True)
     console.print(f"{document['torch']['words']}; default device {document['default']}")
     if document["problem"]:
         console.print(document["problem"], soft_wrap=True)
     return Exit.FINISHED
+
+
+def _unnamed(device: Mapping[str, Any]) -> str:
+    """What the window calls a GPU that torch has no name for."""
+    return f"GPU {device['number']}"
 
 
 def _list_known(*, as_json: bool) -> int:

@@ -134,6 +134,8 @@ def test_a_cpu_build_of_torch_beside_gpus_is_told_everywhere(gpudash: Command, s
     assert run.code == 2
     assert "is a CPU build though a GPU is there" in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
+    listed = gpudash("devices", env=stub(Scenario([gb10()]))).stdout
+    assert "\nGPU 0: driver_reserved_bytes not supported" in listed, "by the name that the table has for it"
 
 
 def test_a_gpu_lost_from_second_5_to_8_is_a_gap_exactly_then(home: Path, tmp_path: Path, stub: Stub) -> None:
