@@ -196,7 +196,8 @@ class Distributed:
 def _group() -> dict[str, Any] | None:
     """Number of ranks, which of them this is, and what connects them; ``None`` where it is the only one."""
     distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    is_initialized = getattr(distributed, "is_initialized", None)  # a torch without it has no other of its functions
+    if is_initialized is None or not is_initialized():
         return None
     world_size = distributed.get_world_size()
     if world_size < 2:

@@ -110,8 +110,9 @@ class Agent:
         self._lasting.given("after_fork_in_child", lambda call: os.register_at_fork(after_in_child=call))
         atexit.register(self._at_exit)
         wanted: dict[str, Callable[[Any], None]] = {
-            "torch": self._torch_imported,
+            # first, as where torch is imported only now: its steps are told to what this one makes
             "torch.nn.parallel.distributed": self._distributed_imported,
+            "torch": self._torch_imported,
             "threading": self._threading_imported,
             "logging": self._logging_imported,
             "transformers.trainer_callback": self._transformers_imported,
@@ -196,7 +197,8 @@ class Agent:
         from .memory.gpus import Gpus
         from .steps import OptimizerSteps
 
-        optimizers = OptimizerSteps(self._steps, guarded(self._stepped))
+        then = None if self._distributed is None else guarded(self._distributed.stepped)
+        optimizers = OptimizerSteps(self._steps, then)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
         self._gpus = Gpus(torch, self._config(), self.post, self.keep, self._steps, self._lasting)
@@ -209,10 +211,6 @@ class Agent:
 
         self._distributed = Distributed(self.post, self.keep, self._steps)
         self._undo.append(self._distributed.follow(module))
-
-    def _stepped(self, optimizer: Any) -> None:
-        if self._distributed is not None:
-            self._distributed.stepped(optimizer)
 
     def _threading_imported(self, threading: Any) -> None:
         before = threading.excepthook

@@ -85,7 +85,8 @@ class Steps:
             self._waiting.clear()
         self.source = source
         self._newest = number
-        self._begin(number + 1)
+        now_us = time.time_ns() // 1000
+        self._begin(number + 1, now_us)
         told = [self._number(loss), self._number(accuracy), self._number(epoch), self._number(val_loss)]
         if told[0] is not None or told[1] is not None:
             self._told = (told[0], told[1])
@@ -94,7 +95,7 @@ class Steps:
             last[2:] = [new if new is not None else old for new, old in zip(told, last[2:])]
             if self._waiting and self._waiting[-1] is last:
                 return
-        self._waiting.append([number, time.time_ns() // 1000, *told])
+        self._waiting.append([number, now_us, *told])
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self.lost += 1
@@ -113,10 +114,11 @@ class Steps:
 
         The first waits for the second: of most programs the line that tells the first step comes in between.
         """
-        self._begin(self.label + made)
+        now_us = time.time_ns() // 1000
+        self._begin(self.label + made, now_us)
         if self._newest is not None:
             return
-        step: Step = [self.label, time.time_ns() // 1000, None, None, None, None]
+        step: Step = [self.label, now_us, None, None, None, None]
         if self.label == 1:
             self._first = step
             return
@@ -154,9 +156,9 @@ class Steps:
             found.append(self._waiting.popleft())
         return found
 
-    def _begin(self, label: int) -> None:
+    def _begin(self, label: int, now_us: int) -> None:
         self.label = label
-        self._marks.append((time.time_ns() // 1000, label))
+        self._marks.append((now_us, label))
         if self.on_label is not None:
             self.on_label(label)
 
