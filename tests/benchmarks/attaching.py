@@ -160,13 +160,14 @@ def measure(times: int = TIMES, way: str = "door", python: str = sys.executable,
                 visitor.join()
                 if not left.is_set():
                     raise RuntimeError("the program could not be entered")
-                steps = stretches * STEPS
-                other, seconds, passed = alone.ask("steps", steps)
-                same = same and other == loss
-                found.append(cpu / float(seconds))
+                # in as many stretches: each begins with caches that others have filled
+                beside = [alone.ask("steps", STEPS) for _ in range(stretches)]
+                same = same and beside[-1][0] == loss
+                alone_cpu, alone_wall = (sum(float(stretch[at]) for stretch in beside) for at in (1, 2))
+                found.append(cpu / alone_cpu)
                 (_, one, first), (_, two, second) = visited.ask("steps", STEPS), alone.ask("steps", STEPS)
                 quiet.append(float(one) / float(two))
-                walls.append(wall / float(passed) * float(second) / float(first))
+                walls.append(wall / alone_wall * float(second) / float(first))
         after = visited.ask("state")
     finally:
         visited.end()
