@@ -65,7 +65,7 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         cuda_functions.install(replaced, backend.module)
         tensor_types.install(replaced)
         # the documented way to give cuBLAS's workspaces back
-        replaced.add(torch._C, "_cuda_clearCublasWorkspaces", backend.engine.drop_workspaces)
+        replaced.add(torch._C, "_cuda_clearCublasWorkspaces", backend.engine.drop_cublas_workspaces)
         parallel.install(replaced)
         _answer_accelerator(replaced)
         _answer_autocast(replaced)

@@ -17,7 +17,15 @@ from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import kernel_library
-from gpudash.simulator.operations import attention, autocast, collectives, encoder_layers, kernels, recurrent
+from gpudash.simulator.operations import (
+    attention,
+    autocast,
+    collectives,
+    cudnn_recurrent,
+    encoder_layers,
+    kernels,
+    recurrent,
+)
 from gpudash.simulator.operations.operations import Engine
 
 
@@ -43,6 +51,7 @@ class Backend:
             *attention.install(engine),
             *encoder_layers.install(engine),
             *recurrent.install(engine),
+            *cudnn_recurrent.install(engine),
             *autocast.install(),
             *(collectives.install(engine) if engine.computes else ()),
         ]

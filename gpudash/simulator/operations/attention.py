@@ -164,7 +164,7 @@ class _Kernel:
             self._like(target).copy_(numbers)
 
     def _seed(self, dropout: float) -> int:
-        return _remembered(torch.default_generator.get_state()) if dropout and self._engine.computes else 0
+        return remembered(torch.default_generator.get_state()) if dropout and self._engine.computes else 0
 
 
 class Flash(_Kernel):
@@ -549,7 +549,7 @@ class _Attention(NamedTuple):
         dropout: probability.
         is_causal: whether a position sees only those up to its own.
         scale: of the scores.
-        seed: number of the state in which the generator made the dropout's mask, see `_remembered`.
+        seed: number of the state in which the generator made the dropout's mask, see `remembered`.
     """
 
     dropout: float
@@ -653,7 +653,7 @@ _states: OrderedDict[int, torch.Tensor] = OrderedDict()
 _numbers = itertools.count(1)
 
 
-def _remembered(state: torch.Tensor) -> int:
+def remembered(state: torch.Tensor) -> int:
     """Keep a state of the generator, of which a graph has room for a number alone, until the backward pass."""
     number = next(_numbers)
     _states[number] = state
@@ -670,14 +670,23 @@ def _again(how: _Attention) -> torch.Generator | None:
     """
     if not how.dropout:
         return None
-    state = _states.get(how.seed)
+    generator = torch._C.Generator()
+    generator.set_state(recalled(how.seed, "of this attention"))
+    return generator
+
+
+def recalled(number: int, whose: str) -> torch.Tensor:
+    """A state that was `remembered`.
+
+    Raises:
+        RuntimeError: when too many have been since.
+    """
+    state = _states.get(number)
     if state is None:
         raise RuntimeError(
-            f"The dropout of this attention is forgotten: {MOST_STATES} others were made before its backward pass."
+            f"The dropout {whose} is forgotten: {MOST_STATES} others were made before its backward pass."
         )
-    generator = torch._C.Generator()
-    generator.set_state(state)
-    return generator
+    return state
 
 
 def _repeated(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

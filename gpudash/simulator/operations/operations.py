@@ -195,6 +195,7 @@ class Engine:
         current: index of the device that ``device="sim"`` means.
         on_copied_in: called with the `Block` of a tensor that is given numbers from another device.
         integers: in a run without numbers, those that are known all the same; ``None`` where none is needed.
+        dropout_states: of cuDNN's generator for dropout, by a card's index; they stay as long as the cards.
         echoes: in a run without numbers, whether a copy to the CPU leaves there what is there: for code that gets back
             what it has sent.
     """
@@ -208,6 +209,7 @@ class Engine:
         self.stand_in = torch.device("cpu" if computes else "meta")
         self.on_copied_in: list[Callable[[Any], None]] = []
         self.echoes = False
+        self.dropout_states: dict[int, torch.Tensor] = {}
         self._plans: dict[Any, Plan] = {}
         self._workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
         self._lt_workspaces: dict[tuple[int, bool], torch.UntypedStorage] = {}
@@ -571,7 +573,12 @@ class Engine:
             self._label_workspace(card, storage)
 
     def drop_workspaces(self) -> None:
-        """Give the workspaces back."""
+        """Give back what libraries keep: cuBLAS's workspaces and cuDNN's states."""
+        self.drop_cublas_workspaces()
+        self.dropout_states.clear()
+
+    def drop_cublas_workspaces(self) -> None:
+        """Give cuBLAS's workspaces back."""
         self._workspaces.clear()
         self._lt_workspaces.clear()
 

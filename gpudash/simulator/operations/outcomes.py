@@ -146,7 +146,7 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
     """Floating-point operations of one call, a multiplication with its addition counted as two.
 
     Those of matrix products, convolutions and attention are counted (``torch.utils.flop_counter``), and of products in
-    groups, as a mixture of experts has them; 0 of all others.
+    groups, as a mixture of experts has them, and of cuDNN's recurrent layers; 0 of all others.
 
     Args:
         operation: one of `torch.ops`, or an overload of it.
@@ -162,7 +162,19 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
             return int(formula(*args, **kwargs, out_val=made))
         except AssertionError:  # torch 2.11 counts no attention whose heads share keys
             return int(formula(*_with_own_keys(args), **kwargs, out_val=made))
+    if packet in _RECURRENT:
+        return _RECURRENT[packet] * _in_recurrent_layers(args[0], args[1])
     return _in_groups(args[0], args[1]) if packet is getattr(torch.ops.aten, "_grouped_mm", None) else 0
+
+
+_RECURRENT = {torch.ops.aten._cudnn_rnn: 1, torch.ops.aten._cudnn_rnn_backward: 2}
+"""Products with each matrix."""
+
+
+def _in_recurrent_layers(values: torch.Tensor, weights: Sequence[torch.Tensor]) -> int:
+    """Of a forward pass: every step meets every matrix."""
+    rows = values.numel() // values.shape[-1]
+    return 2 * rows * sum(weight.numel() for weight in weights if weight.dim() > 1)
 
 
 def adds_bias_by_lt(given: Mapping[str, Any], made: torch.Tensor, *, activates: bool) -> bool:

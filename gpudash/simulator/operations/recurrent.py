@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpudash.memory.predicting.recurrent_layers import RecurrentCell, RecurrentLayers
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.storage import KEY, kernel_library
+from gpudash.simulator.operations.cudnn_recurrent import DTYPES, places
 from gpudash.simulator.operations.operations import Engine
 
 KEPT_BY_GRU = 5
 """What the backward pass of a GRU's cell needs, in times the hidden state."""
-
-FOR_CUDNN = (torch.float16, torch.float32, torch.float64)
-"""``CUDNN_TENSOR_DTYPES`` of torch/backends/cudnn."""
 
 
 def install(engine: Engine) -> list[Any]:
@@ -54,22 +53,23 @@ def _are_for_cudnn(weights: list[Any]) -> bool:
     if any(device_of(one).type != DEVICE or one.dtype != weights[0].dtype for one in weights):
         return False
     places = {(one.untyped_storage()._cdata, one.storage_offset()) for one in weights}
-    return weights[0].dtype in FOR_CUDNN and len(places) == len(weights)
+    return weights[0].dtype in DTYPES and len(places) == len(weights)
 
 
 def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
     """Give weights their places in one new tensor, which has room for biases also where there are none."""
-    count = sum(one.numel() for one in weights)
-    if not network.bias:
-        gates = weights[0].shape[0]
-        count += 2 * gates * network.num_layers * (2 if network.bidirectional else 1)
+    cell = RecurrentCell[network.mode.removeprefix("RNN_")]
+    layers = RecurrentLayers(
+        *(cell, network.input_size, network.hidden_size, network.proj_size, network.num_layers),
+        *(2 if network.bidirectional else 1, weights[0].dtype.itemsize),
+    )
+    wanted, count = places(layers, network.bias)
     with torch.no_grad():
-        whole, used = weights[0].new_zeros(count), 0
-        for one in weights:
-            place = whole[used : used + one.numel()].view(one.shape)
+        whole = weights[0].new_zeros(count)
+        for one, at in zip(weights, wanted):
+            place = whole[at : at + one.numel()].view(one.shape)
             place.copy_(one)
             one.data = place
-            used += one.numel()
 
 
 class Cells:

@@ -1,5 +1,5 @@
 /* cuDNN: every graph has one plan, whose workspace is CUDA_STANDIN_CUDNN_WORKSPACE bytes (0 unless set; made up, for what
- * a card would take is not known). Recurrent layers have their real layout of weights. */
+ * a card would take is not known). Recurrent layers have their real layout of weights and take the real memory. */
 #include "cards.h"
 #include "sizes.h"
 
@@ -64,7 +64,6 @@ int standin_cudnnBackendGetAttribute(void *descriptor, int name, int type, int64
 SIZE_OF(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, 8, size_t, 0)
 SIZE_OF(cudnnGetBatchNormalizationBackwardExWorkspaceSize, 10, size_t, 0)
 SIZE_OF(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, 5, size_t, 0)
-SIZE_OF(cudnnDropoutGetStatesSize, 1, size_t, WORK)
 SIZE_OF(cudnnGetCTCLossWorkspaceSize, 8, size_t, WORK)
 SIZE_OF(cudnnGetCTCLossWorkspaceSize_v8, 5, size_t, WORK)
 
@@ -74,30 +73,56 @@ typedef struct {
     int type, dimensions, size[8];
 } tensor_t; /* a descriptor of cudnnCreateTensorDescriptor; build.py gives it room */
 
+enum { RELU, TANH, LSTM, GRU };                                  /* cudnnRNNMode_t */
+enum { STANDARD, PERSISTENT, PERSISTENT_DYNAMIC, PERSISTENT_SMALL }; /* cudnnRNNAlgo_t */
+
 typedef struct {
-    int cell, biases, directions, type, input, hidden, projection, layers;
+    float chance;
+} dropout_t;
+
+typedef struct {
+    int algorithm, cell, biases, directions, type, input, hidden, projection, layers, drops;
 } recurrent_t;
 
 typedef struct {
-    int steps, batch;
+    int steps, batch, packed;
+    size_t rows; /* steps of all sequences together */
 } sequence_t;
+
+/* The generator's state for each thread that the card runs at once. */
+int standin_cudnnDropoutGetStatesSize(void *handle, size_t *bytes) {
+    *bytes = (size_t)card()->multiprocessors * card()->threads_per_multiprocessor * 24;
+    return 0;
+}
+int standin_cudnnSetDropoutDescriptor(dropout_t *dropout, void *handle, float chance, void *states, size_t bytes,
+                                      unsigned long long seed) {
+    dropout->chance = chance;
+    return 0;
+}
+int standin_cudnnRestoreDropoutDescriptor(dropout_t *dropout, void *handle, float chance, void *states, size_t bytes,
+                                          unsigned long long seed) {
+    dropout->chance = chance;
+    return 0;
+}
 
 static size_t bytes_of(int type) { /* cudnnDataType_t: float, double, half, bfloat16 */
     return type == 1 ? 8 : type == 2 || type == 9 ? 2 : 4;
 }
-static int gates_of(const recurrent_t *layer) { return layer->cell == 2 ? 4 : layer->cell == 3 ? 3 : 1; }
+static int gates_of(const recurrent_t *layer) { return layer->cell == LSTM ? 4 : layer->cell == GRU ? 3 : 1; }
 static int output_of(const recurrent_t *layer) { return layer->projection ? layer->projection : layer->hidden; }
 
 int standin_cudnnSetRNNDescriptor_v8(recurrent_t *layer, int algorithm, int cell, int biases, int direction, int input_mode,
                                      int type, int precision, int math, int input, int hidden, int projection, int layers,
-                                     void *dropout, unsigned flags) {
-    int projected = projection != hidden ? projection : 0;
-    *layer = (recurrent_t){cell, biases != 0, direction ? 2 : 1, type, input, hidden, projected, layers};
+                                     const dropout_t *dropout, unsigned flags) {
+    int projected = projection != hidden ? projection : 0, drops = dropout && dropout->chance > 0;
+    *layer = (recurrent_t){algorithm, cell, biases != 0, direction ? 2 : 1, type, input, hidden, projected, layers, drops};
     return 0;
 }
 int standin_cudnnSetRNNDataDescriptor(sequence_t *sequence, int type, int layout, int steps, int batch, int width,
                                       const int *lengths, void *padding) {
-    *sequence = (sequence_t){steps, batch};
+    size_t rows = 0;
+    for (int i = 0; i < batch; i++) rows += lengths[i];
+    *sequence = (sequence_t){steps, batch, layout == 1, rows};
     return 0;
 }
 
@@ -140,12 +165,81 @@ int standin_cudnnGetRNNWeightParams(void *handle, const recurrent_t *layer, int 
     if (bias_at) *bias_at = layer->biases && !projects ? at : NULL;
     return 0;
 }
-/* Made up, of the order of what a layer keeps for its backward pass. */
+
+/* The formulas of gpudash/memory/predicting/recurrent_layers.py, which were asked of cuDNN itself. */
+
+static size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
+static size_t least(size_t one, size_t other) { return one < other ? one : other; }
+static size_t most(size_t one, size_t other) { return one > other ? one : other; }
+static size_t part(const recurrent_t *layer, size_t numbers) { return rounded(numbers * bytes_of(layer->type), 32); }
+
+static size_t unpacked(const recurrent_t *layer, const sequence_t *sequence, int times) {
+    if (sequence->packed) return 0;
+    size_t rows = sequence->rows, states = (size_t)layer->layers * layer->directions * sequence->batch;
+    size_t taken = part(layer, rows * layer->input) + part(layer, layer->directions * rows * output_of(layer));
+    taken += 2 * part(layer, states * output_of(layer));
+    return times * (taken + (layer->cell == LSTM ? 2 * part(layer, states * layer->hidden) : 0));
+}
+static size_t of_states(const recurrent_t *layer, const sequence_t *sequence, int persists, int gates) {
+    size_t one = (size_t)layer->layers * sequence->batch * layer->hidden, all = one * layer->directions;
+    size_t taken = persists ? part(layer, 2 * one) : part(layer, gates * all);
+    return taken + (layer->cell == LSTM ? part(layer, 2 * all) : 0) + (layer->directions == 2 ? part(layer, 4 * one) : 0);
+}
+static size_t forward(const recurrent_t *layer, const sequence_t *sequence, int persists) {
+    int gates = gates_of(layer);
+    size_t rows = sequence->rows, wide = rows * layer->hidden;
+    size_t taken = unpacked(layer, sequence, 1) + of_states(layer, sequence, persists, gates);
+    if (layer->directions == 2)
+        taken += part(layer, 2 * gates * wide) + part(layer, 4 * wide);
+    else {
+        size_t at_once = persists ? rows : least(rows, (size_t)256 * sequence->batch);
+        taken += part(layer, gates * at_once * layer->hidden) + (layer->drops ? part(layer, wide) : 0);
+    }
+    if (layer->projection) taken += part(layer, layer->directions * wide);
+    return taken + (persists && layer->cell == LSTM ? part(layer, 16 * wide) : 0);
+}
+static size_t wave(const recurrent_t *layer, const sequence_t *sequence) {
+    int batch = sequence->batch, steps = batch == 1 ? 32 : batch <= 8 ? 16 : batch <= 16 ? 8 : batch <= 96 ? 4 : 2;
+    if (batch > 16 && sequence->steps >= 128 && card()->major >= 8) steps = 8;
+    return ((size_t)steps * layer->layers + most(steps, 8)) * batch;
+}
+static size_t backward(const recurrent_t *layer, const sequence_t *sequence, int algorithm) {
+    int persists = algorithm != STANDARD, kept = layer->cell == LSTM ? 4 : layer->cell == GRU ? 6 : 1;
+    size_t rows = sequence->rows, wide = rows * layer->hidden, widest = rows * most(layer->input, layer->hidden);
+    size_t levels = least(layer->layers, 2), taken = unpacked(layer, sequence, 2) + of_states(layer, sequence, persists, 1);
+    if (layer->directions == 2)
+        taken += part(layer, 4 * widest) + part(layer, 2 * levels * wide);
+    else {
+        taken += part(layer, widest);
+        if (persists)
+            taken += part(layer, levels * wide);
+        else
+            taken += part(layer, levels == 1 ? wide : least(rows, wave(layer, sequence)) * layer->hidden);
+    }
+    if (layer->projection) taken += part(layer, layer->directions * wide);
+    if (!persists) return taken;
+    size_t floor = algorithm == PERSISTENT ? (size_t)(2432 + sequence->batch) * layer->hidden : 0;
+    return taken + part(layer, most(8 * wide, floor)) + part(layer, kept * wide);
+}
 int standin_cudnnGetRNNTempSpaceSizes(void *handle, const recurrent_t *layer, int training, const sequence_t *sequence,
                                       size_t *workspace, size_t *reserve) {
-    size_t step = (size_t)sequence->batch * layer->hidden * gates_of(layer) * layer->directions * bytes_of(layer->type);
-    if (workspace) *workspace = 2 * step;
-    if (reserve) *reserve = training ? step * sequence->steps * layer->layers : 0;
+    int layers = layer->layers, directions = layer->directions, major = card()->major;
+    int has_one = layer->type == 9 || (layer->algorithm == PERSISTENT && major >= 10);
+    int algorithm = has_one ? STANDARD : layer->algorithm;
+    size_t streams = major == 8 && directions == 1 && layers > 1 ? 0 : (size_t)layers * directions * (8 << 20);
+    size_t lengths = sequence->packed ? 0 : 2 * rounded(4 * sequence->batch, 16);
+    size_t matrices = part(layer, place_of(layer, layers * directions, 0, 0));
+    size_t rows = most(forward(layer, sequence, algorithm != STANDARD), backward(layer, sequence, algorithm));
+    if (workspace) *workspace = streams + 256 + lengths + rows + matrices;
+    if (!reserve) return 0;
+    size_t state = directions * sequence->rows * layer->hidden, between = layers - 1;
+    size_t kept = part(layer, (layer->cell == LSTM ? 4 : layer->cell == GRU ? 6 : 1) * state * layers);
+    if (layer->cell == LSTM) kept += part(layer, state * layers);
+    if (layer->projection)
+        kept += part(layer, state * layers) + part(layer, directions * sequence->rows * layer->projection * layers);
+    size_t bits = (size_t)directions * sequence->steps * sequence->batch * output_of(layer);
+    size_t masks = layer->drops ? directions * between * rounded((bits + 7) / 8, 32) : 0;
+    *reserve = training ? 256 + kept + part(layer, between * state) + masks : 0;
     return 0;
 }
 int standin_cudnnGetTensorNdDescriptor(const tensor_t *tensor, int wanted, int *type, int *dimensions, int *sizes,

@@ -7,13 +7,17 @@ computes nothing, by compute capability.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence
 
 Run = Callable[[], Any]
 
@@ -84,6 +88,89 @@ def cases(device: str) -> Mapping[str, Run]:
             device, torch.float32, non_blocking=True
         ),
         "a sound from its spectrum": lambda: torch.fft.irfft(spectrum),
+        **recurrent(device),
+    }
+
+
+def recurrent(device: str) -> Mapping[str, Run]:
+    """Recurrent networks as cuDNN runs them, by name; each is made when it is first run."""
+
+    def runs(kind: Any, hidden: int, size: tuple[int, int, int] = (32, 16, 128), **options: Any) -> Run:
+        mode = {name: options.pop(name, None) for name in ("lengths", "dtype", "cast", "scattered", "without")}
+
+        @functools.cache
+        def network() -> Any:
+            made = kind(size[2], hidden, **options).to(device, mode["dtype"])
+            if mode["scattered"]:
+                for weight in made.parameters():
+                    weight.data = weight.data.clone()
+            return made.train(mode["without"] != "training")
+
+        @functools.cache
+        def given() -> torch.Tensor:
+            steps, batch, inputs = size
+            turned = (batch, steps) if options.get("batch_first") else (steps, batch)
+            return torch.ones(*turned, inputs, device=device, dtype=mode["dtype"], requires_grad=True)
+
+        def run() -> None:
+            values: Any = given()
+            if mode["lengths"]:
+                is_turned = options.get("batch_first", False)
+                values = pack_padded_sequence(values, mode["lengths"], is_turned, enforce_sorted=False)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(warnings.catch_warnings(action="ignore"))
+                if mode["without"]:
+                    stack.enter_context(torch.no_grad())
+                if mode["cast"]:
+                    stack.enter_context(torch.autocast(device, mode["cast"]))
+                result = network()(values)[0]
+            if not mode["without"]:
+                (result.data if mode["lengths"] else result).sum().backward()
+                given().grad = None
+                network().zero_grad()
+
+        return run
+
+    half, double, lstm, gru = torch.float16, torch.float64, torch.nn.LSTM, torch.nn.GRU
+    many: dict[str, Any] = {"num_layers": 2, "bidirectional": True}
+    unequal = [32 - 2 * place for place in range(16)]
+    found = {
+        "": {},
+        " in layers": {"num_layers": 3},
+        " both ways": {"bidirectional": True},
+        " both ways in layers": many,
+    }
+    made = {
+        f"{kind.__name__} of {hidden}{name}": runs(kind, hidden, **options)
+        for kind in (lstm, gru, torch.nn.RNN)
+        for hidden in (96, 160, 256)
+        for name, options in found.items()
+    }
+    return {
+        **made,
+        "ReLU": runs(torch.nn.RNN, 300, nonlinearity="relu"),
+        "LSTM, batch first": runs(lstm, 256, batch_first=True),
+        "LSTM projected": runs(lstm, 256, proj_size=64),
+        "LSTM projected both ways in layers": runs(lstm, 256, proj_size=64, **many),
+        "LSTM projected without biases": runs(lstm, 256, proj_size=64, bias=False),
+        "LSTM without biases": runs(lstm, 256, bias=False, num_layers=2),
+        "LSTM of packed sequences": runs(lstm, 256, lengths=unequal, num_layers=2),
+        "GRU of packed sequences, batch first": runs(gru, 96, lengths=unequal, batch_first=True),
+        "LSTM with dropout": runs(lstm, 256, num_layers=2, dropout=0.5),
+        "GRU with dropout both ways": runs(gru, 100, dropout=0.5, **many),
+        "LSTM of half precision": runs(lstm, 256, dtype=half),
+        "GRU of half precision": runs(gru, 256, dtype=half),
+        "small LSTM of half precision": runs(lstm, 64, (8, 16, 64), dtype=half),
+        "RNN of half precision": runs(torch.nn.RNN, 512, (4, 8, 128), dtype=half),
+        "LSTM of double precision": runs(lstm, 64, dtype=double),
+        "LSTM of bfloat16": runs(lstm, 64, dtype=torch.bfloat16),
+        "LSTM that is evaluated": runs(lstm, 256, without="training"),
+        "LSTM without gradients": runs(lstm, 256, without="gradients"),
+        "LSTM of scattered weights": runs(lstm, 256, num_layers=2, scattered=True),
+        "LSTM cast to float16": runs(lstm, 256, cast=half, num_layers=2),
+        "LSTM cast to bfloat16": runs(lstm, 256, cast=torch.bfloat16),
+        "LSTM of odd sizes": runs(lstm, 201, (37, 5, 77), num_layers=3),
+        "LSTM of long sequences": runs(lstm, 200, (150, 20, 50), num_layers=2),
     }
 
 

@@ -38,7 +38,8 @@ def outcome(info: Any, sample: Any, training: bool, device: str) -> list[torch.T
     given = sample.forward_input
     result = module(*tree_map(moved, given.args), **tree_map(moved, given.kwargs))
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-    roots = [leaf.sum() for leaf in results if leaf.grad_fn is not None]
+    learns = training or not isinstance(module, torch.nn.RNNBase)  # cuDNN's give no gradients in evaluation
+    roots = [leaf.sum() for leaf in results if leaf.grad_fn is not None and learns]
     if roots:
         torch.autograd.backward(roots)
     return [*results, *(weight.grad for weight in module.parameters() if weight.grad is not None)]

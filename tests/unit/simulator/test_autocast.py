@@ -19,7 +19,7 @@ LOW: list[Operation] = [
     lambda low, full: functional.conv1d(full[None], torch.ones(2, 4, 2, device="sim")),
     lambda low, full: functional.scaled_dot_product_attention(full[None], full[None], full[None]),
     lambda low, full: functional.prelu(full, torch.ones(1, device="sim")),
-    lambda low, full: torch.nn.LSTM(4, 4, device="sim")(full[None])[0],
+    lambda low, full: torch.nn.LSTMCell(4, 4, device="sim")(full)[0],
     lambda low, full: torch.baddbmm(full[None], full[None], full[None]),
     lambda low, full: functional.gelu(low),
     lambda low, full: low + low,
@@ -59,6 +59,7 @@ def test_operations_give_the_dtypes_of_cuda(dtype: torch.dtype) -> None:
         low = full @ full
         assert [place for place, run in enumerate(LOW) if run(low, full).dtype != dtype] == []
         assert [place for place, run in enumerate(FULL) if run(low, full).dtype != torch.float32] == []
+        assert torch.nn.LSTM(4, 4, device="sim")(full[None])[0].dtype == torch.float16  # by cuDNN, whatever is asked
         assert (full.double() @ full.double()).dtype == torch.float64
         assert low.softmax(0, dtype=torch.float64).dtype == torch.float64
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32

@@ -7,6 +7,7 @@ requests]``, a request being positive and what is given back negative.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -549,6 +550,18 @@ def test_a_recurrent_network_is_laid_together_for_cudnn_with_room_for_biases(has
     with torch.backends.cudnn.flags(enabled=False):
         network.flatten_parameters()
     assert not asked
+
+
+def test_an_lstm_peaks_where_it_did_on_an_h100(dry: Backend) -> None:
+    asked = like(dry, "9.0", 132)
+    network = torch.nn.LSTM(128, 256, batch_first=True).to("sim")
+    values = torch.randn(16, 32, 128, device="sim", requires_grad=True)
+    asked.clear()
+    result = network(values)[0]
+    result.backward(torch.ones_like(result))
+    blocks = [size + -size % 512 if size > 0 else size - size % 512 for size in asked]
+    assert len([size for size in blocks if size > 0]) == 20
+    assert max(itertools.accumulate(blocks)) == 18_883_584
 
 
 def test_a_gru_keeps_its_gates_before_the_state_and_an_lstm_too(dry: Backend) -> None:

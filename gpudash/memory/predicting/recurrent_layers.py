@@ -1,0 +1,243 @@
+"""What cuDNN's recurrent layers take for themselves: working memory for a call, and what a forward pass keeps.
+
+The formulas were asked of cuDNN 9.19 and 9.20 themselves, which tell them without a GPU: they give cuDNN's
+figures to the byte in tens of thousands of layers drawn at random, and an H100's LSTM's. The algorithm is the one that
+torch asks for (``get_algo`` of aten/src/ATen/native/cudnn/RNN.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from gpudash.memory.predicting.architecture import Architecture
+
+ALIGNED_TO = 32
+"""Bytes to which cuDNN rounds each part of its memory."""
+
+STREAM_BYTES = 8 * 1024**2
+"""Working memory of the matrix products of one layer and direction."""
+
+STATE_OF_A_THREAD = 24
+"""Bytes of the generator for dropout for each thread that a GPU can run at once."""
+
+_PERSISTENT_ROWS = 2432
+"""Rows that persistent kernels keep besides the batch's."""
+
+
+class RecurrentCell(IntEnum):
+    """``cudnnRNNMode_t``."""
+
+    RELU = 0
+    TANH = 1
+    LSTM = 2
+    GRU = 3
+
+    @property
+    def gates(self) -> int:
+        """Matrices of a kind in a layer and direction."""
+        return 4 if self is RecurrentCell.LSTM else 3 if self is RecurrentCell.GRU else 1
+
+
+class Algorithm(IntEnum):
+    """``cudnnRNNAlgo_t``."""
+
+    STANDARD = 0
+    PERSISTENT = 1
+    PERSISTENT_SMALL = 3
+
+
+@dataclass(frozen=True)
+class RecurrentLayers:
+    """A recurrent network as cuDNN is told of it.
+
+    Attributes:
+        cell: what it computes at each step.
+        inputs: numbers of a step of a sequence.
+        hidden: numbers of its state.
+        projection: to how many an LSTM's are brought down, 0 where they are not.
+        layers: one above the other.
+        directions: 1, or 2 where every layer also reads backwards.
+        itemsize: bytes of a number: 2, 4 or 8.
+        dropout: whether some is done between layers.
+        is_bfloat16: whether the numbers are, for which cuDNN has the standard algorithm alone.
+    """
+
+    cell: RecurrentCell
+    inputs: int
+    hidden: int
+    projection: int = 0
+    layers: int = 1
+    directions: int = 1
+    itemsize: int = 4
+    dropout: bool = False
+    is_bfloat16: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """Numbers of a step of one direction's result."""
+        return self.projection or self.hidden
+
+    def matrices(self) -> int:
+        """Numbers of all matrices, without biases."""
+        gates, width = self.cell.gates, self.outputs
+        inner = self.inputs + (self.layers - 1) * self.directions * width + self.layers * width
+        return self.directions * (gates * self.hidden * inner + self.layers * self.projection * self.hidden)
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What a recurrent network is given.
+
+    Attributes:
+        steps: of the longest sequence.
+        batch: sequences.
+        rows: steps of all sequences together.
+        packed: whether they lie without padding.
+    """
+
+    steps: int
+    batch: int
+    rows: int
+    packed: bool = False
+
+
+def algorithm(layers: RecurrentLayers, given: Sequences, architecture: Architecture, *, forward: bool) -> Algorithm:
+    """The one that torch asks of cuDNN, which may be another one for the backward pass."""
+    if layers.projection or given.packed or layers.itemsize == 8:
+        return Algorithm.STANDARD
+    is_gated = layers.cell in (RecurrentCell.LSTM, RecurrentCell.GRU)
+    widest = {(True, True): 192, (True, False): 128, (False, True): 384, (False, False): 256}[is_gated, forward]
+    if layers.hidden <= widest:
+        return Algorithm.PERSISTENT_SMALL
+    if layers.itemsize == 2 and not layers.is_bfloat16 and _suits_persistence(layers, given.batch, architecture):
+        return Algorithm.PERSISTENT
+    return Algorithm.STANDARD
+
+
+def _suits_persistence(layers: RecurrentLayers, batch: int, architecture: Architecture) -> bool:
+    major, minor = architecture.capability
+    if layers.layers > 1 or layers.directions > 1 or layers.hidden > 1024 or layers.hidden % 128 or layers.inputs % 128:
+        return False
+    if major < 8 or architecture.multiprocessors < 98 or minor == 6 or layers.cell is RecurrentCell.GRU:
+        return False
+    few = batch % 8 == 0 and batch <= 128
+    return few and (layers.cell is RecurrentCell.LSTM or batch < 96 or layers.hidden < 896)
+
+
+def working_bytes(
+    layers: RecurrentLayers, given: Sequences, chosen: Algorithm, capability: tuple[int, int] = (8, 0)
+) -> int:
+    """The workspace of a call, for a forward or backward pass, which is the same for both."""
+    parts = _Parts(layers, given)
+    if layers.is_bfloat16 or (chosen is Algorithm.PERSISTENT and capability >= (10, 0)):
+        chosen = Algorithm.STANDARD
+    persists = chosen is not Algorithm.STANDARD
+    is_one_stream = capability[0] == 8 and layers.directions == 1 and layers.layers > 1
+    streams = 0 if is_one_stream else layers.layers * layers.directions * STREAM_BYTES
+    lengths = 0 if given.packed else 2 * _rounded(4 * given.batch, 16)
+    rows = parts.of_a_forward_pass(persists), parts.of_a_backward_pass(persists, chosen, capability)
+    return streams + 256 + lengths + max(rows) + parts.bytes_of(layers.matrices())
+
+
+def kept_bytes(layers: RecurrentLayers, given: Sequences) -> int:
+    """What a forward pass keeps for the backward pass: cuDNN's reserve space."""
+    parts = _Parts(layers, given)
+    state = layers.directions * given.rows * layers.hidden
+    between = layers.layers - 1
+    if layers.cell is RecurrentCell.LSTM:
+        kept = parts.bytes_of(4 * state * layers.layers) + parts.bytes_of(state * layers.layers)
+        if layers.projection:
+            projected = layers.directions * given.rows * layers.projection
+            kept += parts.bytes_of(state * layers.layers) + parts.bytes_of(projected * layers.layers)
+    else:
+        kept = parts.bytes_of((6 if layers.cell is RecurrentCell.GRU else 1) * state * layers.layers)
+    masks = 0
+    if layers.dropout:
+        bits = layers.directions * given.steps * given.batch * layers.outputs
+        masks = layers.directions * between * _rounded(-(-bits // 8), ALIGNED_TO)
+    return 256 + kept + parts.bytes_of(between * state) + masks
+
+
+def dropout_state_bytes(architecture: Architecture) -> int:
+    """The state of cuDNN's generator for dropout, of which there is one for each GPU."""
+    return architecture.multiprocessors * architecture.threads_per_multiprocessor * STATE_OF_A_THREAD
+
+
+class _Parts:
+    """Sums of the parts of a workspace, each of which is rounded: in bytes, of sizes in numbers."""
+
+    def __init__(self, layers: RecurrentLayers, given: Sequences) -> None:
+        self._layers = layers
+        self._given = given
+        self._both = layers.directions == 2
+        self._states = layers.layers * layers.directions * given.batch
+
+    def bytes_of(self, numbers: int) -> int:
+        return _rounded(numbers * self._layers.itemsize, ALIGNED_TO)
+
+    def of_a_forward_pass(self, persists: bool) -> int:
+        layers, size = self._layers, self.bytes_of
+        gates, rows = layers.cell.gates, self._given.rows
+        wide = rows * layers.hidden
+        taken = self._unpacked(1) + self._of_states(persists, gates)
+        if self._both:
+            taken += size(2 * gates * wide) + size(4 * wide)
+        else:
+            taken += size(gates * (rows if persists else min(rows, 256 * self._given.batch)) * layers.hidden)
+            taken += size(wide) if layers.dropout else 0
+        if layers.projection:
+            taken += size(layers.directions * wide)
+        return taken + (size(16 * wide) if persists and layers.cell is RecurrentCell.LSTM else 0)
+
+    def of_a_backward_pass(self, persists: bool, chosen: Algorithm, capability: tuple[int, int]) -> int:
+        layers, size = self._layers, self.bytes_of
+        rows, widest = self._given.rows, max(layers.inputs, layers.hidden)
+        wide = rows * layers.hidden
+        taken = self._unpacked(2) + self._of_states(persists, 1)
+        if self._both:
+            taken += size(4 * rows * widest) + size(2 * min(layers.layers, 2) * wide)
+        else:
+            taken += size(rows * widest)
+            if persists:
+                taken += size(min(layers.layers, 2) * wide)
+            else:
+                taken += size(wide if layers.layers == 1 else min(rows, self._wave(capability)) * layers.hidden)
+        if layers.projection:
+            taken += size(layers.directions * wide)
+        if persists:
+            least = (_PERSISTENT_ROWS + self._given.batch) * layers.hidden if chosen is Algorithm.PERSISTENT else 0
+            kept = {RecurrentCell.LSTM: 4, RecurrentCell.GRU: 6}.get(layers.cell, 1)
+            taken += size(max(8 * wide, least)) + size(kept * wide)
+        return taken
+
+    def _unpacked(self, times: int) -> int:
+        """Padded sequences and their states without the padding: input and result, and with gradients these too."""
+        if self._given.packed:
+            return 0
+        layers, size, rows = self._layers, self.bytes_of, self._given.rows
+        taken = times * (size(rows * layers.inputs) + size(layers.directions * rows * layers.outputs))
+        taken += 2 * times * size(self._states * layers.outputs)
+        return taken + (2 * times * size(self._states * layers.hidden) if layers.cell is RecurrentCell.LSTM else 0)
+
+    def _of_states(self, persists: bool, gates: int) -> int:
+        layers, size = self._layers, self.bytes_of
+        states = layers.layers * self._given.batch * layers.hidden
+        taken = size(2 * states) if persists else size(gates * self._states * layers.hidden)
+        taken += size(2 * self._states * layers.hidden) if layers.cell is RecurrentCell.LSTM else 0
+        return taken + (size(4 * states) if self._both else 0)
+
+    def _wave(self, capability: tuple[int, int]) -> int:
+        """Rows that several layers work on at once: some steps of each, fewer where many sequences fill the GPU."""
+        batch = self._given.batch
+        if batch <= 16:
+            steps = 32 if batch == 1 else 16 if batch <= 8 else 8
+        elif self._given.steps >= 128 and capability >= (8, 0):
+            steps = 8
+        else:
+            steps = 4 if batch <= 96 else 2
+        return (steps * self._layers.layers + max(steps, 8)) * batch
+
+
+def _rounded(size: int, to: int) -> int:
+    return -(-size // to) * to
