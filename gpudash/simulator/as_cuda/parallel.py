@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.nn.parallel import _functions as parallel
+from torch.nn.parallel import comm
 
 from gpudash.simulator.as_cuda.devices import outward
 from gpudash.simulator.as_cuda.replacing import Replacements
@@ -17,6 +18,7 @@ from gpudash.simulator.device.naming import DEVICE
 
 Tensors = Sequence[torch.Tensor]
 
+_torch: Any = torch._utils
 _split: Callable[..., Tensors] = torch.split
 
 NCCL, GLOO = "nccl", "gloo"
@@ -33,6 +35,7 @@ def install(replaced: Replacements) -> None:
         ("_gather", gather),
     ):
         replaced.add(torch._C, name, function)
+    replaced.wrap(comm, "reduce_add", _reduce_by_host)
     # torch makes a device of a number, which is then called by its own name
     replaced.wrap(parallel, "_get_stream", lambda get: lambda device: get(outward(device)))
     if not distributed.is_available():
@@ -78,9 +81,16 @@ def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor
     return [tensor.to(torch.device(DEVICE, index)) for index in devices]
 
 
-def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], _buffer_size: int) -> list[list[torch.Tensor]]:
-    """Copies of several on each device."""
-    return [[tensor.to(torch.device(DEVICE, index)) for tensor in tensors] for index in devices]
+def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int) -> list[list[torch.Tensor]]:
+    """Copies of several on each device, the tensors themselves on the first. Those of a device lie in one piece of
+    memory as far as ``buffer_size`` bytes go (torch/csrc/cuda/comm.cpp)."""
+    copies: list[list[torch.Tensor]] = [[] for _ in devices[1:]]
+    for chunk in _torch._take_tensors(tensors, buffer_size):
+        flat = _torch._flatten_dense_tensors(chunk)
+        for copied, index in zip(copies, devices[1:]):
+            there = flat.to(torch.device(DEVICE, index))
+            copied += [part.data for part in _torch._unflatten_dense_tensors(there, chunk)]
+    return [list(tensors), *(list(_torch._reorder_tensors_as(copied, tensors)) for copied in copies)]
 
 
 def scatter(
@@ -96,4 +106,38 @@ def scatter(
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """The pieces in one tensor: on a device, on the current one, or with -1 on the CPU."""
     place = "cpu" if destination == -1 else DEVICE if destination is None else f"{DEVICE}:{destination}"
-    return torch.cat([tensor.to(place) for tensor in tensors], dim)
+    lengths = [tensor.size(dim) for tensor in tensors]
+    size = list(tensors[0].shape)
+    size[dim] = sum(lengths)
+    made = torch.empty(size, dtype=tensors[0].dtype, device=place, memory_format=_layout(tensors))
+    for part, tensor in zip(_split(made, lengths, dim), tensors):
+        part.copy_(tensor)
+    return made
+
+
+def _layout(tensors: Tensors) -> torch.memory_format:
+    is_last = all(
+        tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+        for tensor in tensors
+    )
+    return torch.channels_last if is_last else torch.contiguous_format
+
+
+def _reduce_by_host(reduce: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The sum of a tensor of each device, with no more memory on the cards than NCCL takes: the result's."""
+
+    def reduced(inputs: Tensors, destination: Any = None) -> torch.Tensor:
+        wanted = (
+            torch.cuda.current_device() if destination is None else _torch._get_device_index(destination, optional=True)
+        )
+        roots = [tensor for tensor in inputs if tensor.get_device() == wanted]
+        if len(inputs) == 1 or not roots or any(tensor.shape != roots[0].shape for tensor in inputs):
+            return reduce(inputs, destination)
+        made = torch.empty_like(roots[0])
+        total = roots[0].cpu()
+        for tensor in inputs:
+            if tensor is not roots[0]:
+                total += tensor.cpu()
+        return made.copy_(total)
+
+    return reduced

@@ -504,6 +504,18 @@ def test_data_parallel_runs_on_one_card_and_on_two(cuda: Replacements) -> None:
         assert out.device == CUDA_0 and model.module.weight.grad.tolist() == [[4.0] * 3] * 2
 
 
+@pytest.mark.filterwarnings(r"ignore:\s*There is an imbalance between your GPUs")
+def test_data_parallel_takes_of_each_card_what_it_takes_of_cudas(cuda: Replacements) -> None:
+    """Parameters travel in one piece, and neither outputs nor gradients are copied before they are put together."""
+    model = nn.DataParallel(nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).cuda())
+    batch = torch.ones(30, 128).cuda()
+    out = model(batch)
+    # as torch 2.13 takes it on the stand-in for CUDA
+    assert [torch.cuda.memory_allocated(card) for card in (0, 1)] == [8_694_784, 8_685_568]
+    out.sum().backward()
+    assert [torch.cuda.max_memory_allocated(card) for card in (0, 1)] == [17_628_672, 17_325_056]
+
+
 def test_modules_take_the_fast_way_as_without_a_mode(cuda: Replacements) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
     values = torch.randn(2, 3, 8)
