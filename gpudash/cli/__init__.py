@@ -32,7 +32,7 @@ def build_app(argv: Sequence[str]) -> App:
 
     The sub-commands of ``run`` and ``estimate``, one per workload, are left out where ``argv`` begins with another
     command, ``--help`` or ``--version``: their flags are made from the specs, and loading those takes as long as all
-    else that a help page takes.
+    else that a help page takes. Each of the two goes without those of the other.
     """
     from cyclopts import App, Group
 
@@ -76,11 +76,14 @@ def build_app(argv: Sequence[str]) -> App:
     estimate_workload = App(
         name="estimate", help="Predict the memory a run would take.", help_epilogue=examples.shown("estimate")
     )
-    if not without_workloads:
-        from gpudash.cli.estimate import add_estimate_commands
+    first = argv[0] if argv else ""
+    if not without_workloads and first != "estimate":
         from gpudash.cli.run import add_run_commands
 
         add_run_commands(run_workload)
+    if not without_workloads and first != "run":
+        from gpudash.cli.estimate import add_estimate_commands
+
         add_estimate_commands(estimate_workload)
     app.command(run_workload)
     app.command(estimate_workload)
