@@ -110,7 +110,7 @@ class Agent:
         self._lasting.given("after_fork_in_child", lambda call: os.register_at_fork(after_in_child=call))
         atexit.register(self._at_exit)
         wanted: dict[str, Callable[[Any], None]] = {
-            # first, as where torch is imported only now: its steps are told to what this one makes
+            # before torch, as in torch's own import: the optimizer's hook is made with what this one makes
             "torch.nn.parallel.distributed": self._distributed_imported,
             "torch": self._torch_imported,
             "threading": self._threading_imported,

@@ -27,7 +27,7 @@ from gpudash.simulator.operations import autocast
 from gpudash.simulator.operations.attention import recalled, remembered
 from gpudash.simulator.operations.operations import Engine
 
-DTYPES = (torch.float16, torch.float32, torch.float64)
+CUDNN_DTYPES = (torch.float16, torch.float32, torch.float64)
 """Those whose weights torch lays together for cuDNN (``CUDNN_TENSOR_DTYPES`` of torch/backends/cudnn)."""
 
 SCATTERED = (
@@ -119,10 +119,9 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
         buffer = _laid_together(engine, layers, weights, has_biases)
         state = _dropout_state(engine, values, train and dropout > 0)
         each = (4 if has_biases else 2) + (1 if projection else 0)
-        made = _network(
-            *(values, weights, each, buffer, hx, cx, int(cell), hidden, projection, count, bool(last and last[0])),
-            *(dropout, train, bidirectional, lengths, state),
-        )
+        batch_first = bool(last and last[0])
+        settings = int(cell), hidden, projection, count, batch_first, dropout, train, bidirectional
+        made = _network(values, weights, each, buffer, hx, cx, *settings, lengths, state)
         return made[:3] if cell is RecurrentCell.LSTM else made[:2]
 
     return run
@@ -133,7 +132,7 @@ def _is_accepted(engine: Engine, values: torch.Tensor) -> bool:
     if not torch.backends.cudnn.enabled or values.device.type != DEVICE or not values.numel():
         return False
     capability = engine.card(engine.index_of(values.device)).architecture.capability
-    return values.dtype in DTYPES or (values.dtype == torch.bfloat16 and capability >= (8, 0))
+    return values.dtype in CUDNN_DTYPES or (values.dtype == torch.bfloat16 and capability >= (8, 0))
 
 
 def _laid_together(
@@ -358,9 +357,8 @@ class _Call:
         self._batch_first = bool(batch_first)
         self.has_biases = each - bool(projection) == 4
         drops = bool(self.train and self._dropout)
-        self.layers = layers_of(
-            *(RecurrentCell(mode), values.shape[-1], hidden, projection, count, self._both, values.dtype, drops)
-        )
+        cell, inputs = RecurrentCell(mode), values.shape[-1]
+        self.layers = layers_of(cell, inputs, hidden, projection, count, self._both, values.dtype, drops)
         self._architecture = engine.card(engine.index_of(values.device)).architecture
         if self._lengths:
             self.given = Sequences(len(self._lengths), self._lengths[0], values.shape[0], packed=True)

@@ -11,7 +11,7 @@ from torch import nn
 from gpudash.memory.predicting.recurrent_layers import RecurrentCell, RecurrentLayers
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.storage import KEY, kernel_library
-from gpudash.simulator.operations.cudnn_recurrent import DTYPES, places
+from gpudash.simulator.operations.cudnn_recurrent import CUDNN_DTYPES, places
 from gpudash.simulator.operations.operations import Engine
 
 KEPT_BY_GRU = 5
@@ -52,16 +52,21 @@ def _are_for_cudnn(weights: list[Any]) -> bool:
         return False
     if any(device_of(one).type != DEVICE or one.dtype != weights[0].dtype for one in weights):
         return False
-    places = {(one.untyped_storage()._cdata, one.storage_offset()) for one in weights}
-    return weights[0].dtype in DTYPES and len(places) == len(weights)
+    starts = {(one.untyped_storage()._cdata, one.storage_offset()) for one in weights}
+    return weights[0].dtype in CUDNN_DTYPES and len(starts) == len(weights)
 
 
 def _lay_together(network: nn.RNNBase, weights: list[torch.Tensor]) -> None:
     """Give weights their places in one new tensor, which has room for biases also where there are none."""
     cell = RecurrentCell[network.mode.removeprefix("RNN_")]
     layers = RecurrentLayers(
-        *(cell, network.input_size, network.hidden_size, network.proj_size, network.num_layers),
-        *(2 if network.bidirectional else 1, weights[0].dtype.itemsize),
+        cell=cell,
+        inputs=network.input_size,
+        hidden=network.hidden_size,
+        projection=network.proj_size,
+        layers=network.num_layers,
+        directions=2 if network.bidirectional else 1,
+        itemsize=weights[0].dtype.itemsize,
     )
     wanted, count = places(layers, network.bias)
     with torch.no_grad():
