@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gpudash.cli.terminal.output import Exit, RequestError, one_line, print_json, stdout
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, cuda_order, unread_gpus, why_torch_has_no_gpu
+from gpudash.memory.predicting.torch_versions import unmeasured_torch
 from gpudash.units import GIB, format_bytes
 
 
@@ -63,6 +64,9 @@ def _torch() -> Iterator[Check]:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
     yield Check("torch", "ok", f"{torch_words(report)}, imported in {report['seconds']:.1f} s")
+    remark = unmeasured_torch(str(report["version"]))
+    if remark:
+        yield Check("predictions", "note", remark, "Hold a prediction against a run before you rely on it.")
     problem = report["simulator_problem"]
     if problem is None:
         yield Check("simulated GPU", "ok", "this torch takes one; --device sim:0 runs on it")

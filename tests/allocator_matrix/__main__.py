@@ -1,11 +1,11 @@
 """Predicts and measures the matrix: ``python -m tests.allocator_matrix COMMAND``.
 
-* ``predict``: dry runs, against what is written down in ``expected.csv``; needs no CUDA.
+* ``predict``: dry runs, against what is written down in ``expected``; needs no CUDA.
 * ``measure``: runs on CUDA, says what drifted from what is written down, and what the dry runs are off by;
   ``--write`` writes it down. With ``LD_LIBRARY_PATH`` set to the stand-in (`tests.cuda_standin`) every capability is
   measured, on a real GPU only its own.
 * ``drift NAME…``: the allocations of which the run on CUDA has more or fewer than the dry run.
-* ``near-full``: runs on the stand-in with less memory than they would reserve, against ``near_full.json``; ``--write``
+* ``near-full``: runs on the stand-in with less memory than they would reserve, against ``expected``; ``--write``
   writes it down.
 
 ``--sample N`` takes every Nth configuration, ``--kept-back`` those that nobody looks at while the rules are worked on.
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         return near_full(write=given.write)
     wanted = [named(name) for name in given.names] or (kept_back() if given.kept_back else configurations())
     wanted = wanted[:: given.sample]
-    expected = comparing.read() if comparing.EXPECTED.exists() else {}
+    expected = comparing.read()
     if given.command == "measure":
         rows = measured(wanted)
         for row in rows:
@@ -117,7 +117,7 @@ def measured(wanted: Iterable[Configuration], *options: str) -> list[dict[str, A
 
 
 def near_full(*, write: bool) -> int:
-    """Measure how the runs of ``near_full.json`` end in their rooms, each in a process of its own; says what drifted.
+    """Measure how the runs that are near full end, each in a process of its own, and say what drifted.
 
     Args:
         write: whether to write it down; otherwise 1 is returned when something drifted or could not be measured.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +12,8 @@ from typing import Any, NamedTuple
 
 from tests.allocator_matrix.configurations import named
 
-EXPECTED = Path(__file__).parent / "expected.csv"
-
-NEAR_FULL = Path(__file__).parent / "near_full.json"
+EXPECTED = Path(__file__).parent / "expected"
+"""What was measured: a file for each version of torch, "2.13.csv", and one for its runs that are near full."""
 
 NEAR_FULL_COLUMNS = ("name", "room", "fits", "retries", "reserved")
 """A configuration, the bytes its allocator can have, whether it comes to its end, how often the allocator released what
@@ -79,8 +79,16 @@ def drifted(expected: Mapping[str, Mapping[str, Any]], measured: Iterable[Mappin
     return told
 
 
-def read(path: Path = EXPECTED) -> dict[str, dict[str, Any]]:
-    """What was written down, by name."""
+def torch_version() -> str:
+    """Major and minor number of the torch that is installed: "2.13"."""
+    return ".".join(importlib.metadata.version("torch").split(".")[:2])
+
+
+def read(version: str | None = None) -> dict[str, dict[str, Any]]:
+    """What was written down for a version of torch, the installed one unless given, by name; empty if nothing was."""
+    path = EXPECTED / f"{version or torch_version()}.csv"
+    if not path.exists():
+        return {}
     with path.open(encoding="utf-8", newline="") as file:
         return {
             row["name"]: {**row, **{key: int(row[key]) for key in (*FIGURES, "allocations")}}
@@ -88,20 +96,27 @@ def read(path: Path = EXPECTED) -> dict[str, dict[str, Any]]:
         }
 
 
-def write(rows: Sequence[Mapping[str, Any]], path: Path = EXPECTED) -> None:
-    """Write measured rows down."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+def write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write down the rows that were measured with the installed torch."""
+    with (EXPECTED / f"{torch_version()}.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows, key=lambda row: str(row["name"])))
 
 
-def read_near_full() -> list[list[Any]]:
-    """How runs ended with less room than they would reserve, as `NEAR_FULL_COLUMNS` say."""
-    rows: list[list[Any]] = json.loads(NEAR_FULL.read_text(encoding="utf-8"))
+def read_near_full(version: str | None = None) -> list[list[Any]]:
+    """How runs ended with less room than they would reserve, as `NEAR_FULL_COLUMNS` say, by the installed torch or by
+    ``version``; empty where none was measured."""
+    path = _near_full(version or torch_version())
+    rows: list[list[Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return rows
 
 
 def write_near_full(rows: Sequence[Sequence[Any]]) -> None:
     """Write down how they end, a row on each line."""
-    NEAR_FULL.write_text("[\n" + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]\n", encoding="utf-8")
+    text = "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]\n"
+    _near_full(torch_version()).write_text(text, encoding="utf-8")
+
+
+def _near_full(version: str) -> Path:
+    return EXPECTED / f"{version}-near-full.json"

@@ -50,7 +50,10 @@ class Run:
         return f"torch {self.torch}, {gpus} of capability {self.capability}"
 
 
-NEWEST, OLDEST = "2.13.0", "2.11.0"
+NEWEST, PINNED, OLDEST = "2.15.0", "2.13.0", "2.11.0"
+"""The newest torch there is, the one of ``constraints.txt`` and the oldest with CUDA 13 that is measured."""
+
+VERSIONS = (NEWEST, "2.14.1", PINNED, OLDEST)
 
 BY_CARD = ("tests/gpu/test_memory_on_a_gpu.py",)
 """What torch's version and the card decide: allocations, workspaces, predictions, snapshots, out-of-memory."""
@@ -64,6 +67,8 @@ RUNS = (
 )
 """Everything once with each version, on two GPUs; what depends on the card on every card. Not every version meets every
 card with every number of GPUs: all of it is to take less than ten minutes on two cores, with the download."""
+
+DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 
 AT_ONCE = 2
 """Runs at a time: they wait for processes as often as they compute."""
@@ -94,10 +99,27 @@ class Taken:
 
 
 def surroundings(run: Run, folder: Path) -> dict[str, str]:
-    """The environment of a process on the machine of a run."""
+    """The environment of a process on the machine of a run; one without GPUs has no driver either."""
+    if not run.devices:
+        linked = without_driver(run.torch, folder)
+        found = {"PYTHONPATH": _path(run), "LD_LIBRARY_PATH": str(linked), "CUDA_STANDIN_DEVICES": "0"}
+        return {**os.environ, **found}
     machine = Machine(libraries(run.torch), folder / "board", run.devices, run.capability)
-    paths = os.pathsep.join((str(site(run.torch)), str(ROOT)))
-    return {**os.environ, **machine.environment, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **machine.environment, "PYTHONPATH": _path(run), "OMP_NUM_THREADS": "1"}
+
+
+def _path(run: Run) -> str:
+    return os.pathsep.join((str(site(run.torch)), str(ROOT)))
+
+
+def without_driver(version: str, folder: Path) -> Path:
+    """The libraries that a CUDA build of torch is linked with, without those that a driver brings."""
+    linked = folder / "without-driver"
+    linked.mkdir(parents=True)
+    for library in libraries(version).glob("*.so*"):
+        if not library.name.startswith(DRIVER_LIBRARIES):
+            (linked / library.name).symlink_to(library)
+    return linked
 
 
 def take(run: Run, folder: Path, extra: list[str]) -> Taken:
@@ -142,15 +164,15 @@ def left_out() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", choices=(NEWEST, OLDEST), help="one run, with this version")
+    parser.add_argument("--torch", choices=VERSIONS, help="one run, with this version")
     parser.add_argument("--gpus", type=int, help="one run, with so many GPUs")
     parser.add_argument("--capability", help="one run, with cards of this compute capability")
     parser.add_argument(
         "--program", nargs=argparse.REMAINDER, help="run Python with these words there, instead of tests"
     )
     chosen, extra = parser.parse_known_args()
-    one = Run(chosen.torch or NEWEST, chosen.gpus or 2, chosen.capability or "8.0")
-    runs = (one,) if extra or chosen.torch or chosen.gpus or chosen.capability else RUNS
+    one = Run(chosen.torch or PINNED, 2 if chosen.gpus is None else chosen.gpus, chosen.capability or "8.0")
+    runs = (one,) if extra or chosen.torch or chosen.gpus is not None or chosen.capability else RUNS
     if chosen.program:
         with tempfile.TemporaryDirectory(prefix="cuda-standin-") as folder:
             command = [sys.executable, *chosen.program]

@@ -35,6 +35,9 @@ HOPPER_WORKSPACE_BYTES = 4096 * 8 * 1024
 LT_WORKSPACE_VARIABLE = "CUBLASLT_WORKSPACE_SIZE"
 """Where torch reads the size of cuBLASLt's workspace, in KiB."""
 
+WORKSPACE_CACHE_VARIABLE = "TORCH_CUBLAS_WORKSPACE_CACHE"
+"""Where torch 2.15 reads whether it keeps workspaces between matrix products: "1" keeps them."""
+
 USUAL_LT_WORKSPACE_KIB = 1024
 """torch's default (parseCUDABlasLtWorkspaceSize, ATen/cuda/CublasHandlePool.cpp)."""
 
@@ -88,9 +91,20 @@ def workspace_bytes(
     return HOPPER_WORKSPACE_BYTES if capability == (9, 0) or torch_version >= (2, 12) else USUAL_WORKSPACE_BYTES
 
 
+def keeps_workspaces(configured: str | None, torch_version: tuple[int, int] = (2, 13)) -> bool:
+    """Whether torch holds a thread's workspace from its first matrix product on. Since 2.15 each product allocates one
+    and frees it, unless it is told to keep them (isCUDABlasWorkspaceCachingEnabled, ATen/cuda/CublasHandlePool.cpp).
+
+    Args:
+        configured: value of `WORKSPACE_CACHE_VARIABLE`; ``None`` where it is not set.
+        torch_version: major and minor number.
+    """
+    return torch_version < (2, 15) or configured == "1"
+
+
 def lt_workspace_bytes(configured: str | None, workspace: int, torch_version: tuple[int, int] = (2, 13)) -> int:
-    """Size of the workspace of its own that torch before 2.12 holds for cuBLASLt, from a thread's first product with a
-    bias on; 0 for later versions, where cuBLASLt has cuBLAS's. 2.11 and 2.13 were measured.
+    """Size of the workspace of its own that torch holds for cuBLASLt, from a thread's first product with a bias on;
+    0 where cuBLASLt has cuBLAS's, as it has from 2.12 on. 2.11, 2.13 and 2.15 were measured.
 
     Args:
         configured: value of `LT_WORKSPACE_VARIABLE`, read as C reads a number; ``None`` where it is not set.
@@ -99,8 +113,17 @@ def lt_workspace_bytes(configured: str | None, workspace: int, torch_version: tu
     """
     if torch_version >= (2, 12):
         return 0
+    return min(passing_lt_workspace_bytes(configured), workspace)
+
+
+def passing_lt_workspace_bytes(configured: str | None) -> int:
+    """Size of the workspace that a product with a bias has of cuBLASLt where none is kept, see `keeps_workspaces`.
+
+    Args:
+        configured: value of `LT_WORKSPACE_VARIABLE`, read as C reads a number; ``None`` where it is not set.
+    """
     number = _WHOLE_NUMBER.match(configured or "")
     kib = USUAL_LT_WORKSPACE_KIB if number is None else int(number[1])
     if not -(2**31) <= kib < 2**31:
         kib = USUAL_LT_WORKSPACE_KIB
-    return min(kib * 1024 % 2**64, workspace)  # torch counts in an unsigned number: a negative one is a huge one
+    return kib * 1024 % 2**64  # torch counts in an unsigned number: a negative one is a huge one

@@ -216,6 +216,7 @@ class Estimate(DeviceEstimate):
         model: what is known of a model that is predicted by its config.
         largest_sequence: tokens of the longest sequence that fits, as `largest_batch_size`.
         untried: what has not been looked for, in words: the time was over, where the answer is whole.
+        torch: the version of torch that made the prediction; "" where it is not known.
     """
 
     workload: str = field(kw_only=True)
@@ -240,6 +241,7 @@ class Estimate(DeviceEstimate):
     model: ModelFacts | None = None
     largest_sequence: int | None = None
     untried: tuple[str, ...] = ()
+    torch: str = ""
 
     @property
     def has_room(self) -> bool:

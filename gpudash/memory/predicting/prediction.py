@@ -10,6 +10,7 @@ from gpudash.devices.names import SIMULATED, kind_of
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstimate
 from gpudash.memory.predicting.rank_estimates import SPLIT, unequal
+from gpudash.memory.predicting.torch_versions import unmeasured_torch
 from gpudash.telemetry.explanation import RunChange
 from gpudash.units import MIB, SizeScale, format_beside, format_bytes
 
@@ -205,13 +206,14 @@ class Prediction:
 
     @property
     def assumption_lines(self) -> list[str]:
-        """What the prediction of a user's code or model takes for granted, each in a line."""
+        """What the prediction of a user's code or model takes for granted, each in a line, and whether it was made by a
+        torch that it has not been measured with."""
         model = self.estimate.model
         of_model = () if model is None else model.assumptions
-        return [
-            *(f"taken for granted at {assumption}" for assumption in self.estimate.assumptions),
-            *(f"taken for granted: {assumption}" for assumption in of_model),
-        ]
+        lines = [f"taken for granted at {assumption}" for assumption in self.estimate.assumptions]
+        lines += [f"taken for granted: {assumption}" for assumption in of_model]
+        of_torch = unmeasured_torch(self.estimate.torch)
+        return [*lines, of_torch] if of_torch else lines
 
     @property
     def model_lines(self) -> list[str]:

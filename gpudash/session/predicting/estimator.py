@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -89,6 +89,7 @@ class _Child:
     command: tuple[str, ...]
     start_until: float
     ready: bool = False
+    torch: str = ""
     request: _Request | None = None
     until: float = 0.0
     at_most_until: float = 0.0
@@ -274,6 +275,7 @@ class Estimator:
 
     def _take_greeting(self, child: _Child, message: Mapping[str, Any]) -> None:
         child.ready = bool(message.get("ready"))
+        child.torch = str(message.get("torch") or "")
         if child.ready:
             return
         self._end_child()
@@ -290,7 +292,9 @@ class Estimator:
         try:
             error = message.get("error")
             problem = Problem(**error) if error else None
-            estimate = None if error else _ESTIMATE.validate_python(message.get("estimate"))
+            estimate = None
+            if not error:
+                estimate = replace(_ESTIMATE.validate_python(message.get("estimate")), torch=child.torch)
         except (ValidationError, TypeError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:

@@ -17,7 +17,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from gpudash.simulator.device.storage import KEY, kernel_library
-from gpudash.simulator.operations.operations import Engine
+from gpudash.simulator.operations.operations import TORCH_VERSION, Engine
 
 WIDEST_IN_REGISTERS = 128
 """Widths above it let the memory-efficient kernel gather a half-precision result in a float32 buffer."""
@@ -353,9 +353,15 @@ class Efficient(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU."""
+        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU before torch
+        2.15."""
         batch, heads, length, width = query.shape
         how = _Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
+        if TORCH_VERSION < (2, 15):
+            seed, offset = torch.tensor(how.seed), torch.tensor(0)
+        else:
+            seed, offset = (self._take((), torch.int64, query) for _ in range(2))
+            self._write(seed, torch.tensor(how.seed))
         result = self._result(query, value.shape[3])
         rows = length + -length % 32 if compute_log_sumexp else 0
         sums = self._take((batch, heads, rows), torch.float32, query)
@@ -368,7 +374,7 @@ class Efficient(_Kernel):
         self._write(result, made[0])
         if rows:
             self._write(sums[..., :length], made[1])
-        return result, sums, torch.tensor(how.seed), torch.tensor(0)
+        return result, sums, seed, offset
 
     def backward(
         self,
@@ -389,7 +395,9 @@ class Efficient(_Kernel):
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients for query, key, value and the bias."""
         batch, heads, length, width = query.shape
-        seed = int(philox_seed) if dropout_p and self._engine.computes else 0
+        seed = 0
+        if dropout_p and self._engine.computes:
+            seed = int(philox_seed if TORCH_VERSION < (2, 15) else self._like(philox_seed))
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copied = grad_out.transpose(1, 2).contiguous()  # itself as it usually lies
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
@@ -400,9 +408,11 @@ class Efficient(_Kernel):
             grads.append(room[..., :columns])
         else:
             grads.append(None)
-        scratch = self._scratch(query)
+        widened = [self._widened(tensor, query) for tensor in (key, value)]
+        scratch = self._scratch(query, grad_out)
         while scratch:
             scratch.pop(0)
+        del widened
         del copied
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
         bias = None if attn_bias is None else self._like(attn_bias)
@@ -413,7 +423,14 @@ class Efficient(_Kernel):
                 self._write(target, numbers)
         return tuple(grads)
 
-    def _scratch(self, query: torch.Tensor) -> list[torch.Tensor]:
+    def _widened(self, tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor | None:
+        """Room for the gradients of keys or values that heads share, one for each head before they are added up."""
+        if tensor.shape[1] == query.shape[1]:
+            return None
+        batch, _heads, length, width = tensor.shape
+        return self._take((batch, length, query.shape[1], width), tensor.dtype, tensor)
+
+    def _scratch(self, query: torch.Tensor, grad_out: torch.Tensor) -> list[torch.Tensor]:
         """A sum for each row, and room in which blocks of rows add up the gradient of the queries.
 
         In float32 the sums are those of a product that is written out (attention_backward.cu); a block has its rows
@@ -427,7 +444,7 @@ class Efficient(_Kernel):
         if is_half:
             sums = self._take((batch, heads, length), torch.float32, query)
         else:
-            product = self._take(query.shape, torch.float32, query)
+            product = self._take(grad_out.shape, torch.float32, query)
             sums = self._take((batch, length, heads), torch.float32, query)
             if heads > 1 and length > 1:
                 sums = self._take((batch, heads, length), torch.float32, query)
@@ -472,8 +489,7 @@ def choose(
         and mask is None
         and _takes_flash(attended, is_causal, enable_gqa),
         SDPBackend.EFFICIENT_ATTENTION: enabled.mem_efficient_sdp_enabled()
-        and not enable_gqa
-        and _takes_efficient(attended, mask),
+        and _takes_efficient(attended, mask, enable_gqa),
         SDPBackend.MATH: enabled.math_sdp_enabled(),
     }
     order = _order()
@@ -525,9 +541,12 @@ def _takes_cudnn(attended: Attended, enable_gqa: bool) -> bool:
     return all(tensor.shape[3] % 8 == 0 and tensor.shape[3] <= WIDEST_CUDNN for tensor in (query, key, value))
 
 
-def _takes_efficient(attended: Attended, mask: torch.Tensor | None) -> bool:
+def _takes_efficient(attended: Attended, mask: torch.Tensor | None, enable_gqa: bool) -> bool:
+    """Heads may share keys since torch 2.15."""
     query, key, value = attended
-    if query.dtype not in (*HALVES, torch.float32) or not _fits(attended, False):
+    if enable_gqa and TORCH_VERSION < (2, 15):
+        return False
+    if query.dtype not in (*HALVES, torch.float32) or not _fits(attended, enable_gqa):
         return False
     if mask is not None and mask.dim() not in (2, 4):
         return False

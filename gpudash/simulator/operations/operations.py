@@ -16,8 +16,11 @@ from torch.utils._pytree import tree_map_only
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.predicting.architecture import (
     LT_WORKSPACE_VARIABLE,
+    WORKSPACE_CACHE_VARIABLE,
     WORKSPACE_VARIABLE,
+    keeps_workspaces,
     lt_workspace_bytes,
+    passing_lt_workspace_bytes,
     workspace_bytes,
 )
 from gpudash.simulator.device import autograd, mismatch
@@ -61,6 +64,9 @@ MATRIX_PRODUCTS = frozenset(
 
 PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
 """Those of them that CUDA may give to cuBLASLt, see `adds_bias_by_lt`."""
+
+PRODUCTS_ONE_BY_ONE = frozenset(("addbmm", "addbmm_"))
+"""Those that CUDA does as one product for each matrix of a batch."""
 
 NUMBERS = (bool, int, float, complex)
 
@@ -542,35 +548,32 @@ class Engine:
     def _take_workspaces(self, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> None:
         """Take what a matrix product takes once the result and what it copies have their bytes."""
         card = self.card(result.device.index or 0)
-        self._take_workspace(card)
+        by_lt = False
         if plan.name in PRODUCTS_WITH_BIAS:
-            self._take_lt_workspace(card, plan, args, kwargs, result)
+            given = {**dict(zip(plan.names, args)), **kwargs}
+            by_lt = adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation")
+        size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
+        for_lt = os.environ.get(LT_WORKSPACE_VARIABLE)
+        if keeps_workspaces(os.environ.get(WORKSPACE_CACHE_VARIABLE), TORCH_VERSION):
+            self._keep_workspace(self._workspaces, card, size)
+            if by_lt:
+                self._keep_workspace(self._lt_workspaces, card, lt_workspace_bytes(for_lt, size, TORCH_VERSION))
+            return
+        products = args[1].shape[0] if plan.name in PRODUCTS_ONE_BY_ONE else 1
+        for _ in range(products):  # each takes a workspace and frees it before the next begins
+            self.room(passing_lt_workspace_bytes(for_lt) if by_lt else size, card.index)
 
-    def _take_workspace(self, card: SimulatedGpu) -> None:
-        """Take cuBLAS's workspace, as the first matrix product of a thread does, and keep it.
+    def _keep_workspace(
+        self, kept: dict[tuple[int, bool], torch.UntypedStorage], card: SimulatedGpu, size: int
+    ) -> None:
+        """Take a library's workspace, as the first matrix product of a thread does, and keep it.
 
         CUDA's backward passes have a thread and therefore a workspace of their own.
         """
         place = card.index, autograd.goes_backward()
-        if place not in self._workspaces:
-            size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
-            storage = self._workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
-
-    def _take_lt_workspace(
-        self, card: SimulatedGpu, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
-    ) -> None:
-        """Take cuBLASLt's, as the first product that it does, where it has one of its own."""
-        place = card.index, autograd.goes_backward()
-        size = lt_workspace_bytes(
-            os.environ.get(LT_WORKSPACE_VARIABLE), self._workspaces[place].nbytes(), TORCH_VERSION
-        )
-        if not size or place in self._lt_workspaces:
-            return
-        given = {**dict(zip(plan.names, args)), **kwargs}
-        if adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation"):
-            storage = self._lt_workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
+        if size and place not in kept:
+            kept[place] = self.storages.new(card, size)
+            self._label_workspace(card, kept[place])
 
     def drop_workspaces(self) -> None:
         """Give back what libraries keep: cuBLAS's workspaces and cuDNN's states."""

@@ -8,6 +8,7 @@ from gpudash.memory.predicting.architecture import (
     HOPPER_WORKSPACE_BYTES,
     USUAL_WORKSPACE_BYTES,
     Architecture,
+    keeps_workspaces,
     lt_workspace_bytes,
     multiprocessors_of,
     workspace_bytes,
@@ -94,3 +95,13 @@ def test_the_variable_says_how_large_it_is_on_any_card(configured: str, size: in
 def test_an_older_torch_has_one_of_its_own_for_products_with_a_bias(configured: str | None, size: int) -> None:
     assert lt_workspace_bytes(configured, USUAL_WORKSPACE_BYTES, (2, 11)) == size
     assert lt_workspace_bytes(configured, USUAL_WORKSPACE_BYTES, (2, 12)) == 0
+
+
+@pytest.mark.parametrize(
+    ("configured", "version", "keeps"),
+    [(None, (2, 14), True), ("0", (2, 14), True), (None, (2, 15), False), ("0", (2, 15), False), ("1", (2, 15), True)],
+)
+def test_since_torch_2_15_a_product_frees_its_workspace_unless_told_to_keep_it(
+    configured: str | None, version: tuple[int, int], keeps: bool
+) -> None:
+    assert keeps_workspaces(configured, version) is keeps

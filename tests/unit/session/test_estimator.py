@@ -81,6 +81,11 @@ def test_an_answer_has_what_the_last_line_says_and_the_process_stays_for_the_nex
     assert estimator.newest() is second
 
 
+def test_an_answer_names_the_torch_that_made_it(make: Make) -> None:
+    answer = whole(make())
+    assert answer.estimate is not None and answer.estimate.torch == "2.13.0"
+
+
 def test_what_is_no_line_of_json_is_passed_over(make: Make) -> None:
     answer = whole(make(), "chatter")
     assert answer.estimate is not None and answer.estimate.peak_allocated_bytes == 2

@@ -1,9 +1,9 @@
 """The dry run against what torch's own allocator came to, over the matrix of configurations (`tests.allocator_matrix`).
 
-The figures of ``expected.csv`` were measured with torch's CUDA build on the stand-in for the CUDA libraries, which
-computes nothing; ``python -m tests.allocator_matrix measure`` measures them anew. cuDNN's own workspaces are 0 there.
-Predicted are the configurations in which every pair of choices occurs; with ``GPUDASH_MATRIX=all`` in the environment
-every one.
+The figures of ``tests/allocator_matrix/expected`` were measured with torch's CUDA build on the stand-in for the CUDA
+libraries, which computes nothing; ``python -m tests.allocator_matrix measure`` measures them again. cuDNN's own
+workspaces are 0 there. Predicted are the configurations in which every pair of choices occurs; with
+``GPUDASH_MATRIX=all`` in the environment every one.
 """
 
 from __future__ import annotations

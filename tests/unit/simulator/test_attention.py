@@ -10,6 +10,8 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.operations import attention
 from gpudash.simulator.operations.attention import choose
 
 pytestmark = pytest.mark.usefixtures("sim")
@@ -156,12 +158,42 @@ def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
     elements = tensors[0].numel()
     kept, peak = kept_and_peak(tensors)
     sums = BATCH * HEADS * LENGTH * 4
-    assert kept == elements * 4 + sums
+    states = 0 if attention.TORCH_VERSION < (2, 15) else 2 * 512  # the generator's seed and offset
+    assert kept == elements * 4 + sums + states
     # result, its gradient, three gradients, sums kept and of the product, and room in which 32 blocks of 64 rows add up
     # the queries' gradient: for 64 columns, which are twice as many as there are, with 16 bytes for a lock
-    assert peak == elements * 4 * 5 + 2 * sums + elements * 4 * 2 + 32 * 16
+    assert peak == elements * 4 * 5 + 2 * sums + elements * 4 * 2 + 32 * 16 + states
     tensors = made(torch.float32)
     assert kept_and_peak(tensors, SDPBackend.MATH)[0] > SCORES * 4
+
+
+def test_since_torch_2_15_heads_may_share_keys_in_the_efficient_kernel(
+    sim: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests are those of torch 2.15 on the stand-in for CUDA: seed, offset, result and sums; then the gradients
+    of query, key and value, room for the latter two for each head, and what adds up the queries' gradient."""
+    monkeypatch.setattr(attention, "TORCH_VERSION", (2, 15))
+    sizes = ((8, 40), (1, 40), (1, 48))
+    query, key, value = (torch.randn(2, n, 50, width, device="sim", requires_grad=True) for n, width in sizes)
+    asked: list[int] = []
+
+    def note(action: str, _address: int, size: int, _stream: int) -> None:
+        if action == "alloc":
+            asked.append(size)
+
+    sim.cards[0].observe(note)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        result = functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    gradient = torch.ones_like(result)
+    found = torch.autograd.grad(result, (query, key, value), gradient)
+    sim.cards[0].unobserve(note)
+    assert asked[:4] == [8, 8, 153_600, 4096]
+    assert asked[4:] == [153_600, 128_000, 16_000, 19_200, 128_000, 153_600, 153_600, 3200, 3200, 262_400]
+    here = mirrored([query, key, value])
+    expected = functional.scaled_dot_product_attention(*here, enable_gqa=True)
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-5, atol=1e-5)
+    for one, other in zip(found, torch.autograd.grad(expected, here, torch.ones_like(expected)), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-5)
 
 
 def test_attention_under_vmap_and_autocast_works() -> None:

@@ -16,6 +16,7 @@ from gpudash.memory.predicting.architecture import (
     HOPPER_WORKSPACE_BYTES,
     LT_WORKSPACE_VARIABLE,
     USUAL_WORKSPACE_BYTES,
+    WORKSPACE_CACHE_VARIABLE,
     WORKSPACE_VARIABLE,
     Architecture,
 )
@@ -28,6 +29,20 @@ from gpudash.specs import TrainingSpec
 from gpudash.units import GIB
 from gpudash.workloads.predicting import dry_run
 from gpudash.workloads.running.context import Context
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workspaces are kept by any torch, as they are by default before 2.15."""
+    monkeypatch.setenv(WORKSPACE_CACHE_VARIABLE, "1")
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.15, where each product allocates its workspace and frees it."""
+    monkeypatch.setattr(operations, "TORCH_VERSION", (2, 15))
+    monkeypatch.delenv(WORKSPACE_CACHE_VARIABLE)
+    monkeypatch.delenv(LT_WORKSPACE_VARIABLE, raising=False)
 
 
 def workspaces(backend: Backend, index: int = 0) -> int:
@@ -196,6 +211,22 @@ def test_from_torch_2_12_on_a_product_with_a_bias_takes_no_other(
 ) -> None:
     monkeypatch.setattr(operations, "TORCH_VERSION", (2, 12))
     assert requested(sim, WITH_BIAS[name][0])[-1] == USUAL_WORKSPACE_BYTES
+
+
+@pytest.mark.usefixtures("passing")
+@pytest.mark.parametrize("name", WITH_BIAS)
+def test_from_torch_2_15_on_a_product_has_one_workspace_which_it_frees(sim: Backend, name: str) -> None:
+    """The last request of each product is what torch 2.15 asks for on the stand-in for CUDA."""
+    product, by_lt = WITH_BIAS[name]
+    assert requested(sim, product)[-1] == (MIB if by_lt else USUAL_WORKSPACE_BYTES)
+    assert workspaces(sim) == 0
+
+
+@pytest.mark.usefixtures("passing")
+def test_a_sum_of_products_then_has_one_after_the_other(sim: Backend) -> None:
+    matrices = torch.zeros(4, 64, 64, device="sim")
+    asked = requested(sim, lambda: torch.addbmm(matrices[0], matrices, matrices))
+    assert asked == [64 * 64 * 4, *[USUAL_WORKSPACE_BYTES] * 4]
 
 
 @pytest.mark.usefixtures("older")
