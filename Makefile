@@ -9,14 +9,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 CUDA := .venv-cuda
 CUDA_TORCH := 2.13.0
 CUDA_TORCH_OLDEST := 2.11.0
+CUDA_TORCH_NEWEST := 2.15.0
 
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
 
 # Tests of one file stay together; those that take long begin first.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
-.PHONY: run test test-all cuda check wheel bench bench-once lint clean
+.PHONY: run test test-all cuda newest check wheel bench bench-once lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -37,17 +39,25 @@ $(CUDA)/.ready: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(CUDA)
 	sed '/^torch==/d' constraints.txt | $(CUDA)/bin/python -m pip install --quiet --no-deps --requirement /dev/stdin
 	$(CUDA)/bin/python -m pip install --quiet --no-deps 'torch===$(CUDA_TORCH)'
-	PIP_CONSTRAINT= $(CUDA)/bin/python -m pip install --quiet --no-deps --upgrade \
-		--target $(CUDA)/torch-$(CUDA_TORCH_OLDEST) 'torch===$(CUDA_TORCH_OLDEST)'
+	for version in $(CUDA_TORCH_OLDEST) $(CUDA_TORCH_NEWEST); do \
+		PIP_CONSTRAINT=/dev/null $(CUDA)/bin/python -m pip install --quiet --no-deps --upgrade \
+			--target $(CUDA)/torch-$$version torch===$$version || exit 1; \
+	done
 	touch $@
 
 cuda: $(CUDA)/.ready  ## The tests that need a CUDA device, on a stand-in for CUDA: no GPU is needed.
 	$(CUDA)/bin/python -m tests.cuda_standin $(CUDA_TESTS)
 ifndef CUDA_TESTS
-	$(CUDA)/bin/python -m tests.cuda_standin --gpus 1 --program -m tests.allocator_matrix measure --sample $(MATRIX_SAMPLE)
+	for version in $(CUDA_TORCH) $(CUDA_TORCH_NEWEST); do \
+		$(CUDA)/bin/python -m tests.cuda_standin --torch $$version --gpus 1 \
+			--program -m tests.allocator_matrix measure --sample $(MATRIX_SAMPLE) || exit 1; \
+	done
 endif
 
-check: lint test-all bench-once cuda wheel  ## Everything.
+newest: $(CUDA)/.ready  ## The fast tests with the newest torch: its CUDA build, as on a machine without a driver.
+	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick
+
+check: lint test-all bench-once cuda newest wheel  ## Everything.
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel
