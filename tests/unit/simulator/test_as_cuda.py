@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from gpudash.memory.predicting.architecture import WORKSPACE_CACHE_VARIABLE
 from gpudash.simulator.as_cuda import answering, telling
 from gpudash.simulator.as_cuda.cuda_functions import REFUSED, REFUSED_OF
 from gpudash.simulator.as_cuda.replacing import Replacements
@@ -88,6 +89,13 @@ def test_torch_cuda_tells_of_the_cards(cuda: Replacements) -> None:
     assert torch.get_device_module() is torch.cuda and torch.backends.cuda.is_built()
 
 
+@pytest.fixture
+def kept_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS's workspaces are kept by any torch, as they are by default before 2.15."""
+    monkeypatch.setenv(WORKSPACE_CACHE_VARIABLE, "1")
+
+
+@pytest.mark.usefixtures("kept_workspaces")
 def test_workspaces_of_cublas_are_given_back_when_asked(cuda: Replacements) -> None:
     one = torch.ones(4, 4, device="cuda")
     before = torch.cuda.memory_allocated()
@@ -505,6 +513,7 @@ def test_data_parallel_runs_on_one_card_and_on_two(cuda: Replacements) -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore:\s*There is an imbalance between your GPUs")
+@pytest.mark.usefixtures("kept_workspaces")
 def test_data_parallel_takes_of_each_card_what_it_takes_of_cudas(cuda: Replacements) -> None:
     """Parameters travel in one piece, and neither outputs nor gradients are copied before they are put together."""
     model = nn.DataParallel(nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).cuda())
