@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
-from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning, source_line
+from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.sources.simulated_gpus import MirroredCard
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Event, Note, Topic
 
@@ -142,12 +143,12 @@ class WatchedMemory:
         if not isinstance(step, int):
             return
         groups = list(_groups(message.get("holdings"), process.stacks))
-        growing = growing_lines(groups, step, source_line)
+        growing = growing_lines(groups, step)
         notice = process.notices.setdefault(device, GrowthNotice())
         if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._told:
             self._told.add((growing[0].file, growing[0].line))  # ranks grow alike
             memory = self._machine.memory_of(device) or device
-            self._emit(growth_warning(growing, memory, self._clock(), self._run_id))
+            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
 
     def forget(self, pid: int) -> None:
         """A process has ended, and the program goes on: the memory it had is free again."""

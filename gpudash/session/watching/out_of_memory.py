@@ -20,7 +20,6 @@ import numpy as np
 
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
-from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
@@ -32,6 +31,7 @@ from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS,
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS

@@ -6,7 +6,6 @@ from __future__ import annotations
 import heapq
 import json
 import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gpudash.system.foreign_files import copy_regular, open_regular, require_regular
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
@@ -191,7 +191,7 @@ class TableReader:
         """Whether the file is shorter than its header says (bytes 16 and 28, sqlite.org/fileformat.html)."""
         if being_written(self.source):
             return False  # and closing a descriptor of it would drop the writer's locks
-        with self.source.open("rb") as file:
+        with open_regular(self.source) as file:
             header = file.read(32)
         page = int.from_bytes(header[16:18]) or 1
         return self.source.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
@@ -403,10 +403,12 @@ def open_recording(path: Path) -> Recording:
     Raises:
         RecordingError: in one sentence, when the file is missing, is no recording, or is of a newer major version.
     """
-    if not path.is_file():
-        raise RecordingError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     folder: tempfile.TemporaryDirectory[str] | None = None
     try:
+        require_regular(path)
+        for log in log_files(path):
+            if log.exists():
+                require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
         if not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
@@ -414,10 +416,13 @@ def open_recording(path: Path) -> Recording:
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
                 options = "mode=ro&immutable=1"
-    except OSError as error:
+    except FileNotFoundError as error:
+        raise RecordingError(f"{error.filename} does not exist") from None
+    except (OSError, ValueError) as error:
         if folder is not None:
             folder.cleanup()
-        raise RecordingError(f"{path} cannot be read ({error})") from None
+        which = getattr(error, "filename", None) or path
+        raise RecordingError(f"{which} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return _opened(path, source, options, folder)
 
 
@@ -449,8 +454,8 @@ def is_locked(path: Path) -> bool:
 
 def _copy(path: Path, folder: Path) -> Path:
     target = folder / "recording"
-    shutil.copyfile(path, target)
-    shutil.copyfile(log_files(path)[0], log_files(target)[0])
+    copy_regular(path, target)
+    copy_regular(log_files(path)[0], log_files(target)[0])
     return target
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 import gpudash
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, Transfer, plain
@@ -88,17 +89,12 @@ def being_written(path: Path) -> bool:
         status = path.stat()
         if (status.st_dev, status.st_ino) in _writing:
             return True
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
-    finally:
-        os.close(descriptor)
     return False
 
 
