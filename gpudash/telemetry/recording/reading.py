@@ -49,6 +49,10 @@ LONGEST_S = 3.2e9
 FIRST_S = -60.0
 """The earliest time that a row can have: rates are told for what began a little before the session."""
 
+MOST_DEVICES = 4096
+"""Devices of each table whose readings are taken: the most ranks that a program is believed to have. Each has up to
+some fifty curves, and a file of 2 MB can name 50,000."""
+
 R = TypeVar("R", bound=Record)
 
 _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
@@ -58,6 +62,23 @@ _VERSION = re.compile(r"[0-9]{1,9}")
 
 LOOK_AHEAD = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
+
+
+class KnownDevices:
+    """The devices that readings are of, up to `MOST_DEVICES` of each table."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str | None]] = {}
+
+    def admits(self, table: str, device: str | None) -> bool:
+        """Whether readings of ``device`` are taken: it is known, or there is room for another."""
+        known = self._known.setdefault(table, set())
+        if device in known:
+            return True
+        if len(known) >= MOST_DEVICES:
+            return False
+        known.add(device)
+        return True
 
 
 class TableReader:
@@ -76,6 +97,7 @@ class TableReader:
         self._database = database
         self._latest_s: float | None = None
         self._told: set[str] = set()
+        self._devices = KnownDevices()
 
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
         """The rows a query finds; none where they cannot be read, or ``stopped`` came true meanwhile."""
@@ -117,8 +139,19 @@ class TableReader:
                 self.damaged(table, "a row has an impossible time")
             elif table != "event" and not isinstance(row["device"], str | None):
                 self.damaged(table, "a row has no device")
-            else:
+            elif table == "event" or self.admits(table, row["device"]):
                 yield row
+
+    def admits(self, table: str, device: str | None) -> bool:
+        """Whether readings of this device are taken; where they are not, that is noted."""
+        if self._devices.admits(table, device):
+            return True
+        self._note(
+            f"devices of {table}",
+            f"{self.path} has readings of more than {MOST_DEVICES:,} devices in the table {table}; those of further "
+            "ones are left out",
+        )
+        return False
 
     def rows(self, table: str, after: int = 0, until: int | None = None) -> Iterator[sqlite3.Row]:
         """Rows of a table, damaged places left out; none when there is no such table."""
@@ -198,9 +231,12 @@ class TableReader:
 
     def damaged(self, table: str, why: str) -> None:
         """Note that something of a table could not be read."""
-        if table not in self._told:
-            self._told.add(table)
-            self.notices.append(f"{self.path} is damaged ({why}); rows of the table {table} are missing")
+        self._note(table, f"{self.path} is damaged ({why}); rows of the table {table} are missing")
+
+    def _note(self, what: str, sentence: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self.notices.append(sentence)
 
 
 _Kinds = tuple[type[int] | type[float] | type[str], ...]

@@ -151,7 +151,11 @@ class Recorder:
             raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
 
     def add(self, record: Record) -> None:
-        """Write a record. It is safe once committed, which `tick` does."""
+        """Write a record. It is safe once committed, which `tick` does.
+
+        Raises:
+            OverflowError: the record has a number that no row can hold. It alone is missing then.
+        """
         if self._connection is None:
             return
         try:
@@ -167,7 +171,7 @@ class Recorder:
                 self._pages.added(self._connection, record)
             if self._pending >= COMMIT_ROWS or isinstance(record, RunEnded):
                 self._commit()
-        except (sqlite3.Error, OSError, OverflowError) as error:
+        except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
     def summarise(self, store: Store) -> None:
