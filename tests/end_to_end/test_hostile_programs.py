@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Command, Outcome, start_python
+from tests.end_to_end.conftest import TIMEOUT_S, Command, Outcome, start_python
 
 SENDS = Path(__file__).parent / "watched_scripts" / "sends.py"
 
@@ -125,3 +126,42 @@ def test_stacks_of_half_a_gigabyte_are_not_all_kept(home: Path, tmp_path: Path) 
     assert watching.returncode == 0
     assert (tmp_path / "messages").stat().st_size > 500 * MIB
     assert used.ru_maxrss * 1024 < 450 * MIB
+
+
+HANGS = """
+import os
+import sys
+import time
+
+stat = os.stat
+
+
+def hanging(path, *args, **kwargs):
+    if str(path).endswith("/hangs.py"):
+        print("hangs", file=sys.stderr, flush=True)
+        time.sleep(3600)
+    return stat(path, *args, **kwargs)
+
+
+os.stat = hanging
+"""
+"""For gpudash's own process: a file on a file system that does not answer, as one of NFS without its server."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_request_to_stop_is_answered_while_a_file_system_is_not(
+    home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(HANGS, encoding="utf-8")
+    command = sent(tmp_path, [*growing(Path("/nfs/hangs.py")), "sleep 3600"])
+    arguments = ("-m", "gpudash", "watch", "--no-record", "--", *command)
+    with start_python(home, *arguments, extra={"PYTHONPATH": str(folder)}, stdout=subprocess.DEVNULL) as watching:
+        assert watching.stderr is not None
+        while watching.stderr.readline() != "hangs\n":
+            assert watching.poll() is None
+        watching.send_signal(number)
+        _nothing, printed = watching.communicate(timeout=TIMEOUT_S)
+    assert "is still being read, perhaps from a file system that does not answer" in printed
+    assert watching.returncode > 0

@@ -314,6 +314,13 @@ class Session:
         return self._runs.wait(timeout_s)
 
     @property
+    def busy_s(self) -> float:
+        """For how long one message of the program that is watched has been taken in, 0 between messages; much of it
+        means that the run's end may never be stored.
+        """
+        return self._runs.busy_s
+
+    @property
     def running(self) -> bool:
         """Whether a run is on: from `start_run` until its end is stored."""
         return self._runs.on

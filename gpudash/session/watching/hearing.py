@@ -92,6 +92,7 @@ class Hearing:
         self._names: dict[int, str] = {}
         self._gone: dict[int, float] = {}
         self._faults: set[tuple[str, str]] = set()
+        self._taking_since: float | None = None
 
     def begin(
         self, pid: int, simulate: Sequence[SimulatedCard] = (), others: int = 0, *, as_cuda: bool = False
@@ -126,10 +127,12 @@ class Hearing:
         """
         peers = list(self.server.peers)
         for peer, message in self.server.receive(tick_s):
+            self._taking_since = time.monotonic()
             try:
                 self._take(peer, message)
             except Exception as error:  # whatever a program sends, it costs that message and not the watching
                 self._left_out(peer, message, error)
+            self._taking_since = None
         for peer in peers:
             if peer not in self.server.peers:
                 self.news.left(peer)
@@ -141,6 +144,14 @@ class Hearing:
             self.news.note(Topic.PROCESSES, self.server.troubles.popleft())
         if self._snapshot_wanted.is_set():
             self._ask_for_snapshot()
+
+    @property
+    def busy_s(self) -> float:
+        """For how long one message has been taken in, 0 between messages; any thread may ask. A file that it names may
+        lie on a file system that does not answer.
+        """
+        since_s = self._taking_since
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     def want_snapshot(self) -> None:
         """Have the program asked for a memory snapshot; any thread may call.
