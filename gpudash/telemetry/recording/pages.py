@@ -115,7 +115,7 @@ def _pages(recording: Recording) -> list[SummaryPage]:
 
 
 def _series(recording: Recording) -> dict[Key, int]:
-    found = {}
+    found: dict[Key, int] = {}
     for row in recording.select("SELECT * FROM series"):
         number, table, metric, device = tuple(row)[:4]
         if not (isinstance(table, str) and isinstance(metric, str) and isinstance(device, str | None)):
