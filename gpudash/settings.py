@@ -12,6 +12,7 @@ import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import TooLargeError, read_regular_text
 from gpudash.units import GIB, read_size
 
 PERCENT = "%"
@@ -122,14 +123,16 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
     """
     path = path or settings_file()
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            return Settings(), [f"{path} is far too large for settings; the defaults are used until it is fixed"]
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = tomllib.loads(read_regular_text(path, LARGEST_BYTES))
     except FileNotFoundError:
         return Settings(), []
+    except TooLargeError:
+        return Settings(), [f"{path} is far too large for settings; the defaults are used until it is fixed"]
+    except OSError as error:
+        return Settings(), [f"{path} cannot be read ({error.strerror}); the defaults are used until it is fixed"]
     except RecursionError:
         return Settings(), [f"{path} is nested too deep; the defaults are used until it is fixed"]
-    except (OSError, ValueError) as error:  # no TOML, no UTF-8, a number of thousands of digits
+    except ValueError as error:  # no TOML, no UTF-8, a number of thousands of digits
         return Settings(), [f"{path} cannot be read ({error}); the defaults are used until it is fixed"]
     problems: list[str] = []
     while True:
@@ -164,7 +167,7 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
 
     path = path or settings_file()
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+        document = tomlkit.parse(read_regular_text(path, LARGEST_BYTES)) if path.exists() else tomlkit.document()
     except RecursionError:
         raise ValueError(f"{path} is nested too deep; fix or remove it") from None
     except (tomlkit.exceptions.ParseError, ValueError) as error:

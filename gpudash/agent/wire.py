@@ -20,6 +20,9 @@ MOST_BYTES = 8 * 2**20
 
 _LENGTH_BYTES = 4
 
+_MOST_DIGITS = 20
+"""Characters of a whole number of 64 bits, with its sign."""
+
 
 def _writer() -> Callable[[Message], str]:
     """``json.dumps`` without blanks; without importing `json`, where that can be: it would delay every Python."""
@@ -89,11 +92,22 @@ class Decoder:
         return found
 
 
+def _number(text: str) -> int | float:
+    """A whole number of JSON: an int where 64 bits hold it, else a float, infinite where that holds it neither."""
+    if len(text) > _MOST_DIGITS:
+        return float(text)
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else float(number)
+
+
 def _object(body: bytes) -> Message:
     import json
+    import re
 
     try:
-        message = json.loads(body)
+        # a number beyond 64 bits is rare, and asking for each would take most of the time of reading a message
+        long = re.search(rb"\d{19}", body) is not None
+        message = json.loads(body, parse_int=_number) if long else json.loads(body)
     except (ValueError, RecursionError):
         raise WireError("A message is not JSON.") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):

@@ -129,9 +129,9 @@ def _studied(
     opened = _opening(path)
     try:
         # meanwhile the file is read
-        from gpudash.memory.explaining.call_sites import source_line
         from gpudash.memory.snapshot.summary import studied
         from gpudash.session.watching.report_folder import beside
+        from gpudash.system.foreign_files import source_line
 
         known = beside(path)
         read = known.warned(_waited_for(opened))

@@ -23,6 +23,14 @@ NAMES_TRIED = 20
 POLL_S = 0.1
 """How soon Ctrl+C and news of the program are noticed."""
 
+STUCK_S = 5.0
+"""Longest that somebody who has asked to stop waits for one message of the program to be taken in."""
+
+STUCK = (
+    "gpudash: what the program has sent is still being read, perhaps from a file system that does not answer. "
+    "gpudash leaves; the program may go on."
+)
+
 REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 
 
@@ -88,6 +96,9 @@ def watch(
             while not session.wait_run(POLL_S):
                 stopping.heed(session)
                 shown.refresh()
+                if stopping.asked and session.busy_s > STUCK_S:
+                    print_notice(STUCK)
+                    break
             shown.refresh()
         finally:
             served.close()
@@ -204,6 +215,11 @@ class _Stopping:
     def __init__(self) -> None:
         self._asked = 0
         self._passed_on = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything has asked to stop."""
+        return self._asked > 0
 
     def heed(self, session: "Session") -> None:
         """Pass on what was asked since."""

@@ -17,6 +17,7 @@ from gpudash.sources.host import HostReader
 from gpudash.sources.nvml.errors import NvmlUnavailableError, why_no_gpu
 from gpudash.sources.nvml.gpu_reader import GpuReader
 from gpudash.sources.nvml.library import Nvml, PendingCall, wait_for
+from gpudash.system.files import text_of
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Sample, State, Value
 from gpudash.units import format_duration
@@ -160,11 +161,7 @@ def _look_at(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
 
 def _processor(root: Path) -> str:
     """The processor's name as the kernel tells it, else the architecture."""
-    try:
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    for line in text.splitlines():
+    for line in text_of(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
             return " ".join(value.split())

@@ -1,20 +1,17 @@
-"""Files: those of the program itself, those written whole or not at all, those read at once, those of the kernel; and
-folders that belong to one running gpudash and its user alone, of which what a killed one has left is swept away.
+"""Files: those of the program itself, those written whole or not at all, those of the kernel; and folders that belong
+to one running gpudash and its user alone, of which what a killed one has left is swept away.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -56,24 +53,8 @@ def written_whole(path: Path) -> Iterator[Path]:
             part.unlink()
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading without ever waiting, as opening a FIFO would for somebody who writes into it.
-
-    Raises:
-        OSError: when it cannot be read, or is no regular file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "it is no regular file", str(path))
-
-
 def text_of(path: Path) -> str:
-    """What a file holds as text, odd bytes replaced; "" where it cannot be read."""
+    """What a file of the kernel (/proc, /sys) holds as text, odd bytes replaced; "" where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -23,13 +23,13 @@ STEPS_PER_OCTAVE = 4
 WIDTH = 16
 """Samples of one bucket before any merge: five points are kept of them, so the first buckets save a factor of three."""
 
-POINTS = 5
-"""Points that are drawn of a bucket, at most: the four below and the first gap."""
-
 _NAN = math.nan
 
 REFRESH = 512
 """Samples after which the thinned history is made anew; until then only the newer ones are thinned for a drawing."""
+
+FIRST_ROOM = 64
+"""Samples that a new series has memory for."""
 
 ROOM = 512
 """Buckets that a preloaded series may make of newer samples before neighbours merge."""
@@ -123,11 +123,12 @@ class Buckets:
     """
 
     def __init__(self, capacity: int, chunk: int) -> None:
-        self._rows = np.full((len(BucketRow), capacity), np.nan)
+        self._capacity = capacity
+        self._rows: Floats = np.empty((len(BucketRow), 0))
         self._chunk = chunk
         self._width = max(min(WIDTH, chunk), 2 * chunk // capacity)
         self._open = 0
-        self._points = np.full((2, capacity * POINTS), np.nan)
+        self._points: Floats = np.empty((2, 0))
         self._point_count: int | None = 0
         self.size = 0
 
@@ -143,7 +144,7 @@ class Buckets:
         """
         size = rows.shape[1]
         made = cls((size + room + 1) // 2 * 2, chunk)
-        made._rows[:, :size] = rows
+        made._rows = rows
         made.size, made._point_count, made._width = size, None, width
         return made
 
@@ -162,13 +163,15 @@ class Buckets:
 
     def fold(self, times: Floats, values: Floats) -> None:
         """Take in one chunk of samples that follow all earlier ones."""
+        if self._rows.shape[1] < self._capacity:
+            self._allocate()
         self._point_count = None
         piece = summary(times, values, min(self._width, self._chunk))
         if self._open:
             newest = slice(self.size - 1, self.size)
             self._rows[:, newest] = merge(self._rows[:, newest], piece)
         else:
-            if self.size + piece.shape[1] > self._rows.shape[1]:
+            if self.size + piece.shape[1] > self._capacity:
                 self._merge_pairs()
                 if piece.shape[1] > 1:
                     piece = merge(piece[:, 0::2], piece[:, 1::2])
@@ -181,10 +184,14 @@ class Buckets:
         """First, lowest, highest, last and first missing sample of every bucket in order of time; views."""
         if self._point_count is None:
             times, values = self._sorted_points()
-            self._point_count = len(times)
-            self._points[0, : len(times)] = times
-            self._points[1, : len(times)] = values
+            self._points, self._point_count = np.stack((times, values)), len(times)
         return self._points[0, : self._point_count], self._points[1, : self._point_count]
+
+    def _allocate(self) -> None:
+        """Take the memory, which most series never need: they are shorter than what is kept as it came."""
+        rows = np.full((len(BucketRow), self._capacity), np.nan)
+        rows[:, : self.size] = self.rows
+        self._rows = rows
 
     def _merge_pairs(self) -> None:
         pairs = merged_pairs(self.rows)
@@ -298,7 +305,8 @@ class Series:
 
     The newest ``recent`` samples (at least seven eighths of them) are kept as they came. Older ones are folded into
     at most ``buckets`` buckets of equally many samples, which merge in pairs when they are full; of each the first,
-    lowest, highest, last and first missing sample stay, with their own times. All memory is taken at creation.
+    lowest, highest, last and first missing sample stay, with their own times. Memory is taken as samples come: a
+    recording may have any number of series.
 
     Not thread-safe: whoever shares one holds a lock around every call (`Store.lock`). What is returned is a copy.
     """
@@ -308,11 +316,10 @@ class Series:
             raise ValueError("a series keeps at least 8 recent samples and an even number of buckets")
         self._recent = recent
         self._chunk = 1 << (recent // 8).bit_length() - 1
-        self._t = array.array("d", [_NAN]) * recent
-        self._v = array.array("d", [_NAN]) * recent
-        self._times: Floats = np.frombuffer(self._t, dtype=np.float64)
-        self._values: Floats = np.frombuffer(self._v, dtype=np.float64)
         self._size = 0
+        self._room = 0
+        self._t = self._v = array.array("d")
+        self._grow()
         self._folded = 0
         self._newest = -math.inf
         self._buckets = Buckets(buckets, self._chunk)
@@ -357,8 +364,8 @@ class Series:
 
     def append(self, t: float, v: float | None) -> None:
         """Add a sample; ``None`` is a gap. One that comes late is set at the newest time, so that order holds."""
-        if self._size == self._recent:
-            self._fold()
+        if self._size == self._room:
+            self._make_room()
         if t < self._newest:
             t = self._newest
         else:
@@ -489,6 +496,20 @@ class Series:
         index = self._count_until(t) - 1 + steps if steps >= 0 else self._count_before(t) + steps
         index = min(max(index, 0), total - 1)
         return float(self._known(index, index + 1)[0][0])
+
+    def _make_room(self) -> None:
+        if self._room < self._recent:
+            self._grow()
+        else:
+            self._fold()
+
+    def _grow(self) -> None:
+        """Take twice the memory for samples that are kept as they came; views keep what they have."""
+        room = min(max(FIRST_ROOM, 2 * self._room), self._recent)
+        more = array.array("d", [_NAN]) * (room - self._room)
+        self._t, self._v, self._room = self._t + more, self._v + more, room
+        self._times: Floats = np.frombuffer(self._t, dtype=np.float64)
+        self._values: Floats = np.frombuffer(self._v, dtype=np.float64)
 
     def _fold(self) -> None:
         """Hand the oldest samples to the buckets and close the gap they leave."""

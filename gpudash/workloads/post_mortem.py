@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, source_line
+from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, Surroundings
 from gpudash.memory.explaining.remedies import replay_remedies
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, OutOfMemory
 
@@ -146,7 +147,7 @@ class PostMortem:
         told = self._wanted.on_growth
         if told is None:
             return
-        growing = growing_lines(self._collector.sites(), self._collector.step, source_line)
+        growing = growing_lines(self._collector.sites(), self._collector.step)
         if self._notice.is_due(growing):
             told(growing)
 

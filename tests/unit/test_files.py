@@ -1,13 +1,12 @@
-"""Files that are written whole or not at all, and files that are read without waiting."""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from gpudash.system.files import open_regular, written_whole
+from gpudash.system.files import written_whole
 
 
 def test_a_file_is_replaced_when_it_is_whole_and_not_before(tmp_path: Path) -> None:
@@ -57,15 +56,3 @@ def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
 def test_a_folder_that_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), written_whole(tmp_path / "none" / "file") as part:
         part.touch()
-
-
-def test_only_a_regular_file_is_opened_and_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
-    file, fifo = tmp_path / "file", tmp_path / "fifo"
-    file.write_text("text", encoding="utf-8")
-    os.mkfifo(fifo)
-    with open_regular(file) as stream:
-        assert stream.read() == b"text"
-    with pytest.raises(OSError, match="it is no regular file"):
-        open_regular(fifo)
-    with pytest.raises(IsADirectoryError):
-        open_regular(tmp_path)

@@ -4,12 +4,11 @@ once it is sure.
 
 from __future__ import annotations
 
-import linecache
 import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.memory_state import AllocationGroup
@@ -119,28 +118,28 @@ def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLi
     Args:
         groups: what is live.
         step: the present one, which may be incomplete and does not count.
-        source: reads the lines' text.
+        source: reads the text of the `MOST_OWNERS` fastest.
     """
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for group in groups:
         site = site_of(group.stack) if 0 < group.step < step else None
         if site is not None and not is_library(site):
             by_site[site][group.step] += group.bytes
-    found = [
+    found = [(rate, site, steps) for site, steps in by_site.items() if (rate := _growth(steps, step)) is not None]
+    found.sort(key=lambda item: -item[0])
+    return tuple(
         Growth(
             file=site.file,
             line=site.line,
             name=site.name,
-            text=source(site.file, site.line).strip(),
+            text=source(site.file, site.line).strip() if place < MOST_OWNERS else "",
             bytes_per_step=rate,
             bytes=sum(steps.values()),
             steps=len(steps),
             first_step=min(steps),
         )
-        for site, steps in by_site.items()
-        if (rate := _growth(steps, step)) is not None
-    ]
-    return tuple(sorted(found, key=lambda growth: -growth.bytes_per_step))
+        for place, (rate, site, steps) in enumerate(found)
+    )
 
 
 def _growth(steps: dict[int, int], now: int) -> float | None:
@@ -225,14 +224,19 @@ class GrowthNotice:
         return True
 
 
-def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id: int) -> Warning:
+def growth_warning(
+    growing: Sequence[Growth], device: str, time_s: float, run_id: int, source: SourceLine = no_source
+) -> Warning:
     """What is told when lines are found to grow.
 
     Args:
         growing: the lines, the fastest first.
         device: whose memory it is: a GPU's UUID, or "host".
+        source: reads the line's text where ``growing`` lacks it.
     """
     first = growing[0]
+    if not first.text:
+        first = replace(first, text=source(first.file, first.line).strip())
     rate = format_bytes(first.bytes_per_step)
     text = f"{first.place} keeps {rate} of every step since step {first.first_step}."
     return Warning(
@@ -244,8 +248,3 @@ def growth_warning(growing: Sequence[Growth], device: str, time_s: float, run_id
         actions=("stop",),
         cause=f"{first.place}, {rate} a step",
     )
-
-
-def source_line(file: str, line: int) -> str:
-    """The text of a line of the program, without the blanks behind it; "" when its file cannot be read."""
-    return linecache.getline(file, line).rstrip()

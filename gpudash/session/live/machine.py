@@ -38,6 +38,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.settings import data_folder
 from gpudash.specs import Spec, build, workloads
+from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.records import Note, State, Topic
 from gpudash.telemetry.store import NEVER_READ, Store
 from gpudash.units import GIB, MIB
@@ -60,6 +61,9 @@ NOT_READ_YET = "the GPU's energy counter has not been read"
 
 PLAUSIBLE_BYTES = range(32 * MIB, 8 * GIB)
 """A context outside of this was not measured but mixed up with a reading of another instant."""
+
+MOST_CONTEXTS_BYTES = 2**20
+"""Of the file that keeps how large contexts are: a line for each GPU."""
 
 NOT_KEPT = (
     "# From a recording, which keeps neither a cap on memory (--memory-cap) nor what simulated others held: where",
@@ -413,7 +417,7 @@ def _contexts_file() -> Path:
 
 def _known_contexts() -> dict[str, int]:
     try:
-        found = json.loads(_contexts_file().read_text(encoding="utf-8"))
+        found = json.loads(read_regular(_contexts_file(), MOST_CONTEXTS_BYTES))
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):

@@ -52,6 +52,10 @@ class Watched(Protocol):
             RuntimeError: one sentence, when it can give none.
         """
 
+    @property
+    def busy_s(self) -> float:
+        """For how long one message of it has been taken in, 0 between messages."""
+
     def close(self, timeout_s: float) -> bool:
         """End it and everything it has started; false when that took longer."""
 
@@ -99,6 +103,12 @@ class Running:
     def watched(self) -> Watched | None:
         """The program that is watched, ``None`` when none is."""
         return self._watched
+
+    @property
+    def busy_s(self) -> float:
+        """For how long one message of the program that is watched has been taken in, 0 between messages."""
+        watched = self._watched
+        return 0.0 if watched is None else watched.busy_s
 
     def start(
         self,

@@ -65,6 +65,12 @@ LANES_SHARE_S = 0.3
 SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
 
+MOST_FAULTS = 100
+"""Kinds of faults of the session's own thread, of which each is told once."""
+
+SHOWN_FAULT = 200
+"""Characters that are told of what an exception says."""
+
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
 
@@ -308,6 +314,13 @@ class Session:
         return self._runs.wait(timeout_s)
 
     @property
+    def busy_s(self) -> float:
+        """For how long one message of the program that is watched has been taken in, 0 between messages; much of it
+        means that the run's end may never be stored.
+        """
+        return self._runs.busy_s
+
+    @property
     def running(self) -> bool:
         """Whether a run is on: from `start_run` until its end is stored."""
         return self._runs.on
@@ -467,27 +480,37 @@ class Session:
             self._take(Note(time_s=self.clock(), topic=Topic.RECORDINGS, text=trouble))
 
     def _take(self, record: Record) -> None:
-        self._try("The window's readings stopped", partial(self.store.apply, record))
+        self._try("is not shown", partial(self.store.apply, record), record)
         if self._recorder is not None:
-            self._try("The recording failed", partial(self._recorder.add, record))
+            self._try("is not recorded", partial(self._recorder.add, record), record)
         if self._notifier is not None:
-            self._try("Nobody is notified", partial(self._notifier.heed, record))
+            self._try("notifies nobody", partial(self._notifier.heed, record), record)
         if self.on_record is not None:
-            self._try("Records could not be passed on", partial(self.on_record, record))
-        self._try("Memory is not watched", partial(self._watch_memory, record))
+            self._try("is not passed on", partial(self.on_record, record), record)
+        self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
         elif isinstance(record, RunEnded):
             self._runs.take_end(record)
 
-    def _try(self, trouble: str, act: Callable[[], Any]) -> None:
-        """Call ``act``; an exception becomes a warning, once, because this thread must go on for all the others."""
+    def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
+        """Call ``act``; an exception becomes a warning, because this thread must go on for all the others: once for
+        each trouble, kind of record and kind of exception, so that a later one of another kind is told as well.
+
+        Args:
+            trouble: a sentence without a full stop; of a record what becomes of it, in words that follow it.
+            act: called.
+            record: what it is about, where it is about one.
+        """
         try:
             act()
         except Exception as error:
-            if trouble not in self._broken:
-                self._broken.add(trouble)
-                self._take(self._warning(f"{trouble} ({type(error).__name__}: {error})."))
+            what = type(error).__name__
+            told = trouble if record is None else f"{_named(record)} {trouble}"
+            fault = f"{told}: {what}"
+            if fault not in self._broken and len(self._broken) < MOST_FAULTS:
+                self._broken.add(fault)
+                self._take(self._warning(f"{told} ({what}: {str(error)[:SHOWN_FAULT]})."))
 
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
@@ -533,6 +556,11 @@ class Session:
         note = self.machine.link(self.clock())
         if note is not None:
             self._take(note)
+
+
+def _named(record: Record) -> str:
+    """What a record is called in a sentence."""
+    return f"A reading of {record.table}" if isinstance(record, Sample) else f"The event {record.kind}"
 
 
 @dataclass(frozen=True, slots=True)

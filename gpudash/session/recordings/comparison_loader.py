@@ -108,7 +108,8 @@ def load_run(
         view = _chosen(path, runs, number)
         with open_recording(path) as recording:
             gathered = _gather(recording, view, cancelled)
-            notes = [*_notes(path, runs, view, number), *recording.notices]
+            unread = dict.fromkeys(f"{text.rstrip('.')}." for text in (*recording.notices, *replay.notices))
+            notes = [*_notes(path, runs, view, number), *unread]
             machine = _machine(recording, gathered, replay, view)
             cores = recording.meta.get("host_cpus", "")
             title = run_title(recording.meta, runs.index(view) + 1, len(runs))

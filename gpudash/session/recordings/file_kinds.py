@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpudash.system.foreign_files import open_regular
+
 Kind = Literal["recording", "snapshot"]
 
 SNAPSHOT_NAME = "snapshot.pickle"
@@ -67,10 +69,8 @@ def find_file(path: Path) -> FoundFile:
         target = path / SNAPSHOT_NAME if folder else path
         if folder and not target.exists():
             raise ValueError(f"{path.name} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
-        if target.exists() and not target.is_file():
-            raise ValueError(f"{path.name} is not a file; name a snapshot or a recording.")
-        with target.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        with open_regular(target) as file:
+            head = file.read(HEAD_BYTES) or b""
     except FileNotFoundError:
         raise ValueError(f"There is no file {path}.") from None
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import Any
 import gpudash
 from gpudash.settings import data_folder, recordings_folder
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,
@@ -47,6 +48,9 @@ POLL_S = 1.0
 
 JOIN_S = 1.0
 """How long closing waits for the thread; it ends after the file it is reading."""
+
+MOST_CACHE_BYTES = 256 * 2**20
+"""Of the file that keeps what recordings are about: a few KB for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +364,7 @@ class Kept:
 def load_cache() -> dict[Path, Kept]:
     """What was kept; nothing where it cannot be read or another version of gpudash kept it."""
     try:
-        found = json.loads(_file().read_text(encoding="utf-8"))
+        found = json.loads(read_regular(_file(), MOST_CACHE_BYTES))
         if found["version"] != gpudash.__version__:
             return {}
         return {Path(path): Kept(Stamp(*kept["stamp"]), _facts(kept["facts"])) for path, kept in found["files"].items()}

@@ -18,7 +18,7 @@ from gpudash.session.recordings.loading import Progress, take_links
 from gpudash.session.recordings.replay import Replay, origin
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
-from gpudash.telemetry.recording.reading import LONGEST_S
+from gpudash.telemetry.recording.reading import LONGEST_S, KnownDevices
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Topic, Value, event_from_json
 from gpudash.telemetry.store import Store
@@ -176,6 +176,7 @@ class Incoming(Replay):
         self._stream = stream
         self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
         self._bad = 0
+        self._known_devices = KnownDevices()
         self._ended = ""
         self._stop = threading.Event()
         try:
@@ -223,6 +224,8 @@ class Incoming(Replay):
     def _line(self, line: bytes, store: Store) -> None:
         try:
             record = record_from_line(line)
+            if isinstance(record, Sample) and not self._known_devices.admits(record.table, record.device):
+                raise ValueError("one device too many")
             store.apply(record)
         except Exception:  # whatever the other end sends
             self._bad += 1

@@ -6,7 +6,6 @@ sample, while the window goes on drawing.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +19,7 @@ from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import copy_regular
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
 from gpudash.telemetry.recording.pages import Digest, Pages, digests
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -457,7 +457,7 @@ class Replay(PastSource):
             raise RecordingError(f"{target} is the recording itself; choose another name")
         try:
             with written_whole(target) as part:
-                shutil.copyfile(self.recording, part)  # byte by byte: also one that is damaged
+                copy_regular(self.recording, part)  # byte by byte: also one that is damaged
         except OSError as error:
             raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from gpudash.system.files import open_regular
+from gpudash.system.foreign_files import open_regular
 
 LOOPBACK = "127.0.0.1"
 

@@ -35,6 +35,12 @@ TICK_S = 0.05
 LAST_MESSAGES_S = 1.0
 """How long processes that are still connected are heard after the program's end."""
 
+MOST_FAULTS = 50
+"""Kinds of messages that could not be taken in, of which each is told once."""
+
+SHOWN_KIND, SHOWN_FAULT = 40, 200
+"""Characters of a message's kind, and of what was wrong with it, that are told."""
+
 NO_GPU_MEMORY = "The program holds no memory of a GPU so far, so that there is nothing to save."
 
 FORGET_S = 0.5
@@ -85,6 +91,8 @@ class Hearing:
         self._pid = 0
         self._names: dict[int, str] = {}
         self._gone: dict[int, float] = {}
+        self._faults: set[tuple[str, str]] = set()
+        self._taking_since: float | None = None
 
     def begin(
         self, pid: int, simulate: Sequence[SimulatedCard] = (), others: int = 0, *, as_cuda: bool = False
@@ -119,11 +127,12 @@ class Hearing:
         """
         peers = list(self.server.peers)
         for peer, message in self.server.receive(tick_s):
+            self._taking_since = time.monotonic()
             try:
                 self._take(peer, message)
-            except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
-                what = f"A message of pid {peer.pid} ({message['type'][:40]}) was not understood"
-                self.news.note(Topic.PROCESSES, f"{what}: {type(error).__name__}: {error}.")
+            except Exception as error:  # whatever a program sends, it costs that message and not the watching
+                self._left_out(peer, message, error)
+            self._taking_since = None
         for peer in peers:
             if peer not in self.server.peers:
                 self.news.left(peer)
@@ -135,6 +144,14 @@ class Hearing:
             self.news.note(Topic.PROCESSES, self.server.troubles.popleft())
         if self._snapshot_wanted.is_set():
             self._ask_for_snapshot()
+
+    @property
+    def busy_s(self) -> float:
+        """For how long one message has been taken in, 0 between messages; any thread may ask. A file that it names may
+        lie on a file system that does not answer.
+        """
+        since_s = self._taking_since
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     def want_snapshot(self) -> None:
         """Have the program asked for a memory snapshot; any thread may call.
@@ -223,6 +240,15 @@ class Hearing:
                 self.news.take(peer, message)
         if message["type"] == "steps":
             self.reports.note_steps(peer.pid, message)
+
+    def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
+        """Say that a message was left out, once for each kind of message and of error."""
+        kind, what = message["type"][:SHOWN_KIND], type(error).__name__
+        if (kind, what) in self._faults or len(self._faults) >= MOST_FAULTS:
+            return
+        self._faults.add((kind, what))
+        why = f"{what}: {str(error)[:SHOWN_FAULT]}".rstrip(": ")
+        self.news.note(Topic.PROCESSES, f"A message of pid {peer.pid} ({kind}) was left out ({why}).")
 
     def _forget_gone(self, has_ended: Callable[[], bool]) -> None:
         """Take back what processes held that have ended a while ago; at the program's end the last figures stay."""

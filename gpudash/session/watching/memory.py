@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
-from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning, source_line
+from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session.live.machine import Machine, measured_context
 from gpudash.sources.simulated_gpus import MirroredCard
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Event, Note, Topic
 
@@ -23,8 +24,15 @@ STALE_S = 3.0
 """Silence of a process after which its figures are no longer taken for the present: its agent looks in seldom when
 looking is expensive."""
 
-MOST_STACKS = 50_000
-"""Kept of one process, the newest."""
+MOST_STACK_BYTES = 128 * 2**20
+"""What the stacks of all processes of a program take together, about; beyond it the older half goes of the process that
+has most. A training has some thousand stacks, of which most frames are the same: a few MB."""
+
+LONGEST_FILE, LONGEST_NAME = 4096, 1000
+"""Characters of a frame that are kept: the longest path of Linux (PATH_MAX), and of a function's name."""
+
+_FRAME_BYTES, _STACK_BYTES, _PLACE_BYTES = 300, 200, 8
+"""What a frame takes beside its texts, a stack beside its frames, and a frame's place in a stack (64-bit CPython)."""
 
 MOST_DEVICES = 64
 """Of one process that are listened to."""
@@ -43,6 +51,46 @@ Probe = Callable[[str, Callable[[], Mapping[str, int | None]] | None], None]
 """Reads an allocator's figures by a callable from now on, or with ``None`` no longer."""
 
 
+class _Stacks:
+    """The stacks that one process has told, by number. Those that have a frame in common share it.
+
+    Attributes:
+        bytes: that they take, about.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._stacks: dict[str, tuple[Frame, ...]] = {}
+        self._frames: dict[Frame, Frame] = {}
+
+    def __len__(self) -> int:
+        return len(self._stacks)
+
+    def get(self, number: str) -> tuple[Frame, ...]:
+        """The stack of this number; an empty one where it is not known any more."""
+        return self._stacks.get(number, ())
+
+    def add(self, number: str, frames: Iterable[Frame]) -> None:
+        """Keep a stack."""
+        stack = tuple(self._shared(frame) for frame in frames)
+        self._stacks.pop(number, None)  # a number that is given again is among the newest
+        self._stacks[number] = stack
+        self.bytes += _STACK_BYTES + len(number) + _PLACE_BYTES * len(stack)
+
+    def drop_older_half(self) -> None:
+        """Keep the newer half of the stacks, and no frame that is in none of them."""
+        kept = list(self._stacks.items())[(len(self._stacks) + 1) // 2 :]
+        self._stacks, self._frames, self.bytes = {}, {}, 0
+        for number, stack in kept:
+            self.add(number, stack)
+
+    def _shared(self, frame: Frame) -> Frame:
+        found = self._frames.setdefault(frame, frame)
+        if found is frame:
+            self.bytes += _FRAME_BYTES + len(frame.file) + len(frame.name)
+        return found
+
+
 @dataclass(slots=True)
 class _Process:
     """What one process has told: figures by device, stacks by number.
@@ -55,7 +103,7 @@ class _Process:
     figures: dict[str, Figures] = field(default_factory=dict)
     steady: dict[str, tuple[int, float]] = field(default_factory=dict)
     contexts: dict[str, int] = field(default_factory=dict)
-    stacks: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
+    stacks: _Stacks = field(default_factory=_Stacks)
     notices: dict[str, GrowthNotice] = field(default_factory=dict)
 
 
@@ -131,9 +179,14 @@ class WatchedMemory:
         told = message.get("stacks")
         known = self._processes.setdefault(pid, _Process()).stacks
         for number, frames in told.items() if isinstance(told, dict) else ():
-            known[str(number)] = tuple(_frames(frames))
-        while len(known) > MOST_STACKS:
-            del known[next(iter(known))]
+            known.add(str(number), _frames(frames))
+        self._bound_stacks()
+
+    def _bound_stacks(self) -> None:
+        """Let go of older stacks where all of them take more than `MOST_STACK_BYTES`."""
+        stacks = [process.stacks for process in self._processes.values()]
+        while sum(one.bytes for one in stacks) > MOST_STACK_BYTES:
+            max(stacks, key=lambda one: one.bytes).drop_older_half()
 
     def take_held(self, pid: int, message: Message) -> None:
         """Take in what is live in a process, and warn of lines that keep something of every step."""
@@ -142,12 +195,12 @@ class WatchedMemory:
         if not isinstance(step, int):
             return
         groups = list(_groups(message.get("holdings"), process.stacks))
-        growing = growing_lines(groups, step, source_line)
+        growing = growing_lines(groups, step)
         notice = process.notices.setdefault(device, GrowthNotice())
         if notice.is_due(growing) and (growing[0].file, growing[0].line) not in self._told:
             self._told.add((growing[0].file, growing[0].line))  # ranks grow alike
             memory = self._machine.memory_of(device) or device
-            self._emit(growth_warning(growing, memory, self._clock(), self._run_id))
+            self._emit(growth_warning(growing, memory, self._clock(), self._run_id, source_line))
 
     def forget(self, pid: int) -> None:
         """A process has ended, and the program goes on: the memory it had is free again."""
@@ -318,10 +371,10 @@ def _figures(found: Any) -> Figures | None:
 def _frames(found: Any) -> Iterator[Frame]:
     for frame in found if isinstance(found, list) else ():
         if isinstance(frame, list) and len(frame) == 3 and isinstance(frame[1], int):
-            yield Frame(str(frame[0]), frame[1], str(frame[2]))
+            yield Frame(str(frame[0])[:LONGEST_FILE], frame[1], str(frame[2])[:LONGEST_NAME])
 
 
-def _groups(found: Any, stacks: Mapping[str, tuple[Frame, ...]]) -> Iterator[AllocationGroup]:
+def _groups(found: Any, stacks: _Stacks) -> Iterator[AllocationGroup]:
     for row in found if isinstance(found, list) else ():
         if isinstance(row, list) and len(row) == 4 and all(isinstance(number, int) for number in row[:3]):
-            yield AllocationGroup(bytes=row[0], count=row[1], step=row[2], stack=stacks.get(str(row[3]), ()))
+            yield AllocationGroup(bytes=row[0], count=row[1], step=row[2], stack=stacks.get(str(row[3])))

@@ -20,7 +20,6 @@ import numpy as np
 
 from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
-from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
@@ -28,10 +27,11 @@ from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
-from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS, write_json, write_steps
+from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS, MOST_US, write_json, write_steps
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
@@ -258,6 +258,11 @@ def _told(refused: Refused) -> dict[str, Any]:
     }
 
 
+def _is_step(found: Any) -> bool:
+    """Whether a number or a time of a step is one that is read again with a snapshot."""
+    return isinstance(found, int) and 0 <= found < MOST_US - 1
+
+
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that steer torch's allocator and which GPUs it sees."""
     return {name: environment[name] for name in ALLOCATOR_VARIABLES if name in environment}
@@ -308,7 +313,7 @@ class OutOfMemoryReports:
         next_ = 0 if message.get("source") == COUNTED else 1  # a block's step is numbered as the agent does
         rows = message.get("steps")
         for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, list) and len(row) >= 2 and isinstance(row[0], int) and isinstance(row[1], int):
+            if isinstance(row, list) and len(row) >= 2 and _is_step(row[0]) and _is_step(row[1]):
                 kept.append((row[1], row[0] + next_))  # told at its end, which is where the next begins
 
     def refused(self, news: ProgramNews, peer: Peer, message: Message, memory: WatchedMemory) -> None:

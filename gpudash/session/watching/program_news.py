@@ -123,7 +123,8 @@ class ProgramNews:
             case "lost":
                 self._lost[peer.pid] = count if isinstance(count := message.get("count"), int) else 0
             case "bye":
-                self.agent_cpu_s += cpu_s if isinstance(cpu_s := message.get("cpu_s"), int | float) else 0.0
+                cpu_s = number_in(message.get("cpu_s"))
+                self.agent_cpu_s += cpu_s if cpu_s is not None and math.isfinite(cpu_s) else 0.0
                 self.said_goodbye = self.said_goodbye or peer.pid == self._pid
             case _:
                 pass
@@ -316,7 +317,11 @@ class ProgramNews:
         """
         rows = []
         for row in found if isinstance(found, list) else ():
-            if isinstance(row, list) and len(row) >= 4 and isinstance(row[0], int) and not isinstance(row[0], bool):
+            if not isinstance(row, list) or len(row) < 4:
+                self._leave_out("A step was left out: it has no number, time, loss and accuracy.")
+            elif not isinstance(row[0], int) or isinstance(row[0], bool):
+                self._leave_out(f"A step was left out: its number is no whole number of 64 bits, but {row[0]!r:.40}.")
+            else:
                 self._count.take(row[0])
                 rows.append((row, self._count.made))
         now_s = self._clock()
@@ -327,6 +332,13 @@ class ProgramNews:
             rows = rows[:: -math.ceil(len(rows) / room)][::-1] if room else []
         self._allowed -= len(rows)
         return rows
+
+    def _leave_out(self, sentence: str) -> None:
+        """Say that a part of a message was left out, once for each kind of fault."""
+        kind = sentence.rpartition(", but ")[0] or sentence
+        if kind not in self._problems and len(self._problems) < MOST_JOINED:
+            self._problems.add(kind)
+            self.note(Topic.PROGRAM, sentence)
 
     def left(self, peer: Peer) -> None:
         """A process is heard no more."""
@@ -356,7 +368,7 @@ class ProgramNews:
     def _session_time(self, time_us: Any) -> float:
         """Session time of a moment since 1970, not before the run nor after now."""
         now_s = self._clock()
-        if not isinstance(time_us, int | float) or not math.isfinite(time_us):
+        if not isinstance(time_us, int | float) or not math.isfinite(time_us) or isinstance(time_us, bool):
             return now_s
         return min(now_s, max(self._began_s, time_us / 1e6 - self._origin_s))
 

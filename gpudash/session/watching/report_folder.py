@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import TooLargeError, read_regular
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.telemetry.records import plain
 
@@ -114,14 +115,10 @@ def _read(path: Path) -> bytes | None:
         ValueError: why it cannot be read.
     """
     try:
-        if not path.exists():
-            return None
-        if not path.is_file():
-            raise ValueError("it is not a file.")
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        return read_regular(path, MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except TooLargeError:
+        raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB.") from None
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}.") from None
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB.")
-    return content

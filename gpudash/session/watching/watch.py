@@ -109,6 +109,11 @@ class Watching:
         """Ask it to end by SIGINT, and when that does not help within moments more firmly; asked again, at once."""
         self._stopping.ask()
 
+    @property
+    def busy_s(self) -> float:
+        """For how long one message has been taken in, as of `Hearing`."""
+        return self._hearing.busy_s
+
     def save_snapshot(self) -> None:
         """Ask it for a memory snapshot.
 

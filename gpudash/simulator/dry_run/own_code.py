@@ -65,6 +65,12 @@ class Followed(NamedTuple):
     assumptions: tuple[str, ...]
 
 
+MOST_CODE_BYTES = 64 * 2**20
+"""Bytes of the largest file that is taken for Python code."""
+
+NAME_IT = "Write package.module:function, looked for from the working directory, or folder/file.py:function."
+
+
 def load(name: str) -> Build:
     """The function that ``package.module:function`` or ``folder/file.py:function`` names.
 
@@ -75,6 +81,12 @@ def load(name: str) -> Build:
     """
     module, _, function = name.rpartition(":")
     file = Path(module) if module.endswith(".py") else None
+    if file is not None and file.exists():  # importing a FIFO would wait for ever
+        if not file.is_file():
+            raise CannotPredictError("callable", f"{name} cannot be loaded: {file} is no regular file.", NAME_IT)
+        if file.stat().st_size > MOST_CODE_BYTES:
+            many = f"{file.stat().st_size:,} bytes, more than a file of Python code has"
+            raise CannotPredictError("callable", f"{name} cannot be loaded: {file} has {many}.", NAME_IT)
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -100,7 +112,7 @@ def _loadable(error: BaseException, module: str, file: Path | None) -> str:
     there = file.exists() if file is not None else module in sys.modules or not isinstance(error, ModuleNotFoundError)
     if there and not isinstance(error, AttributeError):
         return "Fix that first."
-    return "Write package.module:function, looked for from the working directory, or folder/file.py:function."
+    return NAME_IT
 
 
 def _parents(module: str) -> set[str]:

@@ -129,6 +129,8 @@ def _file(path: Path) -> Path:
             return found
         if path.is_file():
             return path
+        if path.exists():
+            raise refused(f"{path} is no regular file.", "Give the folder of a model, or its config.json.")
     except (OSError, ValueError) as error:
         raise refused(f"{path} cannot be read ({error}).", "Give a folder that can be.") from error
     raise refused(f"{path} is not there.", "Give the folder of a model, or its config.json.")
@@ -136,6 +138,8 @@ def _file(path: Path) -> Path:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
+        if not file.is_file():  # opening a FIFO would wait for ever
+            raise refused(f"{file} is no regular file.", "Give the config.json of a model.")
         if file.stat().st_size > MOST_TEXT:
             raise refused(f"{file} has {file.stat().st_size} bytes, more than any config.", "Give a config.json.")
         values = json.loads(file.read_bytes())
@@ -176,7 +180,7 @@ def _stored(folder: Path) -> StoredWeights | None:
     """What the safetensors files of a folder say, or their index where they are not all there."""
     index = next(iter(sorted(folder.glob("*.safetensors.index.json"))), None)
     if index is None:
-        files = sorted(folder.glob("*.safetensors"))
+        files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
         named = [file for file in files if file.name in ("model.safetensors", "diffusion_pytorch_model.safetensors")]
         return _headers(named or files) if files else None
     said = _json(index)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlencode, urlsplit
 
-from gpudash.system.files import open_regular
+from gpudash.system.foreign_files import open_regular
 
 PREFIX = "prometheus:"
 """What an address begins with where files are named as well."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpudash.system.files import open_regular, written_whole
+from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import TooLargeError, read_regular
 from gpudash.units import format_bytes, format_change
 
 FORMAT = 1
@@ -83,14 +84,13 @@ def read_baselines(path: Path) -> dict[str, Footprint]:
         BaselineError: it cannot be read, is none, or is a newer gpudash's.
     """
     try:
-        with open_regular(path) as file:
-            data = file.read(LARGEST_FILE + 1)
+        data = read_regular(path, LARGEST_FILE)
+    except TooLargeError:
+        raise BaselineError(f"{path} is no baseline: it has more than {format_bytes(LARGEST_FILE)}.") from None
     except FileNotFoundError:
         raise BaselineError(f"There is no baseline {path}.") from None
     except OSError as error:
         raise BaselineError(f"The baseline {path} cannot be read: {error.strerror}.") from None
-    if len(data) > LARGEST_FILE:
-        raise BaselineError(f"{path} is no baseline: it has more than {format_bytes(LARGEST_FILE)}.")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

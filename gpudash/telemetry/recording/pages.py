@@ -22,6 +22,9 @@ LEAST_FACTS = 5
 
 _SUMMARIES = "SELECT page AS row_number, samples, crc, data FROM coarse WHERE series = {} AND page > ? ORDER BY page"
 
+MOST_SERIES = 65_536
+"""Series of which summaries are read; 512 GPUs have 25,000."""
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryPage:
@@ -112,10 +115,12 @@ def _pages(recording: Recording) -> list[SummaryPage]:
 
 
 def _series(recording: Recording) -> dict[Key, int]:
-    found = {}
+    found: dict[Key, int] = {}
     for row in recording.select("SELECT * FROM series"):
         number, table, metric, device = tuple(row)[:4]
-        if isinstance(table, str) and isinstance(metric, str) and isinstance(device, str | None):
+        if not (isinstance(table, str) and isinstance(metric, str) and isinstance(device, str | None)):
+            continue
+        if len(found) < MOST_SERIES and recording.admits(table, device):
             found[table, metric, device] = number
     return found
 

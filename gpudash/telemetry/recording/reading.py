@@ -6,7 +6,6 @@ from __future__ import annotations
 import heapq
 import json
 import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from gpudash.system.foreign_files import copy_regular, open_regular, require_regular
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, log_files
@@ -49,6 +49,10 @@ LONGEST_S = 3.2e9
 FIRST_S = -60.0
 """The earliest time that a row can have: rates are told for what began a little before the session."""
 
+MOST_DEVICES = 4096
+"""Devices of each table whose readings are taken: the most ranks that a program is believed to have. Each has up to
+some fifty curves, and a file of 2 MB can name 50,000."""
+
 R = TypeVar("R", bound=Record)
 
 _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
@@ -58,6 +62,23 @@ _VERSION = re.compile(r"[0-9]{1,9}")
 
 LOOK_AHEAD = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
+
+
+class KnownDevices:
+    """The devices that readings are of, up to `MOST_DEVICES` of each table."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str | None]] = {}
+
+    def admits(self, table: str, device: str | None) -> bool:
+        """Whether readings of ``device`` are taken: it is known, or there is room for another."""
+        known = self._known.setdefault(table, set())
+        if device in known:
+            return True
+        if len(known) >= MOST_DEVICES:
+            return False
+        known.add(device)
+        return True
 
 
 class TableReader:
@@ -76,6 +97,7 @@ class TableReader:
         self._database = database
         self._latest_s: float | None = None
         self._told: set[str] = set()
+        self._devices = KnownDevices()
 
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
         """The rows a query finds; none where they cannot be read, or ``stopped`` came true meanwhile."""
@@ -117,8 +139,19 @@ class TableReader:
                 self.damaged(table, "a row has an impossible time")
             elif table != "event" and not isinstance(row["device"], str | None):
                 self.damaged(table, "a row has no device")
-            else:
+            elif table == "event" or self.admits(table, row["device"]):
                 yield row
+
+    def admits(self, table: str, device: str | None) -> bool:
+        """Whether readings of this device are taken; where they are not, that is noted."""
+        if self._devices.admits(table, device):
+            return True
+        self._note(
+            f"devices of {table}",
+            f"{self.path} has readings of more than {MOST_DEVICES:,} devices in the table {table}; those of further "
+            "ones are left out",
+        )
+        return False
 
     def rows(self, table: str, after: int = 0, until: int | None = None) -> Iterator[sqlite3.Row]:
         """Rows of a table, damaged places left out; none when there is no such table."""
@@ -191,16 +224,19 @@ class TableReader:
         """Whether the file is shorter than its header says (bytes 16 and 28, sqlite.org/fileformat.html)."""
         if being_written(self.source):
             return False  # and closing a descriptor of it would drop the writer's locks
-        with self.source.open("rb") as file:
+        with open_regular(self.source) as file:
             header = file.read(32)
         page = int.from_bytes(header[16:18]) or 1
         return self.source.stat().st_size < int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
 
     def damaged(self, table: str, why: str) -> None:
         """Note that something of a table could not be read."""
-        if table not in self._told:
-            self._told.add(table)
-            self.notices.append(f"{self.path} is damaged ({why}); rows of the table {table} are missing")
+        self._note(table, f"{self.path} is damaged ({why}); rows of the table {table} are missing")
+
+    def _note(self, what: str, sentence: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self.notices.append(sentence)
 
 
 _Kinds = tuple[type[int] | type[float] | type[str], ...]
@@ -403,10 +439,12 @@ def open_recording(path: Path) -> Recording:
     Raises:
         RecordingError: in one sentence, when the file is missing, is no recording, or is of a newer major version.
     """
-    if not path.is_file():
-        raise RecordingError(f"{path} does not exist" if not path.exists() else f"{path} is not a file")
     folder: tempfile.TemporaryDirectory[str] | None = None
     try:
+        require_regular(path)
+        for log in log_files(path):
+            if log.exists():
+                require_regular(log)  # SQLite opens it, too
         source, options = path, "mode=ro"
         if not being_written(path):
             if any(log.exists() and log.stat().st_size for log in log_files(path)[:1]):
@@ -414,10 +452,13 @@ def open_recording(path: Path) -> Recording:
                 source, options = _copy(path, Path(folder.name)), "mode=rw"
             else:
                 options = "mode=ro&immutable=1"
-    except OSError as error:
+    except FileNotFoundError as error:
+        raise RecordingError(f"{error.filename} does not exist") from None
+    except (OSError, ValueError) as error:
         if folder is not None:
             folder.cleanup()
-        raise RecordingError(f"{path} cannot be read ({error})") from None
+        which = getattr(error, "filename", None) or path
+        raise RecordingError(f"{which} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return _opened(path, source, options, folder)
 
 
@@ -449,8 +490,8 @@ def is_locked(path: Path) -> bool:
 
 def _copy(path: Path, folder: Path) -> Path:
     target = folder / "recording"
-    shutil.copyfile(path, target)
-    shutil.copyfile(log_files(path)[0], log_files(target)[0])
+    copy_regular(path, target)
+    copy_regular(log_files(path)[0], log_files(target)[0])
     return target
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 import gpudash
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, Transfer, plain
@@ -88,17 +89,12 @@ def being_written(path: Path) -> bool:
         status = path.stat()
         if (status.st_dev, status.st_ino) in _writing:
             return True
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_regular(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
-    finally:
-        os.close(descriptor)
     return False
 
 
@@ -155,7 +151,11 @@ class Recorder:
             raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
 
     def add(self, record: Record) -> None:
-        """Write a record. It is safe once committed, which `tick` does."""
+        """Write a record. It is safe once committed, which `tick` does.
+
+        Raises:
+            OverflowError: the record has a number that no row can hold. It alone is missing then.
+        """
         if self._connection is None:
             return
         try:
@@ -171,7 +171,7 @@ class Recorder:
                 self._pages.added(self._connection, record)
             if self._pending >= COMMIT_ROWS or isinstance(record, RunEnded):
                 self._commit()
-        except (sqlite3.Error, OSError, OverflowError) as error:
+        except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
     def summarise(self, store: Store) -> None:

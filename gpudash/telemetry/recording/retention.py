@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import being_written, log_files
 from gpudash.telemetry.recording.schema import SUFFIX, traces_of
+
+MOST_INDEX_BYTES = 16 * 2**20
+"""Of the file that says since when recordings are in the trash: a line for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ def _delete(path: Path) -> bool:
 
 def _read(trash: Path) -> Mapping[str, float]:
     try:
-        found = json.loads((trash / INDEX).read_text(encoding="utf-8"))
+        found = json.loads(read_regular(trash / INDEX, MOST_INDEX_BYTES))
     except (OSError, ValueError):
         return {}
     numbers = found.items() if isinstance(found, dict) else ()

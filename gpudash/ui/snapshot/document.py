@@ -18,9 +18,9 @@ from PySide6.QtWidgets import QFileDialog, QStackedWidget, QWidget
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.snapshot.history.model import OOM, Snapshot, SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
+from gpudash.system.foreign_files import source_line
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.document import Document
-from gpudash.ui.snapshot.source_lines import SourceLines
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.opening_page import OpeningPage
 
@@ -62,7 +62,6 @@ class SnapshotDocument(Document):
         self.setAccessibleName(f"Memory snapshot {self.title}")
         self._opened = opened
         self._palette = palette
-        self._source = SourceLines()
         self._snapshot: Snapshot | None = None
         self._studying: Studying | None = None
         self._reporting: Reporting | None = None
@@ -99,7 +98,7 @@ class SnapshotDocument(Document):
         if self._page is None:
             from gpudash.ui.snapshot.page import SnapshotPage
 
-            self._page = SnapshotPage(self._opened, self._opener, self._source, self._palette)
+            self._page = SnapshotPage(self._opened, self._opener, source_line, self._palette)
             self._stack.addWidget(self._page)
         elif self._page.build():
             self._built = True
@@ -177,7 +176,7 @@ class SnapshotDocument(Document):
 
         assert self._snapshot is not None
         self._wanted = number
-        self._studying = Studying(self._snapshot, number, self._source, self._opened.path)
+        self._studying = Studying(self._snapshot, number, source_line, self._opened.path)
         self._studying.start()
 
     def _take(self, studying: Studying) -> None:
@@ -280,7 +279,7 @@ class SnapshotDocument(Document):
             study.snapshot,
             self.title,
             device=study.device.index,
-            source=self._source,
+            source=source_line,
             known=study.known,
         )
         self._reporting = Reporting(path, make)

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import SIMULATED
+from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.explaining.explanation_text import evidence_words
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
@@ -28,12 +29,12 @@ from gpudash.ui.explanation.header import CauseHeader
 from gpudash.ui.explanation.stack import StackPanel
 from gpudash.ui.snapshot.call_sites import ComparePane, WhoPane
 from gpudash.ui.snapshot.drawing.views import BlocksPane, icicle_pane, treemap_pane
+from gpudash.ui.snapshot.editor import open_in_editor
 from gpudash.ui.snapshot.events_pane import EventsPane
 from gpudash.ui.snapshot.panels import FilledPanel, Panel, WhenPanel
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, signed
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection, Selector
-from gpudash.ui.snapshot.source_lines import SourceLines, open_in_editor
 from gpudash.ui.snapshot.study import Step, Study, device_names
 from gpudash.ui.snapshot.what_if_pane import WhatIfPane
 from gpudash.ui.widgets.fields import ChoiceField
@@ -169,7 +170,7 @@ class SnapshotPage(QWidget):
         self,
         opened: OpenedSnapshot,
         opener: Callable[[Path], OpenedSnapshot],
-        source: SourceLines,
+        source: SourceLine,
         palette: Palette,
         parent: QWidget | None = None,
     ) -> None:
@@ -190,7 +191,7 @@ class SnapshotPage(QWidget):
         self,
         opened: OpenedSnapshot,
         opener: Callable[[Path], OpenedSnapshot],
-        source: SourceLines,
+        source: SourceLine,
         palette: Palette,
     ) -> Iterator[bool]:
         """Make the parts, each inside of what is there: to be moved as a whole would cost its style anew."""

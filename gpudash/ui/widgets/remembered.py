@@ -9,9 +9,13 @@ from typing import Any
 
 from gpudash.settings import data_folder
 from gpudash.system.files import written_whole
+from gpudash.system.foreign_files import read_regular
 
 RECENT_FILES = 10
 """Files that Open Recent lists."""
+
+MOST_BYTES = 16 * 2**20
+"""Of the file that is read: what the window remembers takes some KB."""
 
 _RECENT = "recent_files"
 
@@ -71,7 +75,7 @@ def _state_file() -> Path:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(_state_file().read_text(encoding="utf-8"))
+        found = json.loads(read_regular(_state_file(), MOST_BYTES))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -19,6 +19,7 @@ import torch
 from gpudash.devices.names import kind_of
 from gpudash.specs import Spec
 from gpudash.specs.comparison import ComparisonSpec
+from gpudash.system.files import text_of
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_percent
 from gpudash.workloads.programs.comparison_side import (
@@ -545,10 +546,7 @@ def _product(device: str) -> str:
     """What a device is called by its maker; "" where that is not known."""
     if kind_of(device) == "cuda":
         return str(torch.cuda.get_device_name(device))
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        return ""
+    lines = text_of(CPUINFO).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudash.system.files import resource
+from gpudash.system.foreign_files import LARGEST_SOURCE, read_regular
 
 LIMIT = 2**20
 """Bytes of text used: enough for hundreds of steps, read in a few milliseconds."""
@@ -79,7 +80,7 @@ def _parts(library: Path) -> Iterator[bytes]:
     size = 0
     for path in sorted(_sources(library), key=lambda path: path.relative_to(library).as_posix()):
         try:
-            part = path.read_bytes()
+            part = read_regular(path, LARGEST_SOURCE)
         except OSError:
             continue
         yield part

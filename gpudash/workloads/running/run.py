@@ -18,6 +18,7 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.specs.pressure import fills_memory
+from gpudash.system.foreign_files import source_line
 from gpudash.system.processes import give_back
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted, Topic
@@ -241,7 +242,7 @@ class Run(RequestedRun):
 
     def _grows(self, growing: Sequence[Growth]) -> None:
         memory = self.request.expected_uuid or (HOST if self.request.device == "cpu" else self.request.device)
-        self.emit(growth_warning(growing, memory, self.clock(), self.request.run_id))
+        self.emit(growth_warning(growing, memory, self.clock(), self.request.run_id, source_line))
 
     def _is_explained(self, explanation: Explanation) -> None:
         self.emit(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpudash.memory.explaining.call_sites import source_line
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.frames import Frame, is_library
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
 from gpudash.telemetry.explanation import short, site_name
 from gpudash.units import format_bytes

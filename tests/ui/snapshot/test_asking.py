@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.snapshot.document import SnapshotDocument
+from gpudash.ui.snapshot.editor import editor_command, open_in_editor
 from gpudash.ui.snapshot.page import words_of
 from gpudash.ui.snapshot.rows import ChangeRow, Holder, change_words, changes, signed
-from gpudash.ui.snapshot.source_lines import SourceLines, editor_command, open_in_editor
 from gpudash.ui.snapshot.what_if_pane import NO_TRACE, WhatIfPane
 from gpudash.units import GIB, MIB
 from tests.ui.snapshot.conftest import OpenDocument
@@ -190,15 +190,6 @@ def test_the_sentence_names_what_changed_most() -> None:
     )
     assert change_words([], "event 1", "event 2") == "The same is live at event 1 and at event 2."
     assert isinstance(found[0], ChangeRow) and signed(0) == "same" and signed(-MIB) == "−1 MiB"
-
-
-def test_lines_of_the_program_are_read_where_they_are(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text("import torch\n    loss = net(x)\n", encoding="utf-8")
-    lines = SourceLines()
-    assert lines(str(file), 2) == "    loss = net(x)"
-    assert lines(str(file), 99) == lines("relative.py", 1) == lines(str(tmp_path / "absent.py"), 1) == ""
-    assert lines(str(tmp_path / "notes.txt"), 1) == lines(str(file), 0) == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gpudash.agent import wire
 from gpudash.agent.wire import MOST_BYTES, Decoder, WireError, encode, number_in
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )

@@ -169,7 +169,7 @@ def test_a_tolerance_that_is_no_share_is_refused(folder: Path, capsys: Capture, 
         ("text.gpudash", b"hello", "is not a recording"),
         ("a.gpudash#3", None, "holds one run; there is no run 3"),
         ("a.gpudash#three", None, "to pick a run, write its number"),
-        (".", None, "is not a file"),
+        (".", None, "it is a folder, not a file"),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence_and_exit_2(

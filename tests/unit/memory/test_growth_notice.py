@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from gpudash.memory.explaining.call_sites import GrowthNotice, growth_warning, source_line
+from gpudash.memory.explaining.call_sites import GrowthNotice, growth_warning
 from gpudash.telemetry.explanation import Growth
 from gpudash.units import MIB
 
@@ -34,9 +34,7 @@ def test_the_warning_names_the_line_its_rate_and_since_when() -> None:
     assert warning.cause == "train.py:31 (losses.append(loss)), 2 MiB a step"
 
 
-def test_a_line_is_read_from_its_file_where_that_is_there(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text("a = 1\n    b = 2  \n")
-    assert source_line(str(file), 2) == "    b = 2"
-    assert source_line(str(file), 9) == ""
-    assert source_line(str(tmp_path / "none.py"), 1) == ""
+def test_the_text_of_the_line_is_read_for_the_warning_alone() -> None:
+    unread = replace(growth(), text="")
+    warning = growth_warning([unread], "GPU-1", 12.0, 3, lambda _file, line: f"  line {line}")
+    assert warning.text.startswith("train.py:31 (line 31) keeps")

@@ -98,7 +98,7 @@ def test_what_cannot_be_opened_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert "without a snapshot.pickle" in refused(tmp_path)
     assert refused(empty) == "empty.pickle is empty; nothing was written into it."
     assert "neither a memory snapshot of PyTorch nor a recording" in refused(text)
-    assert "is not a file" in refused(fifo)
+    assert refused(fifo) == f"{fifo} cannot be read: it is a FIFO, not a regular file."
 
 
 def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, monkeypatch: pytest
     def refuse(*_args: object, **_options: object) -> None:
         raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert refused(file) == f"{file} cannot be read: Permission denied."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_an_explanation_that_is_damaged_or_something_else_is_left_aside(
 
 def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot.with_name(STEPS_NAME).mkdir()
-    assert beside(snapshot).warnings == (f"steps.json {LEFT}it is not a file.",)
+    assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: it is a folder, not a file.",)
     snapshot.with_name(STEPS_NAME).rmdir()
     write_steps(snapshot.parent, ((1, 1),))
     monkeypatch.setattr("gpudash.session.watching.report_folder.MOST_BYTES", 3)
@@ -138,7 +139,7 @@ def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyP
     def forbidden(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: Permission denied.",)
 
 

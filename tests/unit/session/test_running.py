@@ -231,6 +231,8 @@ class Program:
     def stop(self) -> None:
         self.told.append(("stops", self.name))
 
+    busy_s = 0.0
+
     def save_snapshot(self) -> None:
         """Nothing is saved."""
 

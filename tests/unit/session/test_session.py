@@ -54,7 +54,7 @@ def test_a_window_that_holds_the_store_delays_no_record_for_long(make: Make) -> 
     live.seen.wait_event(Warning, level="warning")
 
 
-def test_a_consumer_that_fails_costs_one_warning_and_nothing_else(make: Make) -> None:
+def test_a_consumer_that_fails_costs_one_warning_for_each_kind_of_record_and_nothing_else(make: Make) -> None:
     live = make(record=True)
     taken: list[Record] = []
 
@@ -70,9 +70,31 @@ def test_a_consumer_that_fails_costs_one_warning_and_nothing_else(make: Make) ->
         events = [event for event in opened.events() if isinstance(event, Warning)]
         assert len(list(opened.samples("host"))) == 5
     told = [event.text for event in events if event.device == "session"]
-    assert told == ["Records could not be passed on (ValueError: no more room)."]
+    assert told == [
+        "A reading of host is not passed on (ValueError: no more room).",
+        "The event Warning is not passed on (ValueError: no more room).",
+    ]
     assert [event.level for event in events if event.device == "host"] == ["warning"]
     assert len(taken) >= 7
+
+
+def test_a_number_that_no_row_can_hold_costs_its_record_and_later_faults_are_told_as_well(make: Make) -> None:
+    live = make(record=True)
+    live.session.emit(Sample(1.0, "host", None, {"used_bytes": 2**70}))
+    live.session.emit(Sample(2.0, "host", None, {"used_bytes": 2**71}))
+    live.session.emit(Sample(3.0, "host", None, {"used_bytes": 3}))
+    live.session.emit(Sample(4.0, "allocator", "cuda:0", {"allocated_bytes": 10**400}))
+    live.session.emit(Sample(5.0, "host", None, {"used_bytes": 5}))
+    live.session.close()
+    with reopened(live) as opened:
+        told = [event.text for event in opened.events() if isinstance(event, Warning)]
+        assert [sample.time_s for sample in opened.samples("host")] == [3.0, 5.0]
+    assert [text.partition(" (")[0] for text in told] == [
+        "A reading of host is not recorded",
+        "A reading of allocator is not shown",
+        "A reading of allocator is not recorded",
+    ]
+    assert all("OverflowError" in text and len(text) < 200 for text in told)
 
 
 def test_a_store_that_breaks_keeps_neither_recording_nor_the_end_of_a_run(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpudash.devices.names import Gpu
+from gpudash.memory.frames import Frame
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.telemetry.records import Note, Sample, Topic, Warning
 from gpudash.units import GIB, MIB
@@ -214,12 +215,25 @@ def test_what_is_held_by_nobody_known_is_nothing_to_warn_of(message: dict[str, A
     assert around.events(Warning) == []
 
 
-def test_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpudash.session.watching.memory.MOST_STACKS", 10)
+def test_stacks_are_bounded_by_their_bytes_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.session.watching.memory.MOST_STACK_BYTES", 100_000)
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    for number in range(1000):
+        memory.take_stacks(7 + number % 2, {"type": "stacks", "stacks": {str(number): stack(number)}})
+    kept = [process.stacks for process in memory._processes.values()]
+    assert sum(stacks.bytes for stacks in kept) <= 100_000
+    assert all(len(stacks) > 10 for stacks in kept)  # a process that tells much does not take the other's
+    assert kept[0].get("998") == tuple(Frame(*frame) for frame in stack(998)) and kept[0].get("0") == ()
+
+
+def test_stacks_share_their_frames_so_that_a_real_program_stays_far_below_the_bound() -> None:
     memory = memory_of(Surrounded(GIB))
-    for number in range(100):
-        memory.take_stacks(7, {"type": "stacks", "stacks": {str(number): stack(number)}})
-    assert list(memory._processes[7].stacks) == [str(number) for number in range(90, 100)]
+    outer = [[f"/usr/lib/python3/site-packages/torch/{name}.py", 1, name] for name in map(str, range(60))]
+    for number in range(20_000):
+        memory.take_stacks(7, {"type": "stacks", "stacks": {str(number): [["train.py", number % 500, "f"], *outer]}})
+    stacks = memory._processes[7].stacks
+    assert len(stacks) == 20_000 and stacks.bytes < 20 * MIB
 
 
 def test_a_session_without_simulated_gpus_gets_those_a_program_asks_for() -> None:

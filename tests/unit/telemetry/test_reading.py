@@ -221,7 +221,7 @@ def test_an_older_recording_without_a_column_is_read(path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_refused(path: Path) -> None:
     with pytest.raises(RecordingError, match="does not exist"):
         open_recording(path)
-    with pytest.raises(RecordingError, match="is not a file"):
+    with pytest.raises(RecordingError, match="it is a folder, not a file"):
         open_recording(path.parent)
 
 

@@ -386,7 +386,11 @@ def test_a_name_that_is_no_utf_8_is_kept_as_an_escape(recorder: Recorder, path: 
     assert rows(path, "SELECT value FROM meta WHERE key = 'host'") == [("h\\udcff",)]
 
 
-def test_a_number_beyond_sqlite_is_told_and_ends_only_the_recording(recorder: Recorder) -> None:
-    recorder.add(reading(0.0, used_bytes=2**70))
-    assert recorder.failed is not None
+def test_a_number_beyond_sqlite_costs_its_record_alone(recorder: Recorder) -> None:
+    with pytest.raises(OverflowError):
+        recorder.add(reading(0.0, used_bytes=2**70))
+    recorder.add(reading(1.0, used_bytes=7))
+    assert recorder.failed is None
     recorder.close()
+    with open_recording(recorder.path) as opened:
+        assert [sample.values["used_bytes"] for sample in opened.samples("gpu")] == [7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -226,3 +227,18 @@ def test_thinning_keeps_a_gap_beside_the_extremes_of_its_cell() -> None:
     assert kept.tolist()[0] == 5.0
     assert math.isnan(kept[1])
     assert kept.tolist()[2] == -1.0
+
+
+def test_a_series_of_few_samples_takes_little_memory_and_one_of_many_what_it_is_bounded_to() -> None:
+    tracemalloc.start()
+    try:
+        few = [Series() for _ in range(100)]
+        for series in few:
+            series.append(1.0, 2.0)
+        assert tracemalloc.get_traced_memory()[0] < 100 * 4_000
+        many = Series()
+        for second in range(100_000):
+            many.append(float(second), 1.0)
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()

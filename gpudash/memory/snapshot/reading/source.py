@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from gpudash.memory.snapshot.history.model import SnapshotError
+from gpudash.system.foreign_files import NotRegularError, open_regular
 from gpudash.units import GIB, MIB
 
 LARGEST = 2**63 - 1
@@ -91,21 +92,16 @@ class Source:
 
     def __init__(self, path: Path, limits: ReadLimits, progress: Progress | None = None) -> None:
         self.name = name_of(path)
-        kind = path.stat()
-        if not stat.S_ISREG(kind.st_mode):
-            what = "a folder" if stat.S_ISDIR(kind.st_mode) else "no regular file"
-            raise SnapshotError(f"{self.name} is {what}: choose the file of a memory snapshot.")
-        self.size = kind.st_size
-        if self.size == 0:
-            raise SnapshotError(f"{self.name} is empty: record the snapshot again.")
-        if self.size > limits.file_bytes:
-            raise SnapshotError(
-                f"{self.name} has {self.size:,} bytes, more than the {limits.file_bytes:,} that are opened: "
-                "record a shorter trace."
-            )
-        self._progress = progress
-        self._file = path.open("rb")
         try:
+            self._file = open_regular(path)
+        except (NotRegularError, IsADirectoryError) as error:
+            raise SnapshotError(
+                f"{self.name} cannot be read: {error.strerror}. Choose the file of a memory snapshot."
+            ) from None
+        self._progress = progress
+        try:
+            self.size = os.fstat(self._file.fileno()).st_size
+            self._check_size(limits)
             self.is_compressed = self._file.read(2) == GZIP
             self._file.seek(0)
             counted = _Counted(self.name, self._file, self.size, self.is_compressed, limits, progress)
@@ -115,6 +111,15 @@ class Source:
         except BaseException:
             self._file.close()
             raise
+
+    def _check_size(self, limits: ReadLimits) -> None:
+        if self.size == 0:
+            raise SnapshotError(f"{self.name} is empty: record the snapshot again.")
+        if self.size > limits.file_bytes:
+            raise SnapshotError(
+                f"{self.name} has {self.size:,} bytes, more than the {limits.file_bytes:,} that are opened: "
+                "record a shorter trace."
+            )
 
     def _check_begin(self) -> None:
         if not self.begin:

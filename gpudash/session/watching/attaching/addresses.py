@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpudash.system.foreign_files import open_regular
+
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -100,7 +102,7 @@ def addresses(
 
 @contextmanager
 def _mapped_file(path: Path) -> Iterator[mmap.mmap]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError:

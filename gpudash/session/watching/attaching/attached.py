@@ -150,6 +150,11 @@ class Attached:
         """Look away; the process runs on."""
         self._stop.set()
 
+    @property
+    def busy_s(self) -> float:
+        """For how long one message has been taken in, as of `Hearing`."""
+        return self._hearing.busy_s
+
     def save_snapshot(self) -> None:
         """Ask it for a memory snapshot.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.live.running import trace_of
+from gpudash.system.foreign_files import copy_regular
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.recording.schema import TRACE_SUFFIX
@@ -534,7 +534,7 @@ class OperatorsTab(QWidget):
         try:
             if not (target.exists() and target.samefile(trace)):
                 with atomically(target, trace, force=True) as part:
-                    shutil.copyfile(trace, part)
+                    copy_regular(trace, part)
         except (OSError, RecordingError) as error:
             self.told.emit(f"{error}.")
         else:

@@ -19,6 +19,7 @@ from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
 from gpudash.specs import TrainingSpec
 from gpudash.system.files import PrivateFolder, runtime_folder
+from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.records import Event, RunFinished, Topic
 from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
 from gpudash.workloads.programs.parallel.joining import (
@@ -401,7 +402,7 @@ class _Torchrun:
 def end_of(path: Path) -> str:
     """The last `MOST_PRINTED` bytes of a file as text; "" when it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_PRINTED))
             return file.read(MOST_PRINTED).decode(errors="replace").strip()
     except OSError:

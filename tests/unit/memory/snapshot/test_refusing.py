@@ -177,8 +177,8 @@ def test_what_is_none_is_refused_in_words_for_what_it_is(write: Write, content: 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    refused(read_snapshot, tmp_path / "pipe", "is no regular file")
-    refused(read_snapshot, tmp_path, "is a folder")
+    refused(read_snapshot, tmp_path / "pipe", "it is a FIFO, not a regular file")
+    refused(read_snapshot, tmp_path, "it is a folder, not a file")
     with pytest.raises(FileNotFoundError):
         read_snapshot(tmp_path / "none")
 

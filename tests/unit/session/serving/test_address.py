@@ -158,14 +158,14 @@ def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o600)
     for take in (lambda: take_token(fifo), lambda: tls_context(fifo, key), lambda: tls_context(cert, fifo)):
-        with pytest.raises(ServingError, match=r"fifo cannot be read \(it is no regular file\)$"):
+        with pytest.raises(ServingError, match=r"fifo cannot be read \(it is a FIFO, not a regular file\)$"):
             take()
 
 
 def test_a_token_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ServingError, match=r"cannot be read \(No such file or directory\)"):
         take_token(tmp_path / "none")
-    with pytest.raises(ServingError, match=r"cannot be read \(Is a directory\)"):
+    with pytest.raises(ServingError, match=r"cannot be read \(it is a folder, not a file\)"):
         take_token(tmp_path)
 
 
