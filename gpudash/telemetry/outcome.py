@@ -48,7 +48,7 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [
         row
-        for tell in (comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
+        for tell in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
         for row in _sensible(tell, result)
     ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
@@ -314,6 +314,12 @@ def _class_words(predicted: Mapping[str, Any]) -> str:
 def _quoted(text: str) -> str:
     """``text`` in quotation marks and in one line, with what cannot be seen written out."""
     return f"“{''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)}”"
+
+
+def _stop(result: Mapping[str, Any]) -> Iterator[Row]:
+    """How a program ended that gpudash has sent signals."""
+    if "stop" in result:
+        yield "end", str(result["stop"]["text"])
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:

@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -112,8 +112,12 @@ def run(
         begin(window.workspace)
     serving = _served(session, settings.serve)
     app.exec()
-    if session.recording is not None:
-        with suppress(OSError):  # the terminal may be gone
+    run = session.store.run
+    stopped = run is not None and run.result.get("stop", {}).get("text", "")
+    with suppress(OSError):  # the terminal may be gone
+        if stopped and window.ended_program:
+            sys.stderr.write(f"gpudash: {stopped}\n")
+        if session.recording is not None:
             sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
@@ -161,6 +165,14 @@ def _served(session: Session, address: str) -> Serving | None:
     return serve_by_settings(session, address)
 
 
+_WHY_LEFT: Mapping[int, str] = {
+    signal.SIGINT: "after Ctrl+C in its terminal",
+    signal.SIGTERM: "after gpudash was sent SIGTERM",
+    signal.SIGHUP: "after its terminal was closed",
+}
+"""Signals that close the window, as of `MainWindow.leave`."""
+
+
 def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
     follower = ThemeFollower(app, settings.theme)
     window = build_window(session, follower.palette, follower.choose)
@@ -168,7 +180,7 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
             continue
-        signal.signal(number, lambda *_args: window.leave())
+        signal.signal(number, lambda number, _frame: window.leave(_WHY_LEFT[number]))
     app.commitDataRequest.connect(lambda _manager: window.never_ask())
     return window
 

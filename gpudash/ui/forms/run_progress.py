@@ -10,13 +10,14 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import run_left
+from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.units import format_count, format_percent, format_throughput
+from gpudash.units import format_count, format_left, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word."""
@@ -35,6 +36,18 @@ def is_asked_nothing(run: RunView) -> bool:
 
 FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
+
+
+def stop_words(stop: StopProgress) -> str:
+    """How long a program has been waited for that was sent a signal, and what comes next."""
+    sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
+    if not stop.next:
+        return f"{sent}; the system ends it as soon as it can."
+    if stop.left_s is not None:
+        return f"{sent}. {stop.deadline}"
+    if stop.next == "SIGTERM":
+        return f"{sent}; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL."
+    return f"{sent}.\nKill sends SIGKILL: what it has not saved is lost."
 
 
 class RunProgress(QWidget):
