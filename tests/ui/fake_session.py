@@ -205,7 +205,7 @@ class FakeSession:
         self.asked.append(("stop",))
         run = self.store.run
         if self.running and run is not None and run.workload == "watch" and "pid" not in run.spec:
-            self._stopping.request(when)
+            (self._stopping.shut_down if shutdown else self._stopping.request)(when)
 
     @property
     def stopping(self) -> StopProgress | None:

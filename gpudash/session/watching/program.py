@@ -75,6 +75,13 @@ class Program:
         """Its exit code, negative for a signal; ``None`` while it runs."""
         return self._process.poll()
 
+    def signal_other_groups(self, number: signal.Signals) -> None:
+        """Send a signal to what it has left behind outside its process group, which those before have passed by."""
+        for process in self._behind:
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(process.pid) != self.pid:
+                    process.send_signal(number)
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process group, as a terminal does; once it has ended, to what it has left behind."""
         if self._process.returncode is None:
@@ -83,13 +90,6 @@ class Program:
         for process in self._behind:
             with suppress(psutil.Error):
                 process.send_signal(number)
-
-    def signal_other_groups(self, number: signal.Signals) -> None:
-        """Send a signal to what it has left behind outside its process group, which those before have passed by."""
-        for process in self._behind:
-            with suppress(psutil.Error, OSError):
-                if os.getpgid(process.pid) != self.pid:
-                    process.send_signal(number)
 
     def wait(self, timeout_s: float) -> int | None:
         """Its exit code once it has ended, ``None`` where that takes longer than ``timeout_s``."""
