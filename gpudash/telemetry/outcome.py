@@ -316,10 +316,15 @@ def _quoted(text: str) -> str:
     return f"“{''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)}”"
 
 
+def stop_text(result: Mapping[str, Any]) -> str:
+    """How a program ended that gpudash has sent signals, in a sentence; "" of any other run."""
+    stop = result.get("stop")
+    return str(stop.get("text", "")) if isinstance(stop, Mapping) else ""
+
+
 def _stop(result: Mapping[str, Any]) -> Iterator[Row]:
-    """How a program ended that gpudash has sent signals."""
-    if "stop" in result:
-        yield "end", str(result["stop"]["text"])
+    if text := stop_text(result):
+        yield "end", text
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:

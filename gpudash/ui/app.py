@@ -21,6 +21,7 @@ from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, load_settings
 from gpudash.system.files import resource
+from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette
@@ -113,10 +114,9 @@ def run(
     serving = _served(session, settings.serve)
     app.exec()
     run = session.store.run
-    stopped = run is not None and run.result.get("stop", {}).get("text", "")
     with suppress(OSError):  # the terminal may be gone
-        if stopped and window.ended_program:
-            sys.stderr.write(f"gpudash: {stopped}\n")
+        if run is not None and window.ended_program:
+            sys.stderr.write(f"gpudash: {stop_text(run.result) or STILL_ENDING}\n")
         if session.recording is not None:
             sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, (serving is None or serving.close()) and window.joined
@@ -164,6 +164,8 @@ def _served(session: Session, address: str) -> Serving | None:
 
     return serve_by_settings(session, address)
 
+
+STILL_ENDING = "the program had not ended when gpudash was left."
 
 _WHY_LEFT: Mapping[int, str] = {
     signal.SIGINT: "after Ctrl+C in its terminal",

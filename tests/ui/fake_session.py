@@ -15,7 +15,7 @@ from gpudash.session import Status
 from gpudash.session.live.machine import program_of
 from gpudash.session.predicting.remedies import SoFar
 from gpudash.session.watching.output_log import OutputLog
-from gpudash.session.watching.program import Stopping, StopProgress
+from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
 from gpudash.settings import Settings
 from gpudash.specs import Spec
@@ -206,6 +206,11 @@ class FakeSession:
         run = self.store.run
         if self.running and run is not None and run.workload == "watch" and "pid" not in run.spec:
             (self._stopping.shut_down if shutdown else self._stopping.request)(when)
+
+    @property
+    def signals(self) -> Sequence[SentSignal]:
+        """What the program was sent."""
+        return self._stopping.sent
 
     @property
     def stopping(self) -> StopProgress | None:

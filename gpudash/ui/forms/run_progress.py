@@ -12,6 +12,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import run_left
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.forms.attached_page import PID
@@ -128,7 +129,10 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
     figures += [pace] if (pace := _pace_words(run, running)) else []
-    return "\n".join(" · ".join(words) for words in (parts, figures) if words)
+    lines = [" · ".join(words) for words in (parts, figures) if words]
+    if not running and (ended := stop_text(run.result)):
+        lines.append(ended)
+    return "\n".join(lines)
 
 
 def _pace_words(run: RunView, running: bool) -> str:
