@@ -66,6 +66,9 @@ LANES_SHARE_S = 0.3
 SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval: halves the window's lateness under pure-Python work and costs nothing measurable."""
 
+LEFT = {"text": "gpudash was ended before it had stopped.", "signals": []}
+"""Of a run that did not end in time, as the result of a program tells what gpudash has sent."""
+
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
 
@@ -476,7 +479,7 @@ class Session:
         """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
         run, abandoned, now_s = self.store.run, self.running, self.clock()
         if abandoned and run is not None and run.running:
-            ended = partial(RunFinished, status="cancelled", steps=run.step, result={})
+            ended = partial(RunFinished, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
         self._runs.abandon()
         if self._recorder is not None:
