@@ -1,7 +1,9 @@
 """``gpudash watch``: the user's own program under the dashboard, without a screen."""
 
+import math
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,9 +15,11 @@ from cyclopts import Parameter
 from gpudash.cli.terminal.flags import SIMULATED, Pid, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
 from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
+from gpudash.units import format_left
 
 if TYPE_CHECKING:
     from gpudash.session import Session
+    from gpudash.session.watching.program import StopProgress
 
 NAMES_TRIED = 20
 """How often a recording is given another name while somebody else takes it first."""
@@ -30,6 +34,15 @@ STUCK = (
     "gpudash: what the program has sent is still being read, perhaps from a file system that does not answer. "
     "gpudash leaves; the program may go on."
 )
+
+SAME_PRESS_S = 0.25
+"""Signals that follow one another sooner are one press: a key that is held down repeats, and what has started gpudash
+may pass on what the terminal has sent to both."""
+
+FIRST_NOTICE_S, LONGEST_BETWEEN_NOTICES_S = 5.0, 60.0
+"""When it is first said how long the program has been waited for; then after twice the time, at most so much later."""
+
+_ORDINALS = {2: "second ", 3: "third "}
 
 REMEDY = "Write for example: gpudash watch -- python train.py --epochs 3"
 
@@ -78,25 +91,27 @@ def watch(
     """Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ...
 
     The program is not changed, and its environment only by PYTHONPATH and variables that begin with GPUDASH_. What it
-    prints passes through pipes, by lines as on a terminal. Ctrl+C interrupts it, a second one terminates it, a third
-    one kills it; closing the terminal interrupts it, too. Killing gpudash itself leaves it running. A process that is
-    attached to is never signalled.
+    prints passes through pipes, by lines as on a terminal. Ctrl+C sends it one SIGINT and waits for it as long as it
+    takes; a second one sends SIGTERM, a third one SIGKILL. Where the terminal is closed, or gpudash is sent SIGTERM, it
+    has 10 s after SIGINT, and 3 s after SIGTERM. Killing gpudash itself leaves it running. A process that is attached
+    to is never signalled.
     """
     options = options or WatchOptions()
     if options.prepare:
         return _prepare(command, options)
     _require_one(command, options)
-    stopping = _Stopping()
-    with options.served() as served, stopping.heeded():
+    signals = _StopSignals()
+    with options.served() as served, signals.handled():
         session = _started(options)
         _begin(session, command, options)
-        shown = _Shown(session)
+        shown, notices = _Shown(session), _StopNotices()
         try:
             served.begin(session)
             while not session.wait_run(POLL_S):
-                stopping.heed(session)
+                signals.pass_on(session)
+                notices.refresh(session.stopping)
                 shown.refresh()
-                if stopping.asked and session.busy_s > STUCK_S:
+                if session.stopping is not None and session.busy_s > STUCK_S:
                     print_notice(STUCK)
                     break
             shown.refresh()
@@ -209,40 +224,80 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
         raise refusal from None
 
 
-class _Stopping:
-    """Signals that ask to stop, counted: each is passed on once, and more firmly than the one before."""
+class _StopSignals:
+    """Signals that ask gpudash to stop. A Ctrl+C counts each time; the end of the terminal, and SIGTERM, once, since
+    kernel, shell and scheduler send them several times over.
+
+    A handler only takes note: one that did more could wait for the very code it interrupted.
+    """
 
     def __init__(self) -> None:
-        self._asked = 0
-        self._passed_on = 0
+        self._presses = self._passed_on = 0
+        self._newest_s = -math.inf
+        self._shutdown = ""
+        self._shut_down = False
 
-    @property
-    def asked(self) -> bool:
-        """Whether anything has asked to stop."""
-        return self._asked > 0
-
-    def heed(self, session: "Session") -> None:
-        """Pass on what was asked since."""
-        while self._passed_on < self._asked:
+    def pass_on(self, session: "Session") -> None:
+        """Pass on what has come since."""
+        while self._passed_on < self._presses:
             self._passed_on += 1
-            session.stop_run()
+            session.stop_run(f"after your {_ORDINALS.get(self._passed_on, '')}Ctrl+C")
+        if self._shutdown and not self._shut_down:
+            self._shut_down = True
+            session.stop_run(self._shutdown, shutdown=True)
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Count signals until the block is left."""
-        before = {number: signal.signal(number, self._count) for number in stop_signals()}
+    def handled(self) -> Iterator[None]:
+        """Take note of signals until the block is left."""
+        before = {number: signal.signal(number, self._take) for number in stop_signals()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _count(self, number: int, _frame: object) -> None:
+    def _take(self, number: int, _frame: object) -> None:
         if number == signal.SIGHUP:
             leave_terminal()
-            self._asked = max(1, self._asked)  # kernel and shell both send it
+            self._shutdown = self._shutdown or "after the terminal was closed"
+        elif number == signal.SIGTERM:
+            self._shutdown = self._shutdown or "after gpudash was sent SIGTERM"
+        else:
+            now_s = time.monotonic()
+            self._presses += now_s - self._newest_s > SAME_PRESS_S
+            self._newest_s = now_s
+
+
+class _StopNotices:
+    """Says on standard error what was sent to the program, how long it has been waited for, and what comes next."""
+
+    def __init__(self) -> None:
+        self._sent = ""
+        self._due_s = 0.0
+        self._of_deadline = False
+
+    def refresh(self, stop: "StopProgress | None") -> None:
+        """Print what is due."""
+        if stop is None:
             return
-        self._asked += 1  # a handler that did more could wait for the very code it interrupted
+        if (stop.sent, stop.left_s is not None) != (self._sent, self._of_deadline):
+            self._sent, self._of_deadline, self._due_s = stop.sent, stop.left_s is not None, FIRST_NOTICE_S
+            print_notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
+        elif stop.waited_s >= self._due_s:
+            self._due_s += min(self._due_s, LONGEST_BETWEEN_NOTICES_S)
+            waited = format_left(stop.waited_s)
+            print_notice(f"gpudash: {stop.program} has not ended {waited} after {stop.sent}. {_coming(stop)}".rstrip())
+
+
+def _coming(stop: "StopProgress") -> str:
+    """What ends the program next, in a sentence; "" where all was sent."""
+    if not stop.next:
+        return ""
+    if stop.left_s is not None:
+        return stop.deadline
+    if stop.next == "SIGTERM":
+        return "It may take as long as it needs. A second Ctrl+C sends SIGTERM, a third SIGKILL."
+    return "A third Ctrl+C sends SIGKILL."
 
 
 class _Shown:

@@ -48,7 +48,7 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [
         row
-        for tell in (comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
+        for tell in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
         for row in _sensible(tell, result)
     ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
@@ -314,6 +314,17 @@ def _class_words(predicted: Mapping[str, Any]) -> str:
 def _quoted(text: str) -> str:
     """``text`` in quotation marks and in one line, with what cannot be seen written out."""
     return f"“{''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)}”"
+
+
+def stop_text(result: Mapping[str, Any]) -> str:
+    """How a program ended that gpudash has sent signals, in a sentence; "" of any other run."""
+    stop = result.get("stop")
+    return str(stop.get("text", "")) if isinstance(stop, Mapping) else ""
+
+
+def _stop(result: Mapping[str, Any]) -> Iterator[Row]:
+    if text := stop_text(result):
+        yield "end", text
 
 
 def _pipeline(result: Mapping[str, Any]) -> Iterator[Row]:

@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, load_settings
 from gpudash.system.files import resource
+from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning
 from gpudash.ui.colours import Palette
@@ -112,8 +113,11 @@ def run(
         begin(window.workspace)
     serving = _served(session, settings.serve)
     app.exec()
-    if session.recording is not None:
-        with suppress(OSError):  # the terminal may be gone
+    run = session.store.run
+    with suppress(OSError):  # the terminal may be gone
+        if run is not None and window.ended_program:
+            sys.stderr.write(f"gpudash: {stop_text(run.result) or STILL_ENDING}\n")
+        if session.recording is not None:
             sys.stderr.write(f"Recording: {session.recording}\n")
     return 0, (serving is None or serving.close()) and window.joined
 
@@ -161,6 +165,16 @@ def _served(session: Session, address: str) -> Serving | None:
     return serve_by_settings(session, address)
 
 
+STILL_ENDING = "the program had not ended when gpudash was left."
+
+_WHY_LEFT: Mapping[int, str] = {
+    signal.SIGINT: "after Ctrl+C in its terminal",
+    signal.SIGTERM: "after gpudash was sent SIGTERM",
+    signal.SIGHUP: "after its terminal was closed",
+}
+"""Signals that close the window, as of `MainWindow.leave`."""
+
+
 def _window(app: QApplication, session: Session, settings: Settings) -> MainWindow:
     follower = ThemeFollower(app, settings.theme)
     window = build_window(session, follower.palette, follower.choose)
@@ -168,7 +182,7 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
             continue
-        signal.signal(number, lambda *_args: window.leave())
+        signal.signal(number, lambda number, _frame: window.leave(_WHY_LEFT[number]))
     app.commitDataRequest.connect(lambda _manager: window.never_ask())
     return window
 

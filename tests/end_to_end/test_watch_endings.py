@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gpudash.session.watching.program import STEPS
+from gpudash.cli.watch import SAME_PRESS_S
+from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S
 from tests.end_to_end.conftest import environment
 
 SCRIPTS = Path(__file__).parent / "watched_scripts"
@@ -102,6 +105,17 @@ def line_of(process: subprocess.Popen[bytes], words: bytes) -> bytes:
     return next((line for line in process.stderr if line.startswith(words)), b"")
 
 
+def lines_of(process: subprocess.Popen[bytes], *words: bytes) -> list[bytes]:
+    """The next line on stderr for each of ``words`` that begins with them, in whatever order they come."""
+    assert process.stderr is not None
+    found: dict[bytes, bytes] = {}
+    while len(found) < len(words):
+        line = process.stderr.readline()
+        assert line, f"it ended after {list(found.values())}"
+        found |= {word: line for word in words if line.startswith(word) and word not in found}
+    return [found[word] for word in words]
+
+
 def first_line(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stderr is not None
     return process.stderr.readline()
@@ -117,18 +131,83 @@ def heeding_hangups(how: signal.Handlers) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_program_that_hangs_is_interrupted_then_killed(watch: Watch) -> None:
-    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
-    assert first_line(process) == b"hangs\n"
-    program, others = program_of(process, "hang.py"), family(process.pid)
-    began = time.monotonic()
+SAVES = """
+import signal, sys
+heard = []
+def interrupt(number, _frame):
+    heard.append(number)
+    raise KeyboardInterrupt
+signal.signal(signal.SIGINT, interrupt)
+print("training", file=sys.stderr, flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print("saving", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+    print(f"saved after {len(heard)} SIGINT", file=sys.stderr, flush=True)
+"""
+"""A program that saves on KeyboardInterrupt until it is given a line."""
+
+NAME = Path(sys.executable).name
+
+NOT_ENDED = f"gpudash: {NAME} has not ended 5 s after SIGINT. It may take as long as it needs. ".encode()
+"""Said once the program has been waited for so long."""
+
+
+def goes_on(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it does, a moment after a Ctrl+C: the next one is another press."""
+    try:
+        process.wait(2 * SAME_PRESS_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def give_line(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+
+
+def test_a_program_that_saves_on_ctrl_c_gets_one_signal_and_as_long_as_it_takes(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, "-c", SAVES, stdin=subprocess.PIPE)
+    assert first_line(process) == b"training\n"
     process.send_signal(signal.SIGINT)
+    said = line_of(process, f"gpudash: SIGINT sent to {NAME} after your Ctrl+C. It may take as long".encode())
+    assert said.endswith(b"A second Ctrl+C sends SIGTERM, a third SIGKILL.\n")
+    assert line_of(process, NOT_ENDED).endswith(b"A second Ctrl+C sends SIGTERM, a third SIGKILL.\n")
+    give_line(process)
+    assert line_of(process, b"saved") == b"saved after 1 SIGINT\n"
     found = document(process)
-    assert 4.0 < time.monotonic() - began < 15.0
-    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", -9)
-    assert not runs(program)
-    assert not any(runs(other) for other in others)
-    assert list(watch.runtime.iterdir()) == []
+    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", 0)
+    assert found["result"]["stop"] == {
+        "text": "Ended with exit code 0; gpudash had sent SIGINT after your Ctrl+C.",
+        "signals": [{"signal": "SIGINT", "when": "after your Ctrl+C"}],
+    }
+
+
+def test_a_ctrl_c_on_the_terminal_reaches_the_program_once(watch: Watch) -> None:
+    terminal, theirs = os.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    controlling = {"preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
+    process = watch.start("--", sys.executable, "-c", SAVES, **streams, **controlling)
+    os.close(theirs)
+    shown = b""
+
+    def shows(words: bytes) -> bool:
+        nonlocal shown
+        while words not in shown:
+            shown += os.read(terminal, 65536)
+        return True
+
+    assert shows(b"training")
+    os.write(terminal, b"\x03")  # what the key sends: the terminal signals its whole foreground process group
+    assert shows(b"saving") and shows(b"a third SIGKILL.")
+    os.write(terminal, b"\n")
+    assert shows(b"saved after 1 SIGINT")
+    assert shows(b"end: Ended with exit code 0; gpudash had sent SIGINT after your Ctrl+C.")
+    assert process.wait(PATIENCE_S) == 130
+    os.close(terminal)
 
 
 STUBBORN = """
@@ -141,23 +220,75 @@ while True:
 """
 
 
-def test_a_second_and_a_third_ctrl_c_are_firmer(watch: Watch) -> None:
+def test_a_second_ctrl_c_terminates_and_a_third_one_kills(watch: Watch) -> None:
     process = watch.start("--json", "--", sys.executable, "-c", STUBBORN)
     assert first_line(process) == b"stubborn\n"
-    program = program_of(process, "stubborn")
-    process.send_signal(signal.SIGINT)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)  # a key that is held down: one press
     assert line_of(process, b"heard") == b"heard 2\n"
-    # what only a further Ctrl+C can bring so soon: by itself it would come once this step's patience is over
-    (_, interrupted_s), (_, terminated_s), _ = STEPS
-    asked = time.monotonic()
+    assert goes_on(process)
     process.send_signal(signal.SIGINT)
-    assert line_of(process, b"heard") == b"heard 15\n"
-    assert time.monotonic() - asked < interrupted_s
-    asked = time.monotonic()
+    heard, said = lines_of(process, b"heard", b"gpudash: SIGTERM")
+    assert heard == b"heard 15\n"
+    assert said.endswith(b"after your second Ctrl+C. A third Ctrl+C sends SIGKILL.\n")
+    assert goes_on(process)
     process.send_signal(signal.SIGINT)
-    until(lambda: not runs(program))
-    assert time.monotonic() - asked < terminated_s
-    assert document(process)["exit_code"] == -9
+    found = document(process)
+    assert found["exit_code"] == -9
+    assert found["result"]["stop"]["text"] == "Ended by SIGKILL, sent by gpudash after your third Ctrl+C."
+    assert [one["signal"] for one in found["result"]["stop"]["signals"]] == ["SIGINT", "SIGTERM", "SIGKILL"]
+
+
+LAUNCHES = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {SAVES!r}])
+child.wait()
+"""
+"""A launcher that ends at once on Ctrl+C, while what it has started saves."""
+
+
+def test_what_a_launcher_leaves_behind_on_ctrl_c_may_save_too(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, "-c", LAUNCHES, stdin=subprocess.PIPE)
+    assert line_of(process, b"training")
+    process.send_signal(signal.SIGINT)
+    assert b" has not ended 5 s after SIGINT" in line_of(process, f"gpudash: what {NAME} has started, ".encode())
+    give_line(process)
+    assert line_of(process, b"saved") == b"saved after 1 SIGINT\n"
+    found = document(process)
+    assert found["status"] == "cancelled"
+    assert any("ended before what it had started, which was waited for: python" in text for text in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(signal.SIGTERM, "after gpudash was sent SIGTERM"), (signal.SIGHUP, "after the terminal was closed")],
+)
+def test_a_gpudash_that_is_ended_gives_the_program_a_deadline_and_says_so(watch: Watch, number: int, why: str) -> None:
+    with heeding_hangups(signal.SIG_DFL):
+        process = watch.start("--json", "--", sys.executable, "-c", SAVES, stdin=subprocess.PIPE)
+    assert first_line(process) == b"training\n"
+    process.send_signal(number)
+    said = f"gpudash: SIGINT sent to {NAME} {why}. SIGTERM follows in 10 s.\n"
+    assert line_of(process, b"gpudash: SIGINT") == said.encode()
+    give_line(process)
+    found = document(process)
+    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", 0)
+    assert found["result"]["stop"]["text"] == f"Ended with exit code 0; gpudash had sent SIGINT {why}."
+
+
+def test_a_program_that_hangs_is_killed_once_its_deadlines_have_passed(watch: Watch) -> None:
+    process = watch.start("--json", "--", sys.executable, str(SCRIPTS / "hang.py"))
+    assert first_line(process) == b"hangs\n"
+    program, others = program_of(process, "hang.py"), family(process.pid)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    found = document(process)
+    assert time.monotonic() - began > SHUTDOWN_S + TERMINATE_S
+    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", -9)
+    assert found["result"]["stop"]["text"] == "Ended by SIGKILL, sent by gpudash 13 s after gpudash was sent SIGTERM."
+    assert not runs(program)
+    assert not any(runs(other) for other in others)
+    assert list(watch.runtime.iterdir()) == []
 
 
 def test_a_terminal_that_is_closed_ends_the_program_unless_it_was_to_outlive_it(watch: Watch) -> None:

@@ -129,6 +129,17 @@ def test_an_operation_that_blocks_a_minute_does_not_keep_the_window(play: Play, 
         assert [run.status for run in opened.runs] == ["cancelled"]
 
 
+def test_closing_the_window_waits_for_a_program_that_saves(play: Play, home: Path) -> None:
+    seen = play("closed_while_a_program_saves")
+    assert seen["button"] == "■  Terminate   F5"
+    assert seen["words"].endswith("ago; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL.")
+    with open_recording(recording(home)) as opened:
+        (ended,) = [event for event in opened.events() if isinstance(event, RunFinished)]
+    assert (ended.status, ended.result["exit_code"]) == ("cancelled", 0)
+    said = "Ended with exit code 0; gpudash had sent SIGINT after Stop was pressed in the window."
+    assert ended.result["stop"]["text"] == said
+
+
 def test_after_the_guard_stopped_a_run_the_next_one_finishes(play: Play) -> None:
     seen = play("guard_and_again")
     assert seen["first"]["status"] == "out_of_memory"

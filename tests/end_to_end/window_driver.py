@@ -7,7 +7,9 @@ writes what it saw to FOLDER/seen.json (pictures beside it) and leaves as ``gpud
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -119,6 +121,48 @@ def close_while_blocked(player: Player) -> Steps:
     (box,) = window.findChildren(QMessageBox)
     player.seen["asked"], player.seen["stays"] = box.text(), window.isVisible()
     box.grab().save(str(player.folder / "asked.png"))
+
+
+SAVES = """
+import signal, sys
+print("training", flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print("saving", flush=True)
+    open(sys.argv[0] + ".fifo").read()
+    print("saved", flush=True)
+"""
+"""A program that saves on KeyboardInterrupt until its FIFO has been written."""
+
+
+def closed_while_a_program_saves(player: Player) -> Steps:
+    """Stop a program of the user's, and close the window before it has saved."""
+    script = player.folder / "train.py"
+    script.write_text(SAVES)
+    fifo = player.folder / "train.py.fifo"
+    os.mkfifo(fifo)
+    session, panel = player.session, player.window.workspace.dashboard.panel
+
+    def printed() -> list[str]:
+        return [line.text for line in session.output.since(0)[0]]
+
+    panel.take_script(script)
+    press_start(player.window)
+    yield lambda: printed() == ["training"]
+    yield lambda: panel.button.text().startswith("■")
+    press_start(player.window)
+    yield lambda: printed() == ["training", "saving"]
+    yield lambda: "SIGINT sent to train.py" in panel.progress.words.text()
+    player.seen["words"], player.seen["button"] = panel.progress.words.text(), panel.button.text()
+    player.picture("saving")
+
+    def let_it_save() -> None:
+        while session.stopping is None or session.stopping.left_s is None:
+            session.wait_run(0.02)
+        fifo.write_text("")
+
+    threading.Thread(target=let_it_save, daemon=True).start()
 
 
 def guard_and_again(player: Player) -> Steps:
@@ -320,6 +364,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         stop_in_the_middle,
         close_during_a_run,
         close_while_blocked,
+        closed_while_a_program_saves,
         guard_and_again,
         warnings_while_blocked,
         run_without_torch,

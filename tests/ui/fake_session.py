@@ -15,6 +15,7 @@ from gpudash.session import Status
 from gpudash.session.live.machine import program_of
 from gpudash.session.predicting.remedies import SoFar
 from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
 from gpudash.settings import Settings
 from gpudash.specs import Spec
@@ -94,6 +95,7 @@ class FakeSession:
         self.recording = recording
         self.titles: dict[int, str] = {}
         self.running = False
+        self._stopping = Stopping("train.py", lambda _number: None)
         self.now_s = 0.0
         self.asked: list[tuple[Any, ...]] = []
         self.estimates = FakeEstimates()
@@ -172,6 +174,7 @@ class FakeSession:
     def watched(self, device: str = "cpu", spec: dict[str, Any] | None = None) -> None:
         """A program of the user's begins."""
         self.running = True
+        self._stopping = Stopping("train.py", lambda _number: None)
         self.output.begin()
         self.apply(RunStarted(time_s=self.now_s, run_id=1, workload="watch", device=device, spec=spec or {}))
 
@@ -197,8 +200,21 @@ class FakeSession:
     def set_settings(self, settings: Settings) -> None:
         self.settings = settings
 
-    def stop_run(self) -> None:
+    def stop_run(self, when: str = "", *, shutdown: bool = False) -> None:
+        """A program gets the next signal, as of the session's `Stopping`."""
         self.asked.append(("stop",))
+        run = self.store.run
+        if self.running and run is not None and run.workload == "watch" and "pid" not in run.spec:
+            (self._stopping.shut_down if shutdown else self._stopping.request)(when)
+
+    @property
+    def signals(self) -> Sequence[SentSignal]:
+        """What the program was sent."""
+        return self._stopping.sent
+
+    @property
+    def stopping(self) -> StopProgress | None:
+        return self._stopping.progress if self.running else None
 
     def free_cache(self) -> None:
         self.asked.append(("free_cache",))
@@ -212,7 +228,7 @@ class FakeSession:
     def unmark(self, label: str, time_s: float) -> None:
         self.asked.append(("unmark", label, time_s))
 
-    def close(self) -> bool:
+    def close(self, when: str = "") -> bool:
         self.asked.append(("close",))
         return True
 

@@ -158,6 +158,35 @@ def test_a_run_that_was_asked_to_stop_holds_nobody_up(open_window: OpenWindow) -
     assert question(window) is None and not window.isVisible()
 
 
+PROGRAM = {"command": ["python", "train.py"]}
+
+
+def test_closing_a_window_says_what_deadline_a_program_has(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(1)
+    session.watched("cpu", PROGRAM)
+    session.now_s += LONG_S
+    window = open_window(session)
+    box = asked(window)
+    assert box.text().endswith(
+        "has run for 2 min. Closing sends it SIGINT, and where it does not end SIGTERM after 10 s and SIGKILL 3 s "
+        "later; its recording is kept."
+    )
+    button(box, "Stop and close").click()
+    assert not window.isVisible()
+    assert [one.when for one in session.signals] == ["after the window was closed"]
+
+
+def test_a_program_that_was_asked_to_stop_may_be_saving_and_closing_asks(open_window: OpenWindow) -> None:
+    session = FakeSession().feed(1)
+    session.watched("cpu", PROGRAM)
+    session.now_s += LONG_S
+    window = open_window(session)
+    window.workspace.dashboard.panel.toggle()
+    box = asked(window)
+    assert "Closing sends it, where it does not end, SIGTERM after 10 s and SIGKILL 3 s later" in box.text()
+    assert [one.name for one in session.signals] == ["SIGINT"]
+
+
 def test_the_demo_s_run_holds_nobody_up(open_window: OpenWindow) -> None:
     window = open_window(running(LONG_S))
     window.workspace.playing_demo = True

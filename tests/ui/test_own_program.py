@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QLabel, QMessageBox, QWidget
+from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
 from gpudash.session.watching.output_log import OutputLine
@@ -205,25 +207,63 @@ def test_the_device_that_the_program_turns_to_is_shown_unless_another_was_chosen
     assert turn_to(session, window, "cuda:0") == "host"
 
 
-def test_stop_is_asked_for_once_and_then_more_firmly(window: MainWindow, session: FakeSession, script: Path) -> None:
+def pressed_until(window: MainWindow, qtbot: QtBot, holds: Callable[[], bool]) -> None:
+    """Press F5 until something holds: the second half of a double click does not count."""
+
+    def pressed() -> bool:
+        QTest.keyClick(window, Key.Key_F5)
+        return holds()
+
+    qtbot.waitUntil(pressed, timeout=20_000)
+
+
+def test_stop_sends_one_signal_a_press_and_says_which_comes_next(
+    window: MainWindow, session: FakeSession, script: Path, qtbot: QtBot
+) -> None:
     choose(window, script)
-    window.workspace.dashboard.panel.button.click()
+    panel = window.workspace.dashboard.panel
+    panel.button.click()
     settle(window)
-    window.workspace.dashboard.panel.button.click()
-    assert (
-        window.workspace.dashboard.panel.button.text() == "■  End it now   F5"
-        and window.workspace.dashboard.panel.button.isEnabled()
+    for _ in range(2):
+        panel.button.click()
+    assert [one.name for one in session.signals] == ["SIGINT"], "the label has changed below the pointer"
+    assert panel.button.text() == "■  Terminate   F5" and panel.button.isEnabled()
+    assert panel.progress.words.text() == (
+        "SIGINT sent to train.py 1 s ago; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL."
     )
-    assert window.workspace.dashboard.panel.progress.words.text() == "Asked it to stop; it is ended after 5 s…"
+    assert window.menus.actions["run.start"].text() == "Terminate Program"
+    assert not window.menus.actions["run.start"].autoRepeat()
+    pressed_until(window, qtbot, lambda: panel.button.text() == "■  Kill   F5")
+    assert panel.progress.words.text().endswith("\nKill sends SIGKILL: what it has not saved is lost.")
+    pressed_until(window, qtbot, lambda: len(session.signals) == 3)
+    assert [(one.name, one.when) for one in session.signals] == [
+        ("SIGINT", "after Stop was pressed in the window"),
+        ("SIGTERM", "after Terminate was pressed in the window"),
+        ("SIGKILL", "after Kill was pressed in the window"),
+    ]
+    assert panel.progress.words.text().endswith("; the system ends it as soon as it can.")
+    stop = {"text": "Ended by SIGKILL, sent by gpudash after Kill was pressed in the window.", "signals": []}
+    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={"stop": stop}))
     settle(window)
-    QTest.keyClick(window, Key.Key_F5)
-    assert [call[0] for call in session.asked] == ["watch", "stop", "stop"]
-    assert window.workspace.dashboard.panel.progress.words.text() == "Ending it…"
-    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    assert panel.button.text().startswith("▶")
+    assert panel.progress.words.text().startswith("Stopped") and panel.progress.words.text().endswith(stop["text"])
+    window.workspace.dashboard.show_result()
+    assert ["end", stop["text"]] in [list(row) for row in window.workspace.dashboard.result.rows.model.rows]
+
+
+def test_the_strip_s_stop_interrupts_a_program_and_goes_no_further(window: MainWindow, session: FakeSession) -> None:
+    session.watched("cpu")
     settle(window)
-    assert window.workspace.dashboard.panel.progress.words.text().startswith(
-        "Stopped"
-    ) and window.workspace.dashboard.panel.button.text().startswith("▶")
+    for _ in range(3):
+        window.workspace.action.emit("stop")
+    assert [one.name for one in session.signals] == ["SIGINT"]
+
+
+def test_a_deadline_is_said_while_gpudash_is_being_ended(window: MainWindow, session: FakeSession) -> None:
+    session.watched("cpu")
+    session.stop_run("after Stop was pressed in the window", shutdown=True)
+    settle(window)
+    assert window.workspace.dashboard.panel.progress.words.text().endswith("ago. SIGTERM follows in 10 s.")
 
 
 def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(

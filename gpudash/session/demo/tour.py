@@ -234,9 +234,9 @@ class Tour:
         self._begin(position)
 
     def stop_users_run(self) -> None:
-        """Stop the run that is in the way, because the presenter says so."""
-        if self.state == "busy":
-            self._session.stop_run()
+        """Stop the run that is in the way, because the presenter says so; a program of the user's has SIGINT alone."""
+        if self.state == "busy" and self._session.stopping is None:
+            self._session.stop_run("after the demo was to begin")
 
     def leave(self) -> None:
         """The demo is over; a run of it is stopped, and nobody else's."""

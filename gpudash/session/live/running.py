@@ -22,12 +22,14 @@ from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
+    from gpudash.session.watching.program import StopProgress
     from gpudash.workloads.profiling import ProfileWish
     from gpudash.workloads.running.run import RunRequest
     from gpudash.workloads.running.worker import Worker
 
 LEAVING_S = 2.0
-"""Longest that a start waits for what remains to be done after the end of a program that was watched."""
+"""Longest that a start waits for an end that has come and is still being stored, and for what remains to be done after
+the end of a program that was watched."""
 
 NOT_YOUR_OWN = "Steps of your own program are not profiled here; use torch.profiler in it."
 
@@ -42,8 +44,22 @@ DEFAULT_STEPS = 5
 class Watched(Protocol):
     """A program that is watched, as far as the session steers it."""
 
-    def stop(self) -> None:
-        """Ask it to end; asked again, more firmly."""
+    @property
+    def stopping(self) -> StopProgress | None:
+        """How far its end has come that was asked for; ``None`` where none was, or it is never signalled."""
+
+    def stop(self, when: str) -> None:
+        """Ask it to end; asked again, more firmly.
+
+        Args:
+            when: what this comes after, in words that follow "sent by gpudash".
+        """
+
+    def shut_down(self, when: str) -> None:
+        """Ask it to end, as gpudash is being ended, and more firmly once its deadlines have passed."""
+
+    def wait_left(self) -> None:
+        """Wait until it has ended, after `shut_down`."""
 
     def save_snapshot(self) -> None:
         """Ask it for a memory snapshot.
@@ -57,7 +73,7 @@ class Watched(Protocol):
         """For how long one message of it has been taken in, 0 between messages."""
 
     def close(self, timeout_s: float) -> bool:
-        """End it and everything it has started; false when that took longer."""
+        """Tell how it ended; false when that took longer."""
 
 
 class Running:
@@ -91,6 +107,7 @@ class Running:
         self._starting = threading.Lock()
         self._ended = threading.Event()
         self._ended.set()
+        self._ending_run: int | None = None
         self._watched: Watched | None = None
         self._leaving: Watched | None = None
 
@@ -128,6 +145,7 @@ class Running:
         """
         devices = devices_of(spec, self._machine)
         check(spec, device, memory_cap, devices)
+        self._await_end()
         with self._starting:
             self._require_none()
             self._let_go(LEAVING_S)
@@ -162,6 +180,7 @@ class Running:
         Raises:
             RuntimeError: when a run is on.
         """
+        self._await_end()
         with self._starting:
             self._require_none()
             self._let_go(LEAVING_S)
@@ -173,13 +192,32 @@ class Running:
                 raise
             return self.run_id
 
-    def stop(self) -> None:
-        """Ask the run to end."""
+    @property
+    def stopping(self) -> StopProgress | None:
+        """How far the end of the program that is watched has come; ``None`` where it was not asked to end."""
+        watched = self._watched
+        return None if watched is None or not self.on else watched.stopping
+
+    def stop(self, when: str, *, shutdown: bool = False) -> None:
+        """Ask the run to end.
+
+        Args:
+            when: what this comes after, in words that follow "sent by gpudash".
+            shutdown: whether gpudash itself is being ended, so that a program has a deadline.
+        """
+        watched = self._watched
+        if watched is None or not self.on:
+            self._worker.stop()
+        elif shutdown:
+            watched.shut_down(when)
+        else:
+            watched.stop(when)
+
+    def wait_left(self) -> None:
+        """Wait until a program that was asked to end by a shutdown has ended; it has its deadlines for that."""
         watched = self._watched
         if watched is not None and self.on:
-            watched.stop()
-        else:
-            self._worker.stop()
+            watched.wait_left()
 
     def profile(self, wish: ProfileWish) -> None:
         """Profile the next steps of the run.
@@ -194,6 +232,10 @@ class Running:
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
         return self._ended.wait(timeout_s)
+
+    def announce_end(self, ending: RunEnded) -> None:
+        """The end of a run is on its way to the store."""
+        self._ending_run = ending.run_id
 
     def take_end(self, ending: RunEnded) -> None:
         """The end of a run has been stored."""
@@ -234,6 +276,14 @@ class Running:
         """Wait until the program that was watched last has taken back what it showed; false when that takes longer."""
         leaving, self._leaving = self._leaving, None
         return leaving is None or leaving.close(timeout_s)
+
+    def _await_end(self) -> None:
+        """Wait for an end that has come and is still being stored: whoever starts a run then has seen the last one end.
+
+        Called without `_starting`, which the end needs.
+        """
+        if self.on and self._ending_run == self.run_id:
+            self._ended.wait(LEAVING_S)
 
     def _require_none(self) -> None:
         if self.on:

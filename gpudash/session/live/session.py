@@ -52,6 +52,7 @@ from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
+    from gpudash.session.watching.program import StopProgress
 
 CLOSE_TIMEOUT_S = 2.0
 """Longest that closing waits for the run and all threads together."""
@@ -70,6 +71,9 @@ MOST_FAULTS = 100
 
 SHOWN_FAULT = 200
 """Characters that are told of what an exception says."""
+
+LEFT = {"text": "gpudash was ended before it had stopped.", "signals": []}
+"""Of a run that did not end in time, as the result of a program tells what gpudash has sent."""
 
 _POLL_S = 0.1
 """Longest the session thread sleeps without a record, so that the recorder's commits stay due."""
@@ -190,6 +194,8 @@ class Session:
 
     def emit(self, record: Record) -> None:
         """Put a record on the queue; callable from any thread."""
+        if isinstance(record, RunEnded):
+            self._runs.announce_end(record)
         self._queue.put(record)
 
     def start(self, *, worker: bool = True) -> None:
@@ -301,9 +307,21 @@ class Session:
             raise RuntimeError("No program is being watched; only one can be asked for a memory snapshot.")
         watched.save_snapshot()
 
-    def stop_run(self) -> None:
-        """Ask the run to stop after its current operation; asking a watched program again is a firmer signal."""
-        self._runs.stop()
+    @property
+    def stopping(self) -> StopProgress | None:
+        """How far the end of the watched program has come; ``None`` where it was not asked to end."""
+        return self._runs.stopping
+
+    def stop_run(self, when: str = "on request", *, shutdown: bool = False) -> None:
+        """Ask the run to stop after its current operation. A watched program is sent SIGINT, when asked again SIGTERM,
+        then SIGKILL.
+
+        Args:
+            when: what this comes after, in words that follow "sent by gpudash": "after your second Ctrl+C".
+            shutdown: whether gpudash itself is being ended: a watched program that does not end has SIGTERM after
+                `SHUTDOWN_S` and SIGKILL after another `TERMINATE_S`.
+        """
+        self._runs.stop(when, shutdown=shutdown)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until it is known what torch is, how full the host is and which GPUs there are."""
@@ -405,13 +423,19 @@ class Session:
         ]
         return {**found, "devices": devices}
 
-    def close(self) -> bool:
-        """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all, and where somebody is
-        notified as long as the last notices may take.
+    def close(self, when: str = "after it was ended") -> bool:
+        """Stop the run, join every thread, close the recording; at most `CLOSE_TIMEOUT_S` in all. A program that is
+        watched has its deadlines before that, as of `stop_run`, and the last notices have theirs.
+
+        Args:
+            when: why, for a program that is watched, in words that follow "sent by gpudash".
 
         Returns:
             False when a thread could not be joined: the process must then leave without waiting for it.
         """
+        if self._runs.watched is not None:
+            self._runs.stop(when, shutdown=True)
+            self._runs.wait_left()
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
         predicted = self.estimates.close() & self.remedies.close()
@@ -468,7 +492,7 @@ class Session:
         """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
         run, abandoned, now_s = self.store.run, self.running, self.clock()
         if abandoned and run is not None and run.running:
-            ended = partial(RunFinished, status="cancelled", steps=run.step, result={})
+            ended = partial(RunFinished, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
         self._runs.abandon()
         if self._recorder is not None:

@@ -1,5 +1,5 @@
-"""A program to be watched: it is started, what it has started itself is found, it is asked to end, each time more
-firmly, and how it ended is put in words.
+"""A program to be watched: it is started, what it has started itself is found, it is asked to end by one signal for
+each request, and how it ended is put in words.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +22,7 @@ import psutil
 
 from gpudash.session.watching import output_relay
 from gpudash.session.watching.request import Echo, WatchRequest
+from gpudash.units import format_left
 
 RELAY_S = 0.5
 """What passes on the output has for its own end once nobody reads it."""
@@ -65,6 +67,7 @@ class Program:
         self._seen: dict[int, psutil.Process] = {}
         self._resident: Mapping[int, int] = {}
         self._own: tuple[psutil.Process, ...] = ()
+        self._behind: Sequence[psutil.Process] = ()
         with suppress(psutil.Error):  # it may have ended already
             self._own = (psutil.Process(self.pid),)
 
@@ -72,16 +75,27 @@ class Program:
         """Its exit code, negative for a signal; ``None`` while it runs."""
         return self._process.poll()
 
+    def signal_other_groups(self, number: signal.Signals) -> None:
+        """Send a signal to what it has left behind outside its process group, which those before have passed by."""
+        for process in self._behind:
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(process.pid) != self.pid:
+                    process.send_signal(number)
+
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its process group."""
+        """Send a signal to its process group, as a terminal does; once it has ended, to what it has left behind."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
+        for process in self._behind:
+            with suppress(psutil.Error):
+                process.send_signal(number)
 
-    def kill(self) -> None:
-        """End it and its process group at once."""
-        self.signal(signal.SIGKILL)
-        self._process.wait()
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit code once it has ended, ``None`` where that takes longer than ``timeout_s``."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
 
     def look(self) -> None:
         """Take note of what it has started: once its parent is gone a process can no longer be found by it."""
@@ -107,14 +121,14 @@ class Program:
         Args:
             ranks: process numbers of its ranks.
         """
-        found = {child.pid: child for child in self._seen.values() if _runs(child)}
+        found = {child.pid: child for child in self._seen.values() if runs(child)}
         for process in psutil.process_iter():
             if process.pid not in found and process.pid != os.getpid() and self._is_ours(process):
                 found[process.pid] = process
         found.pop(self._relay.pid, None)
         sessions = {process.pid: _session(process.pid) for process in found.values()}
         own = {self.pid, *ranks}
-        behind = [process for pid, process in found.items() if sessions[pid] in own]
+        self._behind = behind = [process for pid, process in found.items() if sessions[pid] in own]
         return behind, [process for pid, process in found.items() if sessions[pid] not in (*own, None)]
 
     def end_relay(self) -> None:
@@ -127,7 +141,7 @@ class Program:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
-            if not _runs(process):
+            if not runs(process):
                 return False
             return _session(process.pid) == self.pid or (
                 bool(self._mark) and process.environ().get("GPUDASH_SOCKET") == self._mark
@@ -147,7 +161,7 @@ def process_name(process: psutil.Process) -> str:
 def is_running(pid: int) -> bool:
     """Whether there is such a process, and it has not ended."""
     try:
-        return _runs(psutil.Process(pid))
+        return runs(psutil.Process(pid))
     except psutil.Error:
         return False
 
@@ -160,7 +174,8 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; one whose end nobody has taken note of has."""
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -241,64 +256,176 @@ def oom_kills() -> int:
     return int(facts.get("oom_kill", "0"))
 
 
-STEPS = ((signal.SIGINT, 3.0), (signal.SIGTERM, 2.0), (signal.SIGKILL, 1.0))
-"""Signals to its process group, and how long each has before the next."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+"""What ends a program: one for each request, and no other by itself."""
 
-HURRY = (0.4, 0.4)
-"""Parts of the time left that the first two have when the dashboard is being closed."""
+SHUTDOWN_S = 10.0
+"""A program has this long after SIGINT where gpudash itself is ended: its window or terminal closed, or by SIGTERM."""
+
+TERMINATE_S = 3.0
+"""And then so long after SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentSignal:
+    """A signal that was sent to the program.
+
+    Attributes:
+        name: "SIGINT".
+        when: what it was sent after, in words that follow it: "after your second Ctrl+C".
+        time_s: of the monotonic clock.
+    """
+
+    name: str
+    when: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopProgress:
+    """A program that has been asked to end and has not ended.
+
+    Attributes:
+        program: its name, or what is left of it.
+        sent: the newest signal.
+        when: what it was sent after, as of `SentSignal`.
+        waited_s: seconds since it was sent.
+        next: the signal that a further request sends, "" after the last.
+        left_s: seconds until that is sent by itself; ``None`` where it is sent on request only.
+    """
+
+    program: str
+    sent: str
+    when: str
+    waited_s: float
+    next: str
+    left_s: float | None = None
+
+    @property
+    def deadline(self) -> str:
+        """What is sent by itself, and when: "SIGTERM follows in 10 s."; "" where nothing is."""
+        return "" if self.left_s is None else f"{self.next} follows in {format_left(self.left_s)}."
 
 
 class Stopping:
-    """The wish that a program ends. Any thread may wish; `tick` belongs to the one that attends to the program.
+    """Ends a program: SIGINT on the first request, and as long as it takes after that; SIGTERM on the second, SIGKILL
+    on the third. Only where gpudash itself is ended do they follow one another by themselves, after `SHUTDOWN_S` and
+    `TERMINATE_S`. Any thread may request; `tick` belongs to the one that attends to the program.
+
+    Args:
+        program: its name.
+        send: sends it a signal.
 
     Attributes:
-        asks: how often the user wished it.
+        requests: how often it was asked to end by whoever uses gpudash.
         refused: whether it is ended because it could not run as it was asked for.
-        hurried: whether the dashboard is being closed.
+        shutting_down: whether it is ended because gpudash is.
+        sent: every signal, in order.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.asks = 0
-        self.refused = self.hurried = False
+    def __init__(self, program: str, send: Callable[[signal.Signals], None]) -> None:
+        self.requests = 0
+        self.refused = self.shutting_down = False
+        self.sent: list[SentSignal] = []
         self._program = program
+        self._send_signal = send
         self._lock = threading.Lock()
-        self._sent = 0
-        self._next_s = 0.0
-        self._patience = [patience_s for _, patience_s in STEPS]
+        self._deadline_s: float | None = None
+        self._began: tuple[float, str] = (0.0, "")
 
-    def ask(self) -> None:
-        """The user wishes it; wished again, the next firmer signal goes at once."""
+    @property
+    def progress(self) -> StopProgress | None:
+        """How far it has come, ``None`` before the first request."""
         with self._lock:
-            self.asks += 1
-            self._send()
+            if not self.sent:
+                return None
+            newest, now_s = self.sent[-1], time.monotonic()
+            following = self._next()
+            waited_s = now_s - newest.time_s
+            if following is None:
+                return StopProgress(self._program, newest.name, newest.when, waited_s, "")
+            left_s = None if self._deadline_s is None else max(0.0, self._deadline_s - now_s)
+            return StopProgress(self._program, newest.name, newest.when, waited_s, following.name, left_s)
 
-    def refuse(self) -> None:
-        """It cannot run as it was asked for."""
-        with self._lock:
-            if not self.refused:
-                self.refused = True
-                self._sent = max(self._sent, 1)  # an interruption would leave a traceback that says nothing
-                self._send()
+    def request(self, when: str) -> None:
+        """Send the next signal; SIGKILL once more where that was the last.
 
-    def hurry(self, timeout_s: float) -> None:
-        """The dashboard is being closed: it is to have ended within ``timeout_s``."""
+        Args:
+            when: what it is sent after, as of `SentSignal`.
+        """
         with self._lock:
-            self.asks += 1
-            self.hurried = True
-            self._patience = [part * timeout_s for part in HURRY] + [timeout_s]
-            if self._sent:
-                self._next_s = min(self._next_s, time.monotonic() + self._patience[0])
+            self.requests += 1
+            number = self._next()
+            if number is None:
+                self._send_signal(SIGNALS[-1])
             else:
-                self._send()
+                self._send(number, when)
+
+    def refuse(self, when: str) -> None:
+        """It cannot run as it was asked for: SIGTERM, and soon SIGKILL."""
+        with self._lock:
+            if self.refused:
+                return
+            self.refused = True
+            self._began = (time.monotonic(), when)
+            if not self.sent:
+                self._send(signal.SIGTERM, when)  # an interruption would leave a traceback that says nothing
+
+    def shut_down(self, when: str) -> None:
+        """gpudash is ended: a signal now, unless one was sent already, and the next ones after their deadlines."""
+        with self._lock:
+            self.requests += 1
+            if self.shutting_down:
+                return
+            self.shutting_down = True
+            self._began = (time.monotonic(), when)
+            if self.sent:
+                self._set_deadline()
+            else:
+                self._send(signal.SIGINT, when)
 
     def tick(self) -> None:
-        """Send the next signal when it is time."""
+        """Send the next signal where its deadline has passed."""
         with self._lock:
-            if self._sent and time.monotonic() >= self._next_s:
-                self._send()
+            number = self._next()
+            if number is None or self._deadline_s is None or time.monotonic() < self._deadline_s:
+                return
+            began_s, when = self._began
+            self._send(number, f"{round(time.monotonic() - began_s)} s {when}")
 
-    def _send(self) -> None:
-        place = min(self._sent, len(STEPS) - 1)
-        self._sent += 1
-        self._next_s = time.monotonic() + self._patience[place]
-        self._program.signal(STEPS[place][0])
+    def leave_to(self, what: str) -> None:
+        """The program has ended, and what it has started has not; requests and signals are about that from now on."""
+        with self._lock:
+            self._program = what
+
+    def _next(self) -> signal.Signals | None:
+        """The signal that comes next, ``None`` after SIGKILL."""
+        place = SIGNALS.index(signal.Signals[self.sent[-1].name]) + 1 if self.sent else 0
+        return SIGNALS[place] if place < len(SIGNALS) else None
+
+    def _send(self, number: signal.Signals, when: str) -> None:
+        self.sent.append(SentSignal(number.name, when, time.monotonic()))
+        self._set_deadline()
+        self._send_signal(number)
+
+    def _set_deadline(self) -> None:
+        """When the next signal is due: never, unless gpudash is ended or the program cannot run."""
+        self._deadline_s = None
+        if self.shutting_down or self.refused:
+            patience_s = SHUTDOWN_S if self.sent[-1].name == "SIGINT" else TERMINATE_S
+            self._deadline_s = time.monotonic() + patience_s
+
+
+def stop_words(code: int, sent: Sequence[SentSignal]) -> str:
+    """How a program ended that was sent signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
+
+    Args:
+        code: its exit code, negative for a signal.
+        sent: what gpudash has sent, at least one.
+    """
+    own = next((one for one in sent if signal.Signals[one.name] == -code), None)
+    if own is not None:
+        return f"Ended by {own.name}, sent by gpudash {own.when}."
+    signals = " and ".join(f"{one.name} {one.when}" for one in sent)
+    words = exit_words(code)
+    return f"{words[:1].upper()}{words[1:]}; gpudash had sent {signals}."

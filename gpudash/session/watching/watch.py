@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,7 +23,19 @@ from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
-from gpudash.session.watching.program import Program, Stopping, is_running, oom_kills, process_name
+from gpudash.session.watching.program import (
+    SHUTDOWN_S,
+    TERMINATE_S,
+    Program,
+    SentSignal,
+    Stopping,
+    StopProgress,
+    is_running,
+    oom_kills,
+    process_name,
+    runs,
+    stop_words,
+)
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
@@ -35,7 +48,10 @@ LOOK_PERIOD_S = 0.5
 """Between two looks for what the program has started."""
 
 GRACE_S = 1.0
-"""What the program has started has for its own end after the program's."""
+"""What the program has started has for its own end after the program's, unless that was asked to end."""
+
+KILLED_S = 1.0
+"""How long what was killed is waited for: a driver's call may hold it up."""
 
 QUIET_S = 10.0
 """Without anything new after the program's end its output is held open by something that nobody knows of."""
@@ -97,7 +113,10 @@ class Watching:
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
         self._hearing.begin(self._program.pid, request.simulate, request.simulate_others, as_cuda=request.as_cuda)
         self._news, self._ranks, self._memory = self._hearing.news, self._hearing.ranks, self._hearing.memory
-        self._stopping = Stopping(self._program)
+        self._stopping = Stopping(self._name, self._program.signal)
+        self._left = threading.Event()
+        self._hurried = False
+        self._sent: Sequence[SentSignal] = ()
         self._due: dict[str, float] = {}
         self._told_silence = False
         self._uses_gpu = False
@@ -105,9 +124,22 @@ class Watching:
         self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ask it to end by SIGINT, and when that does not help within moments more firmly; asked again, at once."""
-        self._stopping.ask()
+    @property
+    def stopping(self) -> StopProgress | None:
+        """How far its end has come that was asked for; ``None`` where none was, or it has ended."""
+        return None if self._left.is_set() else self._stopping.progress
+
+    def stop(self, when: str) -> None:
+        """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL."""
+        self._stopping.request(when)
+
+    def shut_down(self, when: str) -> None:
+        """Send SIGINT, as gpudash is being ended; SIGTERM and SIGKILL follow after their deadlines."""
+        self._stopping.shut_down(when)
+
+    def wait_left(self) -> None:
+        """Wait until it and what it has started have ended, after `shut_down`."""
+        self._left.wait(SHUTDOWN_S + TERMINATE_S + KILLED_S)
 
     @property
     def busy_s(self) -> float:
@@ -123,8 +155,8 @@ class Watching:
         self._hearing.want_snapshot()
 
     def close(self, timeout_s: float) -> bool:
-        """End it and everything it has started, within ``timeout_s``; false when that took longer."""
-        self._stopping.hurry(timeout_s)
+        """Tell how it ended, within ``timeout_s``; false when that took longer."""
+        self._hurried = True
         self._reports.give_up()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -132,13 +164,15 @@ class Watching:
     def _watch(self) -> None:
         try:
             code = self._attend()
-            asks = self._stopping.asks
+            self._sent = tuple(self._stopping.sent)
+            requests = self._stopping.requests
             self._attend_the_rest()
-            late = code == 0 and not asks  # whoever wishes it now does not want to wait for its output
-            ending = self._ending(code, stopped=self._stopping.asks > 0 and not late)
+            late = code == 0 and not requests  # whoever asks now does not want to wait for its output
+            ending = self._ending(code, stopped=self._stopping.requests > 0 and not late)
         except Exception as error:  # whatever it is, the run must end for whoever waits
             ending = self._broken(error)
         finally:
+            self._left.set()
             self._clean_up()
         self._wiring.emit(ending)
         self._memory.close()
@@ -148,7 +182,6 @@ class Watching:
         """Hear the program until it has ended; its exit code."""
         while (code := self._program.poll()) is None:
             self._hear()
-            self._stopping.tick()
             if self._is_due("look", LOOK_PERIOD_S):
                 self._program.look()
                 self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
@@ -161,9 +194,10 @@ class Watching:
         """What is still to be heard once the program has ended; what it has left running is ended."""
         deadline = time.monotonic() + LAST_MESSAGES_S
         self._hear(0.0)  # one that was over in a moment may have called without having been let in
-        while self._server.peers and time.monotonic() < deadline and not self._stopping.hurried:
+        while self._server.peers and time.monotonic() < deadline and not self._hurried:
             self._hear()
         runs_on = self._end_left_behind()
+        self._left.set()
         self._hear()
         self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
         self._tell_output(last=True)
@@ -171,32 +205,60 @@ class Watching:
 
     def _hear(self, tick_s: float = TICK_S) -> None:
         self._hearing.hear(lambda: self._program.poll() is not None, tick_s)
+        self._stopping.tick()
         if self._simulated and self._news.simulation_problem:
-            self._stopping.refuse()
+            self._stopping.refuse("after the GPU could not be simulated")
 
     def _end_output(self, quiet_s: float, at_most_s: float) -> None:
         """Read what has been printed to its end; what runs on may hold it open."""
-        asks = self._stopping.asks
-        self._reader.end(quiet_s, at_most_s, lambda: self._stopping.hurried or self._stopping.asks > asks)
+        requests = self._stopping.requests
+        self._reader.end(quiet_s, at_most_s, lambda: self._hurried or self._stopping.requests > requests)
         self._program.end_relay()
         self._metrics.end()
 
     def _end_left_behind(self) -> bool:
         """End what the program has left running; whether something of a session of its own runs on."""
         behind, free = self._program.left_running(self._ranks.known().values())
-        _, left = psutil.wait_procs(behind, 0 if self._stopping.hurried else GRACE_S)
-        words, alive = _named(left), left
-        for number, patience_s in ((signal.SIGTERM, 0.2 if self._stopping.hurried else 1.0), (signal.SIGKILL, 0.5)):
-            for process in alive:
-                with suppress(psutil.Error):
-                    process.send_signal(number)
-            _, alive = psutil.wait_procs(alive, patience_s)
+        _, left = psutil.wait_procs(behind, 0 if self._hurried else GRACE_S)
         if left:
-            self._news.note(Topic.PROCESSES, f"The program ended before what it had started, which was ended: {words}.")
+            names = _named(left)
+            what = self._wait_for(left, names) if self._stopping.requests else self._end(left, names)
+            self._news.note(Topic.PROCESSES, f"The program ended before what it had started, which {what}: {names}.")
         if free := [process for process in free if is_running(process.pid)]:
             what = "What the program started in a session of its own runs on"
             self._news.note(Topic.PROCESSES, f"{what}: {_named(free)}.")
         return bool(free)
+
+    def _end(self, alive: Sequence[psutil.Process], names: str) -> str:
+        """End what a program has left behind that ended by itself; in words what was done."""
+        sent = []
+        for number, patience_s in ((signal.SIGTERM, 0.2 if self._hurried else 1.0), (signal.SIGKILL, 0.5)):
+            if alive:
+                sent.append(number.name)
+            for process in alive:
+                with suppress(psutil.Error):
+                    process.send_signal(number)
+            _, alive = psutil.wait_procs(alive, patience_s)
+        return f"was ended by {' and '.join(sent)}"
+
+    def _wait_for(self, alive: Sequence[psutil.Process], names: str) -> str:
+        """Wait for what has outlived a program that was asked to end: it may be saving. In words what was done.
+
+        It has got the signals that went to the program's process group; a further request sends the next one to it.
+        """
+        self._stopping.leave_to(f"what {self._name} has started, {names},")
+        self._program.signal_other_groups(signal.Signals[self._stopping.sent[-1].name])
+        before = len(self._stopping.sent)
+        while alive:
+            self._hear()
+            if self._is_due("output", OUTPUT_PERIOD_S):
+                self._tell_output()
+            alive = [process for process in alive if runs(process)]
+            stop = self._stopping.progress
+            if stop is not None and not stop.next and stop.waited_s > KILLED_S:
+                break
+        sent = [one.name for one in self._stopping.sent[before:]]
+        return f"was sent {' and '.join(sent)} by gpudash" if sent else "was waited for"
 
     def _ending(self, code: int, *, stopped: bool) -> RunEnded:
         news = self._news
@@ -213,12 +275,19 @@ class Watching:
             errors=errors,
             oom_kills=oom_kills() - self._oom_kills,
             refusal=news.simulation_problem if self._stopping.refused else "",
-            result={"exit_code": code, **ran.result, "memory": peaks},
+            result={"exit_code": code, **ran.result, "memory": peaks, **self._stop_result(code)},
             without_cuda=self._without_cuda(),
             as_cuda=self._request.as_cuda,
             python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
         )
         return self._reports.explained(ending_of(ran))
+
+    def _stop_result(self, code: int) -> dict[str, Any]:
+        """What gpudash has sent to end it; empty where it has sent nothing."""
+        if not self._sent:
+            return {}
+        signals = [{"signal": one.name, "when": one.when} for one in self._sent]
+        return {"stop": {"text": stop_words(code, self._sent), "signals": signals}}
 
     def _where(self) -> tuple[str, dict[str, int | None]]:
         """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
@@ -261,12 +330,17 @@ class Watching:
         return (folder / (script_of(self._request.command) or "script")).parent
 
     def _broken(self, error: Exception) -> RunEnded:
-        self._program.kill()
+        """The end of a program that could not be watched any more, which is no reason to end it."""
+        runs_on = "; it runs on, and only its end is reported" if self._program.poll() is None else ""
+        self._warn(f"Watching the program failed ({type(error).__name__}: {error}){runs_on}.", "critical")
+        while (code := self._program.wait(TICK_S)) is None:
+            self._stopping.tick()
+        self._sent = tuple(self._stopping.sent)
         self._end_output(GRACE_S, GRACE_S)
-        now_s = self._wiring.clock()
-        text = f"Watching the program failed ({type(error).__name__}: {error}); it was ended."
-        self._warn(text, "critical")
-        ran = EndedRun(self._name, -int(signal.SIGKILL), now_s, self._run_id, now_s - self._began_s, 0, self._device)
+        now_s, stopped = self._wiring.clock(), self._stopping.requests > 0
+        result = {"exit_code": code, **self._stop_result(code)}
+        seconds = now_s - self._began_s
+        ran = EndedRun(self._name, code, now_s, self._run_id, seconds, 0, self._device, stopped=stopped, result=result)
         return ending_of(ran)
 
     def _tell_output(self, *, last: bool = False) -> None:

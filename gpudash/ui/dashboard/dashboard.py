@@ -163,7 +163,9 @@ class Dashboard(PlotsPage):
         self.tabs.collapsed_changed.connect(self.rebalance)
         live = self.session.live
         if live is not None:
-            self.panel.stop_requested.connect(live.stop_run)
+            self.panel.is_on = lambda: live.running
+            self.panel.stop_requested.connect(self._stop_run)
+            self.panel.answered.connect(self._answer_press)
             self.result.verdict.again.connect(self._run_again)
         self.tabs.output.told.connect(self.status_line.tell)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
@@ -296,6 +298,17 @@ class Dashboard(PlotsPage):
         number = next((number for number, one in runs if (one.run_id, one.began_s) == (run.run_id, run.began_s)), 0)
         return self.session.run_title(number) or given_name(run.workload, run.device, run.spec)
 
+    def _stop_run(self, when: str) -> None:
+        live = self.session.live
+        if live is not None:
+            live.stop_run(when)
+            self.refresh_figures()
+
+    def _answer_press(self, sentence: str) -> None:
+        """Say what a press of the panel's button came to; what it shows was not up to date."""
+        self.refresh_figures()
+        self.status_line.tell(sentence)
+
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""
         with self.session.store.lock:
@@ -404,6 +417,7 @@ class Dashboard(PlotsPage):
         names = {device.uuid: device.name for device in devices if device.uuid}
         warn = session.settings.warn_ratio
         self.forecasts = {key: session.forecast(key) for key in ("host", *(gpu.uuid for gpu in session.gpus))}
+        stop = None if session.live is None else session.live.stopping
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -414,7 +428,7 @@ class Dashboard(PlotsPage):
             self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
             device = None if store.run is None else store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
-            self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory))
+            self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
             ended = "" if store.run is None or self.result.isHidden() else ended_badly(store.run)
         self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
         self._show_standing()

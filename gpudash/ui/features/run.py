@@ -28,6 +28,7 @@ from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
 from gpudash.ui.forms.run_progress import WATCH, is_asked_nothing
+from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -65,8 +66,9 @@ def _run_commands(workspace: Workspace) -> list[Command]:
             workspace.dashboard.panel.toggle,
             ("F5",),
             id="run.start",
-            text=lambda: "Stop Run" if workspace.session.running else "Start Run",
+            text=partial(_start_title, workspace),
             why_not=partial(_why_no_start, workspace),
+            repeats=False,
         ),
         Command(
             "Run",
@@ -130,7 +132,7 @@ def attach(workspace: Workspace) -> None:
 def _answer_banner(workspace: Workspace, action: str) -> None:
     if action == "stop":
         if workspace.session.running:
-            workspace.dashboard.panel.toggle()
+            workspace.dashboard.panel.stop()
     elif action == "free_cache":
         _free_cache(workspace)
     elif action == "save_recording":
@@ -188,6 +190,15 @@ def _take_snapshot(workspace: Workspace, event: Event) -> None:
             workspace.notice.tell(event.text)
         else:
             workspace.open(Path(path))
+
+
+def _start_title(workspace: Workspace) -> str:
+    """What a press of F5 does now."""
+    session = workspace.session
+    if not session.running:
+        return "Start Run"
+    stop = None if session.live is None else session.live.stopping
+    return "Stop Run" if stop is None else f"{name_of_stop(stop)} Program"
 
 
 def _why_no_start(workspace: Workspace) -> str:

@@ -10,13 +10,15 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import run_left
+from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
+from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.ranks.rows import ranks_words
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
-from gpudash.units import format_count, format_percent, format_throughput
+from gpudash.units import format_count, format_left, format_percent, format_throughput
 
 ENDINGS = {"finished": "Finished", "cancelled": "Stopped", "failed": "Failed", "out_of_memory": "Out of memory"}
 """How a run ended, in a word."""
@@ -35,6 +37,18 @@ def is_asked_nothing(run: RunView) -> bool:
 
 FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
+
+
+def stop_words(stop: StopProgress) -> str:
+    """How long a program has been waited for that was sent a signal, and what comes next."""
+    sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
+    if not stop.next:
+        return f"{sent}; the system ends it as soon as it can."
+    if stop.left_s is not None:
+        return f"{sent}. {stop.deadline}"
+    if stop.next == "SIGTERM":
+        return f"{sent}; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL."
+    return f"{sent}.\nKill sends SIGKILL: what it has not saved is lost."
 
 
 class RunProgress(QWidget):
@@ -115,7 +129,10 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
     figures += [pace] if (pace := _pace_words(run, running)) else []
-    return "\n".join(" · ".join(words) for words in (parts, figures) if words)
+    lines = [" · ".join(words) for words in (parts, figures) if words]
+    if not running and (ended := stop_text(run.result)):
+        lines.append(ended)
+    return "\n".join(lines)
 
 
 def _pace_words(run: RunView, running: bool) -> str:

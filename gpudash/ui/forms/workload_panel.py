@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
+    QApplication,
     QFrame,
     QHBoxLayout,
     QLayout,
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import Device
 from gpudash.memory.watching.growth import Forecast
+from gpudash.session.watching.program import StopProgress
 from gpudash.specs import DEFAULT_WORKLOAD, ModelSpec, Spec, flag, workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms import attached_page
@@ -30,9 +32,10 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import WATCH, RunProgress, is_asked_nothing
+from gpudash.ui.forms.run_progress import WATCH, RunProgress, is_asked_nothing, stop_words
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
+from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_row
@@ -53,6 +56,12 @@ DEVICE_WORDS = "Where the workload runs"
 LOW_HEIGHT = 620
 """Logical pixels below which what a workload does is left to the tooltip of its name, else its form would be cut."""
 
+PRESSED = "after {button} was pressed in the window"
+
+HAS_ENDED = "The run had just ended, so that there was nothing to stop; press again to start another."
+
+IS_STOPPING = "The run has been asked to stop already; another can be started once it has ended."
+
 ROOMY_HEIGHT = 980
 """Logical pixels from which the form and what would fit can be seen side by side."""
 
@@ -62,15 +71,19 @@ class WorkloadPanel(QFrame):
 
     Attributes:
         attached: which process is looked at, in the place of all that could be chosen; hidden while there is none.
+        is_on: whether a run is on at this moment, which may have ended since it was last shown.
 
     Signals:
-        start_requested, stop_requested: the button, or F5.
+        start_requested: the button, or F5.
+        stop_requested: the same; what it comes after, in words that follow "sent by gpudash".
+        answered: what a press came to that neither started nor stopped anything, in a sentence.
         device_chosen: torch's name of the device the user chose in the panel.
         changed: the form changed.
     """
 
     start_requested = Signal()
-    stop_requested = Signal()
+    stop_requested = Signal(str)
+    answered = Signal(str)
     snapshot_requested = Signal()
     device_chosen = Signal(str)
     changed = Signal()
@@ -82,8 +95,12 @@ class WorkloadPanel(QFrame):
         self._forms: dict[str, SpecForm] = {}
         self.script = ScriptForm()
         self.script.changed.connect(self._form_changed)
+        self.is_on: Callable[[], bool] = lambda: self._running
         self._running = False
         self._stopping = False
+        self._stop: StopProgress | None = None
+        self._just_stopped = QTimer(self)
+        self._just_stopped.setSingleShot(True)
         self._program = self._outside = False
         self._commanding = True
         self._wanted_device: str | None = None
@@ -348,23 +365,51 @@ class WorkloadPanel(QFrame):
     @property
     def stopping(self) -> bool:
         """Whether the run that is on has been asked to stop."""
-        return self._running and self._stopping
+        return self._running and (self._stopping or self._stop is not None)
 
     def toggle(self) -> None:
         """What the button does: start, or stop while a run is on; a program that does not stop is asked again."""
-        if self._running:
-            if not self._stopping or self._program:
-                again, self._stopping = self._stopping, True
-                self._update_button()
-                if self._program and not self._outside:
-                    self.progress.say("Ending it…" if again else "Asked it to stop; it is ended after 5 s…")
-                else:
-                    self.progress.say("Stopping after this step…")
-                self.stop_requested.emit()
+        if self._running and not self.is_on():
+            self.answered.emit(HAS_ENDED)
+        elif self._running and self._program and not self._outside:
+            self._stop_program()
+        elif self._running:
+            self.stop()
         elif self.button.isEnabled():
             self.start_requested.emit()
+        else:
+            self.answered.emit(self.start_words())
 
-    def show_run(self, run: RunView | None, running: bool, loading: str, ahead: Forecast | None) -> None:
+    def stop(self) -> None:
+        """Ask the run to stop, once."""
+        if self.stopping:
+            self.answered.emit(IS_STOPPING)
+        elif self._program and not self._outside:
+            self._stop_program()
+        else:
+            self._stopping = True
+            self._update_button()
+            self.progress.say("Stopping after this step…")
+            self.stop_requested.emit(PRESSED.format(button="Stop"))
+
+    def _stop_program(self) -> None:
+        """Have it sent the next signal; the second half of a double click means no other."""
+        if self._just_stopped.isActive():
+            return
+        if self._stop is not None and not self._stop.next:
+            self.answered.emit(stop_words(self._stop))
+            return
+        self._just_stopped.start(QApplication.doubleClickInterval())
+        self.stop_requested.emit(PRESSED.format(button=name_of_stop(self._stop)))
+
+    def show_run(
+        self,
+        run: RunView | None,
+        running: bool,
+        loading: str,
+        ahead: Forecast | None,
+        stop: StopProgress | None = None,
+    ) -> None:
         """Show progress; called at every refresh.
 
         Args:
@@ -372,6 +417,7 @@ class WorkloadPanel(QFrame):
             running: whether it is on.
             loading: what is waited for before the first step, or "".
             ahead: of the memory of its device.
+            stop: of a program that has been asked to end.
         """
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
@@ -383,8 +429,14 @@ class WorkloadPanel(QFrame):
                 control.setEnabled(not running)
             self._allow_device()
             self._update_button()
+        signal_changed = (stop and stop.sent) != (self._stop and self._stop.sent)
+        self._stop = stop
+        if signal_changed:
+            self._update_button()
         self._show_attached(run if outside else None)
-        self.progress.show_run(run, running, "" if self._program else loading, self._stopping, ahead)
+        self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
+        if stop is not None:
+            self.progress.say(stop_words(stop))
 
     def _show_attached(self, run: RunView | None) -> None:
         """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""
@@ -526,13 +578,15 @@ class WorkloadPanel(QFrame):
             running=self._running,
             stopping=self._stopping,
             program=self._program,
+            stop=self._stop,
             outside=self._outside,
             ready=self.ready,
             anyway=anyway,
-            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self._start_words(),
+            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self.start_words(),
         )
 
-    def _start_words(self) -> str:
+    def start_words(self) -> str:
+        """What starting would do, or why nothing can be started."""
         if not self.watching:
             wrong = next(iter(self.form.errors().items()), None)
             if wrong is None:
@@ -542,60 +596,6 @@ class WorkloadPanel(QFrame):
             return f"{self.form.title(name)}: {why}" if name else why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
-
-
-class StartButton(QPushButton):
-    """Says what a press does now."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setMinimumHeight(32)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # after a click Space still means the view, not Stop
-
-    def show_state(
-        self,
-        *,
-        running: bool,
-        stopping: bool,
-        program: bool,
-        outside: bool,
-        ready: bool,
-        anyway: bool,
-        start_tip: str,
-    ) -> None:
-        """Show what can be done.
-
-        Args:
-            running: whether a run is on.
-            stopping: whether it has been asked to stop.
-            program: whether it is a program of the user's.
-            outside: whether that ran already, and is only watched.
-            ready: whether a run can be started.
-            anyway: whether it is predicted that it will not fit.
-            start_tip: what starting would do, or why it cannot be done.
-        """
-        if outside:
-            self._say("■  Stop watching   F5", "Stop watching", "Look away from the process, which runs on (F5)")
-        elif program:
-            words = ("■  End it now   F5", "End the program now") if stopping else ("■  Stop   F5", "Stop the program")
-            self._say(*words, "Interrupt the program as Ctrl+C does; pressed again, end it (F5)")
-        elif running:
-            words = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
-            self._say(*words, "Stop after the current operation (F5)")
-        else:
-            name = "Run anyway" if anyway else "Start run"
-            self._say(f"▶  {name}   F5", name, start_tip)
-        self.setEnabled(not stopping or program if running else ready)
-        role = "danger" if running else "primary"
-        if self.property("role") != role:
-            self.setProperty("role", role)
-            self.style().unpolish(self)
-            self.style().polish(self)
-
-    def _say(self, text: str, name: str, tip: str) -> None:
-        self.setText(text)
-        self.setAccessibleName(name)
-        self.setToolTip(plain_tip(tip))
 
 
 def _sentence(words: str) -> str:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from gpudash.devices.names import SIMULATED, shown_devices
 from gpudash.session.recordings.run_names import given_name
+from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, StopProgress
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.plain_text import message_box
@@ -56,11 +57,13 @@ class Leaving(QObject):
         return run is not None
 
     def _at_stake(self) -> RunView | None:
-        """The run that closing would end and that somebody would miss: not one that was asked to stop already, nor a
-        program that ran before, which runs on, nor the demo's."""
+        """The run that closing would end and that somebody would miss: not one that was asked to stop already, unless
+        it is a program, which may be saving; nor a program that ran before, which runs on, nor the demo's."""
         workspace = self._workspace
         session = workspace.session.live
-        if session is None or not session.running or workspace.playing_demo or workspace.dashboard.panel.stopping:
+        if session is None or not session.running or workspace.playing_demo:
+            return None
+        if workspace.dashboard.panel.stopping and session.stopping is None:
             return None
         with session.store.lock:
             run = session.store.run
@@ -96,7 +99,8 @@ class Leaving(QObject):
         assert self._run is not None and self._box is not None
         kept = "it is not recorded" if session.recording is None else "its recording is kept"
         length = _length(session.clock() - self._run.began_s)
-        text = f"{self._name} has run for {length}. Closing stops it; {kept}."
+        what = closing_words(session.live.stopping) if self._run.workload == WATCH and session.live else "stops it"
+        text = f"{self._name} has run for {length}. Closing {what}; {kept}."
         if self._box.text() != text:
             self._box.setText(text)
 
@@ -118,6 +122,16 @@ class Leaving(QObject):
 
     def _forget(self) -> None:
         self._box = self._run = None
+
+
+def closing_words(stop: StopProgress | None) -> str:
+    """What closing the window does to a program, after "closing"; ``stop``: how far its end has come."""
+    deadlines = f"SIGTERM after {SHUTDOWN_S:.0f} s and SIGKILL {TERMINATE_S:.0f} s later"
+    if stop is None:
+        return f"sends it SIGINT, and where it does not end {deadlines}"
+    if stop.next == "SIGTERM":
+        return f"sends it, where it does not end, {deadlines}"
+    return f"kills it {TERMINATE_S:.0f} s later where it does not end"
 
 
 def _length(seconds: float) -> str:

@@ -5,7 +5,9 @@ Where it is, is kept when it closes. A desktop notice says when a run ends or me
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from PySide6.QtCore import QByteArray, QPoint, QRect, QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
@@ -14,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidge
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, data_folder
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, Warning
+from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import TITLE
 from gpudash.ui.dashboard.plots_page import PlotsPage
@@ -39,12 +42,15 @@ class MainWindow(QMainWindow):
 
     Attributes:
         joined: whether every thread has ended in time; known once the window is closed.
+        ended_program: whether closing it has ended a program of the user's.
     """
 
     def __init__(self, session: DashboardSource, colours: Palette, features: Sequence[Feature]) -> None:
         super().__init__()
         self.joined = True
+        self.ended_program = False
         self._closed = self._sure = False
+        self._why_closed = "after the window was closed"
         past = session.recording if session.live is None else None
         self._own_title = TITLE if past is None else f"{past.name} – {TITLE}"
         self.setWindowTitle(self._own_title)
@@ -112,8 +118,13 @@ class MainWindow(QMainWindow):
         if self.workspace.live and not restore_layout(self):
             self.setGeometry(default_place(self))
 
-    def leave(self) -> None:
-        """Close without a question, as where nobody is there to answer one."""
+    def leave(self, why: str = "") -> None:
+        """Close without a question, as where nobody is there to answer one.
+
+        Args:
+            why: what this comes after, in words that follow "sent by gpudash"; "" where the window is closed.
+        """
+        self._why_closed = why or self._why_closed
         self.never_ask()
         self.close()
 
@@ -133,7 +144,26 @@ class MainWindow(QMainWindow):
         if self.workspace.live:
             keep_layout(self)
         ended = self.workspace.close_all()
+        self._end_program()
         self.joined = self.workspace.session.close() and ended
+
+    def _end_program(self) -> None:
+        """Ask a program that is watched to end. The window is out of sight while it has its time for that."""
+        session = self.workspace.session.live
+        run = self.workspace.session.store.run
+        if session is None or run is None or not session.running or run.workload != WATCH:
+            return
+        session.stop_run(self._why_closed, shutdown=True)
+        stop = session.stopping
+        if stop is None:  # a process that is attached to is never signalled
+            return
+        self.ended_program = True
+        self.hide()
+        QGuiApplication.sync()
+        with suppress(OSError):  # the terminal may be gone
+            sys.stderr.write(
+                f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {stop.deadline}".rstrip() + "\n"
+            )
 
 
 def notice(event: Event) -> str | None:

@@ -44,6 +44,7 @@ class Command:
         keys_taken: whether something else in the window means its keys now.
         above: entries that stand above it, asked for whenever its menu opens.
         separated: whether a line stands above it.
+        repeats: whether its key, held down, means it again and again.
         role: where macOS puts it.
     """
 
@@ -63,6 +64,7 @@ class Command:
     keys_taken: Callable[[], bool] | None = None
     above: Callable[[QMenu], list[QAction]] | None = None
     separated: bool = False
+    repeats: bool = True
     role: QAction.MenuRole = QAction.MenuRole.NoRole
 
     def words(self) -> str:
@@ -150,6 +152,7 @@ class Menus:
         action.setToolTip(plain_tip(command.tip))
         action.setStatusTip(command.tip)
         action.setMenuRole(command.role)
+        action.setAutoRepeat(command.repeats)
         action.setShortcuts([QKeySequence(key) for key in command.keys])
         if command.checked is None:
             action.triggered.connect(lambda _checked=False: command.use())

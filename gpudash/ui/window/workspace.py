@@ -13,6 +13,7 @@ from pathlib import Path
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton, QWidget
 
+from gpudash.session.live.running import A_RUN_IS_ON
 from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings
@@ -371,7 +372,13 @@ class Workspace(QWidget):
     def start_run(self) -> None:
         """Run what the panel holds: a workload on the device it names, or the user's own program."""
         session, panel = self.session.live, self.dashboard.panel
-        if session is None or session.running or not panel.ready:
+        if session is None:
+            return
+        if session.running:
+            self.tell(A_RUN_IS_ON)
+            return
+        if not panel.ready:
+            self.tell(panel.start_words())
             return
         self.show_dashboard()
         self.dashboard.view.follow()

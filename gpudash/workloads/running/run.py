@@ -125,6 +125,12 @@ class RequestedRun:
         """The ending of a run that did what it was asked to: stop."""
         return ending_of(Cancelled(self.wishes.because), progress, self.request.spec.name, self.request.device)
 
+    def _killed(self, progress: Progress, patience_s: float) -> Event:
+        """The ending of a run whose processes are killed: it was asked to stop, and did not for so many seconds."""
+        text = f"Ended by SIGKILL, sent by gpudash as it had not stopped {patience_s:g} s after it was asked to."
+        signals = [{"signal": "SIGKILL", "when": f"{patience_s:g} s after it was asked to stop"}]
+        return self._stopped(replace(progress, result={**progress.result, "stop": {"text": text, "signals": signals}}))
+
 
 class Run(RequestedRun):
     """A run on the worker's thread, from its first event to the one that ends it."""

@@ -33,12 +33,21 @@ def test_a_run_is_on_from_its_request_until_its_end_is_stored(make: Make) -> Non
     assert live.session.store.run is not None and live.session.store.run.status == "finished"
 
 
-def test_a_second_run_waits_until_the_first_is_stored(make: Make) -> None:
+def test_a_start_in_the_moment_of_an_end_waits_until_that_is_stored(make: Make) -> None:
+    live = make(settings=Settings(guard=False))
+    for number in range(1, 201):
+        assert live.session.start_run(PipelineSpec(), "cpu") == number
+        live.worker.begin()
+        live.worker.finish()  # the worker is free, the session has not heard of it
+
+
+def test_an_end_that_cannot_be_stored_refuses_the_next_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpudash.session.live.running.LEAVING_S", 0.0)
     live = make()
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     with live.session.store.lock:
-        live.worker.finish()  # the worker is free, the session has not heard of it
+        live.worker.finish()
         with pytest.raises(RuntimeError, match="A run is in progress"):
             live.session.start_run(PipelineSpec(), "cpu")
     assert live.session.wait_run(PATIENCE_S)
@@ -228,8 +237,16 @@ class Program:
         self.closes = closes
         told.append(("begins", name))
 
-    def stop(self) -> None:
-        self.told.append(("stops", self.name))
+    stopping = None
+
+    def stop(self, when: str) -> None:
+        self.told.append(("stops", self.name, when))
+
+    def shut_down(self, when: str) -> None:
+        self.told.append(("shut down", self.name, when))
+
+    def wait_left(self) -> None:
+        """It has nothing to wait for."""
 
     busy_s = 0.0
 
@@ -259,8 +276,9 @@ def test_the_next_program_begins_when_the_one_before_has_taken_back_what_it_show
     assert runs.watched is None and not runs.on
     runs.watch(lambda _run_id: Program(told, "second"))
     assert told == [("begins", "first"), ("closes", "first", LEAVING_S), ("begins", "second")]
-    runs.stop()
-    assert told[-1] == ("stops", "second")
+    runs.stop("after a press")
+    runs.stop("after the end", shutdown=True)
+    assert told[-2:] == [("stops", "second", "after a press"), ("shut down", "second", "after the end")]
 
 
 @pytest.mark.parametrize("ended", [False, True])

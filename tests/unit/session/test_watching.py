@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gpudash.session import WatchRequest
-from gpudash.session.live import session
+from gpudash.session.watching.hearing import Hearing
 from gpudash.session.watching.output_log import MOST_LINES
 from gpudash.session.watching.watch import Watching
 from gpudash.telemetry.records import Note, Output, Warning
@@ -104,15 +105,16 @@ def test_stop_asked_again_is_firmer_each_time(watcher: Watcher) -> None:
 
 
 def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    # the same shares of three times as long, so that a busy machine comes to the last of them
-    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 3 * session.CLOSE_TIMEOUT_S)
+    for deadline in ("SHUTDOWN_S", "TERMINATE_S"):
+        monkeypatch.setattr(f"gpudash.session.watching.program.{deadline}", 0.5)
     watcher.watch(STUBBORN)
     watcher.until(lambda: watcher.printed() == ["on"])
     pid = next(record for record in watcher.records if isinstance(record, Note) and record.topic == "processes").details
     assert watcher.session.close()
     assert not runs(pid["pid"])
     run = watcher.session.store.run
-    assert run is not None and run.status == "cancelled"
+    assert run is not None and (run.status, run.result["exit_code"]) == ("cancelled", -9)
+    assert run.result["stop"]["text"].startswith("Ended by SIGKILL, sent by gpudash 1 s after it was ended.")
 
 
 STARTS_OTHERS = """
@@ -154,6 +156,49 @@ def test_what_a_program_has_started_ends_after_it_and_what_it_set_free_runs_on(w
     finally:
         for pid in (free, daemon):
             os.kill(pid, signal.SIGKILL)
+
+
+SAVES = """
+import signal, sys
+print("on", flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print("saving", flush=True)
+    open(sys.argv[0] + ".fifo").read()
+    print("saved", flush=True)
+"""
+
+
+def test_closing_the_dashboard_waits_for_a_program_that_saves(watcher: Watcher) -> None:
+    fifo = watcher.folder / "script.py.fifo"
+    os.mkfifo(fifo)
+    watcher.watch(SAVES)
+    watcher.until(lambda: watcher.printed() == ["on"])
+    closing = threading.Thread(target=watcher.session.close)
+    closing.start()
+    watcher.until(lambda: watcher.printed() == ["on", "saving"])
+    assert closing.is_alive()
+    fifo.write_text("")
+    closing.join()
+    run = watcher.session.store.run
+    assert run is not None and (run.status, run.result["exit_code"]) == ("cancelled", 0)
+    assert watcher.printed() == ["on", "saving", "saved"]
+
+
+def test_a_program_outlives_a_fault_of_what_watches_it(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    fifo = watcher.folder / "script.py.fifo"
+    os.mkfifo(fifo)
+    watcher.watch("import sys\nprint('on', flush=True)\nopen(sys.argv[0] + '.fifo').read()\nsys.exit(7)")
+    watcher.until(lambda: watcher.printed() == ["on"])
+    monkeypatch.setattr(Hearing, "hear", lambda *_arguments: 1 / 0)
+    failed = "Watching the program failed (ZeroDivisionError: division by zero); it runs on, "
+    watcher.until(
+        lambda: any(isinstance(record, Warning) and record.text.startswith(failed) for record in watcher.records)
+    )
+    fifo.write_text("")
+    run = watcher.ended()
+    assert (run.status, run.result["exit_code"]) == ("failed", 7)
 
 
 def test_closing_the_dashboard_leaves_a_daemon_alone(watcher: Watcher) -> None:

@@ -88,6 +88,8 @@ def test_a_run_that_hears_nothing_is_stopped_within_a_second_with_what_it_told(b
     ending = bench.end(run)
     assert time.monotonic() - asked < HARD_STOP_S
     assert isinstance(ending, RunFinished) and (ending.status, ending.steps) == ("cancelled", 2)
+    said = "Ended by SIGKILL, sent by gpudash as it had not stopped 0.6 s after it was asked to."
+    assert ending.result["stop"]["text"] == said
 
 
 def test_a_guard_that_stops_a_deaf_run_ends_it_as_out_of_memory(bench: Bench) -> None:

@@ -146,7 +146,10 @@ class Attached:
         self._thread = threading.Thread(target=self._watch, name="gpudash-attached", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    stopping = None
+    """It is never asked to end."""
+
+    def stop(self, when: str) -> None:
         """Look away; the process runs on."""
         self._stop.set()
 
@@ -154,6 +157,13 @@ class Attached:
     def busy_s(self) -> float:
         """For how long one message has been taken in, as of `Hearing`."""
         return self._hearing.busy_s
+
+    def shut_down(self, when: str) -> None:
+        """Look away; the process runs on."""
+        self._stop.set()
+
+    def wait_left(self) -> None:
+        """Nothing of it is ended."""
 
     def save_snapshot(self) -> None:
         """Ask it for a memory snapshot.

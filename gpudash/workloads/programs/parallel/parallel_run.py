@@ -116,7 +116,8 @@ class ParallelRun(RequestedRun):
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
             if self.wishes.stop.is_set() and self._stop_is_overdue(torchrun):
-                return self._stopped(self._progress())
+                ready = all(one.ready for one in self._joining.standings)
+                return self._killed(self._progress(), STOP_S) if ready else self._stopped(self._progress())
             if torchrun.code is not None:
                 self._hear_out(torchrun)
                 return self._stopped(self._progress()) if self.wishes.stop.is_set() else self._failed(torchrun)

@@ -111,8 +111,10 @@ class HostedRun(RequestedRun):
                 break
             if host.gone:
                 return self._died(host)
-            if self.wishes.stop.is_set() and (not asked or self._stop_is_overdue(host)):
+            if self.wishes.stop.is_set() and not asked:
                 return self._stopped(self._progress())
+            if self.wishes.stop.is_set() and self._stop_is_overdue(host):
+                return self._killed(self._progress(), STOP_S)
             if not asked and time.monotonic() > start_until:
                 return self._never_ready()
             if asked:

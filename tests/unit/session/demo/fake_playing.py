@@ -74,7 +74,9 @@ class FakePlaying:
         self._apply(RunStarted(time_s=self._now_s, run_id=run_id, workload=workload, device=device, spec=spec or {}))
         return run_id
 
-    def stop_run(self) -> None:
+    stopping = None
+
+    def stop_run(self, when: str = "") -> None:
         self.stops += 1
 
     def finish(self, status: Any = "finished", **result: Any) -> None:

@@ -1,0 +1,70 @@
+"""Every press of the button, or F5, is answered: also in the moment in which a run ends, before that is drawn."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
+from gpudash.session.live.running import A_RUN_IS_ON
+from gpudash.ui.forms.workload_panel import HAS_ENDED, IS_STOPPING
+from gpudash.ui.window.main_window import MainWindow
+from tests.ui.conftest import settle
+from tests.ui.fake_session import FakeSession
+from tests.ui.words import words
+
+TIMES = 200
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession().feed(1)
+
+
+def press(window: MainWindow) -> None:
+    QTest.keyClick(window, Qt.Key.Key_F5)
+
+
+def said(window: MainWindow) -> set[str]:
+    """What the status line shows."""
+    return {word.text for word in words(window.workspace.dashboard.status_line)}
+
+
+def calls(session: FakeSession) -> list[str]:
+    return [call[0] for call in session.asked]
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["by itself", "after Stop"])
+def test_a_press_as_the_run_ends_is_answered_and_the_next_one_starts(
+    window: MainWindow, session: FakeSession, stopped: bool
+) -> None:
+    settle(window)
+    for _ in range(TIMES):
+        session.asked.clear()
+        press(window)
+        assert calls(session) == ["start"]
+        if stopped:
+            press(window)
+            assert calls(session) == ["start", "stop"]
+        session.end()  # and nothing has been drawn since
+        window.workspace.dashboard.status_line.tell("")
+        press(window)
+        assert HAS_ENDED in said(window) and calls(session)[1:] == ["stop"] * stopped
+
+
+def test_a_press_while_the_run_is_stopping_is_answered(window: MainWindow, session: FakeSession) -> None:
+    settle(window)
+    press(window)
+    press(window)
+    assert calls(session) == ["start", "stop"]
+    press(window)
+    assert IS_STOPPING in said(window) and calls(session) == ["start", "stop"]
+
+
+def test_a_start_that_comes_from_elsewhere_while_a_run_is_on_is_answered(
+    window: MainWindow, session: FakeSession
+) -> None:
+    settle(window)
+    press(window)
+    window.workspace.start_run()
+    assert A_RUN_IS_ON in said(window) and calls(session) == ["start"]
