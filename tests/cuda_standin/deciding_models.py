@@ -37,8 +37,8 @@ from gpudash.simulator.dry_run.own_code import follow
 
 Step = Callable[[], None]
 
-WORDS = 500
-"""In every vocabulary; the last one pads."""
+VOCABULARY = 500
+"""Tokens of every model; the last one pads."""
 
 STEPS = 3
 
@@ -48,7 +48,7 @@ DECODER: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "vocab_size": WORDS,
+    "vocab_size": VOCABULARY,
     "max_position_embeddings": 256,
     "bos_token_id": None,
     "eos_token_id": None,
@@ -67,15 +67,15 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Callable[
     return step
 
 
-def sentences(rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Of words by chance, with a mask that hides none of them."""
-    ids = torch.randint(1, WORDS - 1, (rows, length), device=device)
+def sequences(rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """Random tokens, with a mask that hides none of them."""
+    ids = torch.randint(1, VOCABULARY - 1, (rows, length), device=device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def labelled(rows: int, length: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Sentences whose next words are to be learnt."""
-    found = sentences(rows, length, device)
+    """Sequences whose next tokens are to be learnt."""
+    found = sequences(rows, length, device)
     return {**found, "labels": found["input_ids"]}
 
 
@@ -96,14 +96,14 @@ def mixtral(device: torch.device) -> Step:
 def clip(device: torch.device) -> Step:
     """Pictures and their descriptions."""
     tower = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    text = {**tower, "vocab_size": WORDS, "bos_token_id": None, "eos_token_id": WORDS - 2}
+    text = {**tower, "vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": VOCABULARY - 2}
     model = CLIPModel(CLIPConfig(text_config=text, vision_config={**tower, "image_size": 64, "patch_size": 16})).to(
         device
     )
 
     def batch() -> dict[str, Any]:
         pictures = torch.randn(16, 3, 64, 64, device=device)
-        return {**sentences(16, 77, device), "pixel_values": pictures, "return_loss": True}
+        return {**sequences(16, 77, device), "pixel_values": pictures, "return_loss": True}
 
     return trained(model, torch.optim.AdamW(model.parameters()), batch)
 
@@ -111,26 +111,26 @@ def clip(device: torch.device) -> Step:
 def t5(device: torch.device) -> Step:
     """An encoder and a decoder, with Adafactor."""
     config = T5Config(
-        d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=WORDS, decoder_start_token_id=0
+        d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=VOCABULARY, decoder_start_token_id=0
     )
     model = T5ForConditionalGeneration(config).to(device)
     optimizer = Adafactor(model.parameters(), lr=1e-3, scale_parameter=False, relative_step=False)
 
     def batch() -> dict[str, torch.Tensor]:
-        return {**sentences(8, 128, device), "labels": torch.randint(1, WORDS - 1, (8, 64), device=device)}
+        return {**sequences(8, 128, device), "labels": torch.randint(1, VOCABULARY - 1, (8, 64), device=device)}
 
     return trained(model, optimizer, batch)
 
 
 def continued(model: Any, device: torch.device) -> Step:
-    """Twelve more words of each sentence."""
+    """Twelve more tokens of each sequence."""
     model.eval()
-    given = sentences(4, 20, device)
+    given = sequences(4, 20, device)
 
     def step() -> None:
-        made = model.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=WORDS - 1)
+        made = model.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=VOCABULARY - 1)
         if made.shape != (4, 32):
-            raise ValueError(f"{tuple(made.shape)} in place of twelve more words")
+            raise ValueError(f"{tuple(made.shape)} in place of twelve more tokens")
 
     return step
 
@@ -141,12 +141,32 @@ def llama_generates(device: torch.device) -> Step:
 
 def gpt2_generates(device: torch.device) -> Step:
     config = GPT2Config(
-        n_embd=64, n_layer=2, n_head=4, vocab_size=WORDS, n_positions=64, bos_token_id=None, eos_token_id=None
+        n_embd=64, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=64, bos_token_id=None, eos_token_id=None
     )
     return continued(GPT2LMHeadModel(config).to(device), device)
 
 
-BUILDS = {build.__name__: build for build in (llama, mixtral, clip, t5, llama_generates, gpt2_generates)}
+def graph(device: torch.device) -> Step:
+    """A graph convolution that replaces the loops of its graph: how many there are decides the sizes."""
+    layer = nn.Linear(32, 32).to(device)
+    optimizer = torch.optim.Adam(layer.parameters())
+    edges = torch.randint(0, 400, (2, 3000), generator=torch.Generator().manual_seed(0)).to(device)
+    edges[:, :5] = torch.arange(5, device=device)
+
+    def step() -> None:
+        others = edges[:, edges[0] != edges[1]]
+        start, end = torch.cat([others, torch.arange(400, device=device).repeat(2, 1)], 1)
+        rows = torch.randn(400, 32, device=device)
+        degree = torch.zeros(400, device=device).index_add(0, end, torch.ones_like(end, dtype=rows.dtype))
+        weights = (degree[start] * degree[end]).rsqrt()
+        torch.zeros_like(rows).index_add(0, end, layer(rows)[start] * weights[:, None]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+BUILDS = {build.__name__: build for build in (llama, mixtral, clip, t5, llama_generates, gpt2_generates, graph)}
 
 
 def predicted(card: str) -> Iterable[tuple[str, int]]:

@@ -247,8 +247,10 @@ COLLECTIVES = """
     dist.reduce_scatter_tensor(share, torch.tensor([1.0, 2.0]).cuda())
     message = torch.tensor([7.0]).cuda() if rank == 0 else torch.zeros(1).cuda()
     (dist.send if rank == 0 else dist.recv)(message, 1 - rank)
+    objects = [None, None]
+    dist.all_gather_object(objects, "x" * (1 + 99 * rank))
     print(json.dumps([total.cpu().unique().tolist(), first.cpu().tolist(), gathered.cpu().tolist(),
-        share.cpu().tolist(), message.cpu().tolist()]), flush=True)
+        share.cpu().tolist(), message.cpu().tolist(), [len(one) for one in objects]]), flush=True)
     dist.destroy_process_group()
 """
 
@@ -258,5 +260,5 @@ def test_two_ranks_exchange_what_they_hold(program: Program, tmp_path: Any, gpus
         pytest.skip("needs two GPUs")
     script = textwrap.dedent(COLLECTIVES)
     zero, one = program(script, SCRIPT=script, MEETING=str(tmp_path / "meeting"))
-    assert zero == [[3.0], [1.0], [0.0, 10.0, 1.0, 11.0], [2.0], [7.0]]
-    assert one == [[3.0], [1.0], [0.0, 10.0, 1.0, 11.0], [4.0], [7.0]]
+    assert zero == [[3.0], [1.0], [0.0, 10.0, 1.0, 11.0], [2.0], [7.0], [1, 100]]
+    assert one == [[3.0], [1.0], [0.0, 10.0, 1.0, 11.0], [4.0], [7.0], [1, 100]]

@@ -93,6 +93,18 @@ def test_a_number_that_is_not_computed_equals_none_but_itself() -> None:
     assert [(loss == 0).item(), (loss != 0).item(), (loss == same).item()] == [False, True, True]
 
 
+def test_attention_is_chosen_for_a_gpu_though_its_tensors_are_small() -> None:
+    """torch has a choice of its own for the CPU, which would take the same arguments."""
+    heads = torch.randn(1, 2, 8, 16, device="cuda")
+    chosen = torch._fused_sdp_choice(heads, heads, heads, attn_mask=torch.zeros(8, 8, device="cuda"))
+    assert torch.nn.attention.SDPBackend(chosen) == torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION
+
+
+def test_a_table_of_sparse_numbers_is_left_to_itself() -> None:
+    table = torch.eye(3, device="cuda").to_sparse()
+    assert table.shape == (3, 3) and (table @ torch.ones(3, 1, device="cuda")).shape == (3, 1)
+
+
 def test_sampling_from_logits_that_are_not_computed_goes_on() -> None:
     logits = torch.rand(2, MANY, device="cuda")[:, :50]
     drawn = torch.multinomial(logits.softmax(1), 3)
@@ -147,7 +159,7 @@ def test_nothing_is_computed_when_so_asked(program: Program) -> None:
     assert program(script, CUDA_STANDIN_COMPUTED="0") == 0
 
 
-MODELS = ("llama", "mixtral", "clip", "t5", "llama_generates", "gpt2_generates")
+MODELS = ("llama", "mixtral", "clip", "t5", "llama_generates", "gpt2_generates", "graph")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,10 @@
 // Results of small operators. Every operator of torch that has a kernel for CUDA first runs as it is, so that it asks for
-// the memory it would ask for; then the kernel for the CPU computes the numbers, on the same bytes, and they are written
-// where the GPU would have written them. A number that was not computed (too large an operator, or one without a kernel
-// for the CPU) is zero. Floating-point results of such numbers are not computed either; integers and flags are.
+// the memory that it always asks for. Then torch's kernel for the CPU runs on the same bytes, and what it gives is written
+// where a GPU would have written it.
+//
+// What is not computed, because a tensor is too large or the CPU has no such kernel, is zero. Integers and flags are
+// computed from these zeros as from any number. A fraction is not: 0 / 0 would be no number, and a guard would strike
+// that strikes on no GPU; so what depends on a fraction that was not computed is not computed either.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -96,6 +99,11 @@ bool is_uncomputed(const Tensor &tensor) {
 
 bool is_on_gpu(const Tensor &tensor) { return tensor.defined() && tensor.is_cuda(); }
 
+// Whether its numbers lie in a GPU's memory, one after another or in steps.
+bool is_dense(const Tensor &tensor) {
+    return is_on_gpu(tensor) && tensor.layout() == c10::kStrided && tensor.has_storage();
+}
+
 bool is_readable(const Tensor &tensor) {
     if (!tensor.defined()) return true;
     if (!tensor.is_cpu() && !tensor.is_cuda()) return false;
@@ -174,8 +182,9 @@ const std::set<std::string> OVERWRITING = {"aten::copy_", "aten::fill_", "aten::
 const std::set<std::string> WITHOUT_NUMBERS = {"aten::empty", "aten::empty_strided"};
 const std::set<std::string> LEFT_ALONE = {"aten::set_", "aten::resize_", "aten::record_stream", "aten::is_pinned",
                                           "aten::_pin_memory"};
+const std::set<std::string> READING = {"aten::_local_scalar_dense", "aten::equal"};
 const std::set<std::string> EQUAL = {"aten::eq", "aten::equal"};
-const std::set<std::string> UNEQUAL = {"aten::ne", "aten::not_equal"};
+const std::set<std::string> UNEQUAL = {"aten::ne"};
 
 struct Call {
     const OperatorHandle &op;
@@ -194,23 +203,26 @@ struct Call {
             if (!is_output || !(argument.kwarg_only() || overwrites)) add_tensors(arguments[i], read);
         }
         for (const Tensor &tensor : read)
-            if (is_on_gpu(tensor) && tensor.layout() == c10::kStrided) depends_on_uncomputed |= is_uncomputed(tensor);
+            depends_on_uncomputed |= is_dense(tensor) && is_uncomputed(tensor);
     }
 
     const std::string &name() const { return op.schema().name(); }
 
     IValue &result(size_t i) { return stack[stack.size() - op.schema().returns().size() + i]; }
 
-    // New tensors among the results; the others are arguments that were written to.
+    bool shares_memory(const Tensor &tensor) const {
+        for (const Tensor &other : read)
+            if (other.has_storage() && tensor.is_alias_of(other)) return true;
+        return false;
+    }
+
+    // New tensors among the results; the others are arguments that were written to, or parts of them.
     std::vector<Tensor> made() {
         std::vector<Tensor> all, fresh;
         for (size_t i = 0; i < op.schema().returns().size(); i++)
             if (!op.schema().returns()[i].alias_info()) add_tensors(result(i), all);
-        for (const Tensor &tensor : all) {
-            bool is_new = is_on_gpu(tensor) && tensor.layout() == c10::kStrided;
-            for (const Tensor &other : read) is_new &= !tensor.has_storage() || !tensor.is_alias_of(other);
-            if (is_new) fresh.push_back(tensor);
-        }
+        for (const Tensor &tensor : all)
+            if (is_dense(tensor) && !shares_memory(tensor)) fresh.push_back(tensor);
         return fresh;
     }
 
@@ -251,8 +263,8 @@ struct Call {
     }
 };
 
-// The host's numbers where the GPU's would be. A tensor whose size the numbers decide is made anew; any other of another
-// size holds something else on the host than on a GPU (what the backward pass needs), and is zero.
+// The host's numbers where the GPU's would be. A tensor whose size the numbers decide is made at that size; any other of
+// another size holds something else on the host than on a GPU (what the backward pass needs), and is zero.
 Tensor put(const Call &call, const Tensor &result, const Tensor &computed) {
     if (!is_on_gpu(result)) return result;
     const bool has_size = result.sizes() == computed.sizes();
@@ -277,7 +289,7 @@ void put_all(Call &call, Stack &computed) {
             for (size_t j = 0; j < result.toTensorVector().size(); j++)
                 list.push_back(put(call, result.toTensorVector()[j], computed[i].toTensorVector()[j]));
             result = list;
-        } else {
+        } else if (READING.count(call.name())) {
             result = computed[i];
         }
     }
@@ -340,15 +352,17 @@ public:
             mark(tensor, uncertain);
         }
         for (const Tensor &tensor : call.written)
-            if (is_on_gpu(tensor) && tensor.layout() == c10::kStrided) mark(tensor, uncertain);
+            if (is_dense(tensor)) mark(tensor, uncertain);
     }
 
     // Whether the call's results are what they should be now.
     bool settle(Call &call) const {
-        const std::vector<Tensor> fresh = call.made();
+        std::vector<Tensor> fresh = call.made();
+        if (fresh.empty() && call.written.empty() && !READING.count(call.name())) return false;
         if (!is_computable || call.is_all_uncomputed(fresh) || !call.is_small(fresh)) return false;
         if (!call.compares_uncomputed()) return compute(call);
-        for (const Tensor &tensor : fresh) on_host(tensor).fill_(UNEQUAL.count(call.name()) > 0);
+        for (const auto *tensors : {&fresh, &call.written})
+            for (const Tensor &tensor : *tensors) on_host(tensor).fill_(UNEQUAL.count(call.name()) > 0);
         return true;
     }
 
