@@ -153,6 +153,22 @@ def test_what_is_computed_asks_for_no_memory(program: Program) -> None:
     assert requests == program(REQUESTS, CUDA_STANDIN_COMPUTED="0")
 
 
+DISTINCT = """
+    import json, torch
+    numbers = torch.tensor([3, 1, 3, 7, 7]).cuda()
+    torch.cuda.memory._record_memory_history("all", stacks="python")
+    found = [torch.unique(numbers), torch.unique_consecutive(numbers), numbers.nonzero(), numbers[numbers > 1]]
+    sizes = [event["size"] for event in torch.cuda.memory._snapshot()["device_traces"][0] if event["action"] == "alloc"]
+    print(json.dumps([[one.nbytes for one in found], sizes]))
+"""
+
+
+def test_a_result_whose_size_numbers_decide_is_allocated_once(program: Program) -> None:
+    found, sizes = program(DISTINCT)
+    assert found == [24, 32, 40, 32]
+    assert [sizes.count(size) for size in (24, 32)] == [1, 3]  # the fourth of 32 bytes: where the mask is true
+
+
 def test_nothing_is_computed_when_so_asked(program: Program) -> None:
     script = "import torch, json; print(json.dumps(torch.arange(5, device='cuda').sum().item()))"
     assert program(script) == 10

@@ -1,6 +1,6 @@
-// Results of small operators. Every operator of torch that has a kernel for CUDA first runs as it is, so that it asks for
-// the memory that it always asks for. Then torch's kernel for the CPU runs on the same bytes, and what it gives is written
-// where a GPU would have written it.
+// Results of small operators. Every operator of torch that has a kernel for CUDA first runs as it is, so that it asks
+// for the memory that it always asks for. Then torch's kernel for the CPU runs on the same bytes, and what it gives is
+// written where a GPU would have written it.
 //
 // What is not computed, because a tensor is too large or the CPU has no such kernel, is zero. Integers and flags are
 // computed from these zeros as from any number. A fraction is not: 0 / 0 would be no number, and a guard would strike
@@ -263,8 +263,8 @@ struct Call {
     }
 };
 
-// The host's numbers where the GPU's would be. A tensor whose size the numbers decide is made at that size; any other of
-// another size holds something else on the host than on a GPU (what the backward pass needs), and is zero.
+// The host's numbers where the GPU's would be. A tensor whose size the numbers decide is made at that size; any other
+// of another size holds something else on the host than on a GPU (what the backward pass needs), and is zero.
 Tensor put(const Call &call, const Tensor &result, const Tensor &computed) {
     if (!is_on_gpu(result)) return result;
     const bool has_size = result.sizes() == computed.sizes();
@@ -320,16 +320,23 @@ bool compute(Call &call) {
     }
 }
 
-// The count that `nonzero` reads of the device before it makes its result.
+// The count that an operator reads of the device before it makes its result, where numbers decide the size.
 class Counted {
 public:
     explicit Counted(const Call &call) {
-        if (call.name() != "aten::nonzero" || !call.is_small({}) || call.depends_on_uncomputed) return;
+        if (!call.op.hasTag(at::Tag::dynamic_output_shape) || call.depends_on_uncomputed || !call.is_small({})) return;
         const Unseen unseen;
-        count = on_host(call.arguments[0].toTensor()).count_nonzero().item<int64_t>();
-        machine.answer(&count);
+        try {
+            Stack host = call.on_host_side();
+            call.op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &host);
+            count = host[0].toTensor().size(0);
+            machine.answer(&count);
+        } catch (const std::exception &) { // as in `compute`, which comes to it later
+        }
     }
     ~Counted() { machine.answer(nullptr); }
+    Counted(const Counted &) = delete;
+    Counted &operator=(const Counted &) = delete;
 
 private:
     int64_t count = 0;
@@ -399,6 +406,7 @@ cuda_standin_compute_results(size_t largest, void (*zero)(uintptr_t, size_t), vo
                                    !WITHOUT_NUMBERS.count(name.name) && !has_seed_without_generator(*found);
         auto real = found->getComputedKernelForDispatchKey(DispatchKey::CUDA);
         const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-        library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(std::move(real), is_computable)));
+        auto kernel = std::make_unique<Kernel>(std::move(real), is_computable);
+        library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
     }
 }
