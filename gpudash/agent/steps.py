@@ -30,7 +30,7 @@ MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are lost."""
 
 BETWEEN_WAITS_S = 0.5
-"""A value that lies on a GPU is read no more often: reading it makes the program wait for the GPU."""
+"""A value of one kind that lies on a GPU is read no more often: reading it makes the program wait for the GPU."""
 
 MOST_MARKS = 10_000
 """Steps whose times are known."""
@@ -64,7 +64,7 @@ class Steps:
         self.on_label: Callable[[int], None] | None = None
         self._marks: deque[tuple[int, int]] = deque(maxlen=MOST_MARKS)
         self._waiting: deque[Step] = deque()
-        self._next_wait_s = 0.0
+        self._next_reads_s: dict[str, float] = {}
         self._told: tuple[float | None, float | None] = (None, None)
 
     def note(
@@ -87,7 +87,8 @@ class Steps:
         self._newest = number
         now_us = time.time_ns() // 1000
         self._begin(number + 1, now_us)
-        told = [self._number(loss), self._number(accuracy), self._number(epoch), self._number(val_loss)]
+        values = {"loss": loss, "accuracy": accuracy, "epoch": epoch, "val_loss": val_loss}
+        told = [self._number(kind, value) for kind, value in values.items()]
         if told[0] is not None or told[1] is not None:
             self._told = (told[0], told[1])
         last = self._waiting[-1] if self._waiting else None
@@ -162,7 +163,7 @@ class Steps:
         if self.on_label is not None:
             self.on_label(label)
 
-    def _number(self, value: Any) -> float | None:
+    def _number(self, kind: str, value: Any) -> float | None:
         if value is None or isinstance(value, (bool, str, bytes)):
             return None
         if isinstance(value, (int, float)):
@@ -170,9 +171,9 @@ class Steps:
         device = getattr(value, "device", None)
         if device is not None and str(device) != "cpu":
             now = time.monotonic()
-            if now < self._next_wait_s:
+            if now < self._next_reads_s.get(kind, 0.0):
                 return None
-            self._next_wait_s = now + BETWEEN_WAITS_S
+            self._next_reads_s[kind] = now + BETWEEN_WAITS_S
         # item() rather than float(), which warns of a tensor that has a gradient
         item = getattr(value, "item", None)
         return None if item is None else _float(item)

@@ -31,7 +31,7 @@ ASKING = (
 )
 """torch's libraries that call CUDA's."""
 
-RUNTIME = ("memory.c", "streams.c", "kernels.c", "device.c", "cards.c", "board.c", "gate.c")
+RUNTIME = ("memory.c", "streams.c", "kernels.c", "device.c", "cards.c", "board.c", "gate.c", "results.c")
 
 OWN_SOURCES = {
     "cudart": RUNTIME,
@@ -144,6 +144,17 @@ def _build_all(torch_libraries: Path, out: Path) -> None:
         if library != "cudart":
             needs = () if library == "nvidia-ml" else ("-Wl,--no-as-needed", runtime)
             _build_library(library, soname, functions[library], out, needs)
+    _build_results(torch_libraries, out)
+
+
+def _build_results(torch_libraries: Path, out: Path) -> None:
+    """What computes results: against torch itself, whose functions it finds in the process that loads it."""
+    headers = torch_libraries.parent / "include"
+    target = out / "libcuda_standin_results.so"
+    _run(
+        *("g++", "-shared", "-std=c++20", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall", f"-I{headers}"),
+        *(SOURCES / "results.cpp", "-o", target, f"-L{torch_libraries}", "-ltorch_cpu", "-lc10"),
+    )
 
 
 def _build_library(library: str, soname: str, wanted: dict[str, str], out: Path, needs: Iterable[object]) -> Path:

@@ -35,7 +35,6 @@ def test_the_pipeline_changes_the_device(gpu: Runner) -> None:
     assert {transfer.direction for transfer in gpu.of(Transfer)} == {"h2d", "d2h"}
 
 
-@pytest.mark.values("the values of a sum on the GPU")
 def test_the_pipeline_gives_the_values_that_the_cpu_gives(gpu: Runner) -> None:
     result = gpu.run("pipeline", {}).result
 

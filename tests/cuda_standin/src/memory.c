@@ -356,7 +356,7 @@ __attribute__((visibility("default"))) int cuda_standin_is_untouched(uintptr_t a
 
 static int is_zero(const char *place, size_t bytes) { return !bytes || (!*place && !memcmp(place, place + 1, bytes - 1)); }
 
-static void zero(uintptr_t target, size_t bytes) {
+void zero(uintptr_t target, size_t bytes) {
     while (bytes) {
         block_t block;
         size_t length = part(target, bytes, &block);
@@ -389,6 +389,8 @@ void copy(uintptr_t target, uintptr_t source, size_t bytes) {
     part(source, bytes, &from), part(target, bytes, &to);
     if (!on_device(&from)) {
         memmove((void *)target, (void *)source, bytes);
+    } else if (!on_device(&to) && answered((void *)target, bytes)) {
+        /* a count that is known */
     } else if (bytes <= SMALL) {
         char found[SMALL];
         read_small(found, source, bytes);

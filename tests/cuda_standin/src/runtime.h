@@ -38,6 +38,11 @@ status_t noted(status_t status); /* keeps an error for cudaGetLastError and retu
 /* memory.c: what is where. */
 void fill(uintptr_t target, int value, size_t bytes);
 void copy(uintptr_t target, uintptr_t source, size_t bytes);
+void zero(uintptr_t target, size_t bytes); /* whole pages of a device are given up */
+
+/* results.c */
+void compute_results(void);                /* from now on, for operators of torch; once */
+int answered(void *target, size_t bytes);  /* whether the count that this thread reads is known, which is then put there */
 
 /* streams.c */
 int is_capturing(stream_handle stream);

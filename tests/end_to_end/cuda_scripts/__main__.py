@@ -160,7 +160,7 @@ def as_cuda(case: Case, gpu: str = USUAL_GPU) -> Ran:
 
 
 def on_standin(case: Case, python: str, packages: str) -> Ran:
-    """Run it on the stand-in for CUDA, by a Python that has a CUDA build of torch; its losses are none.
+    """Run it on the stand-in for CUDA, by a Python that has a CUDA build of torch; its losses are no card's.
 
     Args:
         packages: a folder with what that Python has not; "" for none.

@@ -83,6 +83,14 @@ def test_a_value_on_a_gpu_is_read_twice_a_second_at_most(monkeypatch: pytest.Mon
     assert sum(step[1] is not None for step in values(steps)) == loss.read
 
 
+def test_a_loss_on_a_gpu_that_was_just_read_hides_no_other_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps_module.time, "monotonic", lambda: 100.0)
+    steps = Steps()
+    steps.note("lightning", 1, OnGpu(), OnGpu())
+    steps.note("lightning", 2, OnGpu(), val_loss=OnGpu())
+    assert values(steps) == [[1, 0.5, 0.5, None, None], [2, None, None, None, 0.5]]
+
+
 def test_a_loss_is_not_held_in_memory() -> None:
     steps, loss = Steps(), torch.ones(3, requires_grad=True).sum()
     steps.note("logging", 1, loss)

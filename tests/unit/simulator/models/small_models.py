@@ -7,13 +7,11 @@ card. Prints JSON.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,39 +250,21 @@ def taken(folder: Path) -> dict[str, int]:
 
 
 def allocated(folder: Path) -> dict[str, int]:
-    """As `taken`, by torch's allocator of CUDA, where kernels may compute nothing."""
+    """As `taken`, by torch's allocator of CUDA, where large kernels may compute nothing."""
     import torch
 
     found = {}
-    with looks_for_packed_sequences():
-        for name, way in cases():
-            step = built(folder, name, way, torch.device("cuda", 0))
-            torch.cuda.reset_peak_memory_stats()
-            for _ in range(2):
-                step()
-            found[f"{name}: {way}"] = torch.cuda.max_memory_allocated()
-            del step
-            gc.collect()
-            torch._C._cuda_clearCublasWorkspaces()
-            torch.cuda.empty_cache()  # what a block is rounded up to depends on what is cached
+    for name, way in cases():
+        step = built(folder, name, way, torch.device("cuda", 0))
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            step()
+        found[f"{name}: {way}"] = torch.cuda.max_memory_allocated()
+        del step
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()  # what a block is rounded up to depends on what is cached
     return found
-
-
-@contextlib.contextmanager
-def looks_for_packed_sequences() -> Iterator[None]:
-    """Let transformers look for them, and find what it finds by numbers: that no positions begin anew within one."""
-    from transformers import masking_utils
-
-    look = masking_utils.find_packed_sequence_indices
-
-    def unpacked(*args: Any, **kwargs: Any) -> None:
-        look(*args, **kwargs)
-
-    masking_utils.find_packed_sequence_indices = unpacked
-    try:
-        yield
-    finally:
-        masking_utils.find_packed_sequence_indices = look
 
 
 def built(folder: Path, name: str, way: str, device: Any) -> Any:
