@@ -52,36 +52,50 @@ _view_dtype = torch.ops.aten.view.dtype
 
 
 class KernelLibrary(torch.library.Library):
-    """Kernels see devices as they are, also where torch calls them while a function mode makes others of them.
+    """Kernels see devices and sizes as they are, also where torch calls them while a function mode makes other devices
+    of them, or while ``torch.jit.trace`` makes tensors of sizes.
 
     torch turns modes off for what it calls on the way through one, but a backward pass comes past them.
     """
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of one operation."""
-        super().impl(op_name, _without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+        super().impl(op_name, seeing_plainly(fn), *args, **options)  # type: ignore[no-untyped-call]
 
     def fallback(self, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of all operations that have none of their own."""
-        super().fallback(_without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+        super().fallback(seeing_plainly(fn), *args, **options)  # type: ignore[no-untyped-call]
 
     def hand_on(self, op_name: str, fn: Any, key: str) -> None:
-        """Register a kernel of torch's own, which asks no tensor for its device."""
+        """Register a kernel as it is: one of torch's own, or one that asks no tensor for its device or sizes."""
         super().impl(op_name, fn, key)  # type: ignore[no-untyped-call]
 
 
 _is_mode_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+_tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+_set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state
 
 
-def _without_modes(kernel: Any) -> Any:
+def seeing_plainly(kernel: Any) -> Any:
+    """``kernel`` without torch's function modes and tracer, which both change what it sees of a tensor."""
     if kernel is torch.library.fallthrough_kernel:
         return kernel
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        tracing = _tracing_state()
+        if tracing is not None:
+            return run_untraced(tracing, args, kwargs)
         if not _is_mode_on():
             return kernel(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             return kernel(*args, **kwargs)
+
+    def run_untraced(tracing: Any, args: Any, kwargs: Any) -> Any:
+        _set_tracing_state(None)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _set_tracing_state(tracing)
 
     return run
 

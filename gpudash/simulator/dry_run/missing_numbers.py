@@ -230,6 +230,9 @@ class KnownIntegers:
             named = {name: self._inward(value) for name, value in kwargs.items()}
         except UnknownIntegerError:
             return None
+        first = next(tensors_among((*inner, *named.values())), None)
+        inner = [_as_tensor(value, name, plan, first) for value, name in zip(inner, plan.names)]
+        named = {name: _as_tensor(value, name, plan, first) for name, value in named.items()}
         return plan.compute(*inner, **named)
 
     def places(self, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None] | None:
@@ -254,6 +257,28 @@ class KnownIntegers:
         if isinstance(value, (list, tuple)):
             return [self._inward(item) for item in value]
         return _CPU if isinstance(value, torch.device) and value.type == DEVICE else value
+
+
+NUMBERS = (bool, int, float, complex)
+
+
+def number_as_tensor(value: Any, beside: torch.Tensor | None) -> torch.Tensor:
+    """The tensor that a plain number stands for, of a dtype that does not change that of a result.
+
+    torch hands ``False`` of ``mask & False`` over as a number where the schema says tensor, and takes few operations'
+    numbers back.
+
+    Args:
+        value: the number.
+        beside: another argument of the operation; ``None`` where there is none.
+    """
+    dtype = None if beside is None else torch.result_type(beside, value)
+    return torch.tensor(value, dtype=dtype)
+
+
+def _as_tensor(value: Any, name: str, plan: Any, beside: torch.Tensor | None) -> Any:
+    is_number = name in plan.tensors and type(value) in NUMBERS
+    return number_as_tensor(value, beside) if is_number else value
 
 
 class UnknownIntegerError(Exception):

@@ -36,6 +36,7 @@ _log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
 _embedding_bag_alone: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._embedding_bag
 _log_sigmoid_alone: Callable[..., tuple[torch.Tensor, torch.Tensor]] = torch.ops.aten.log_sigmoid_forward
 _ctc_loss_backward_alone: Callable[..., torch.Tensor] = torch.ops.aten._ctc_loss_backward
+_copysign_alone: Callable[..., torch.Tensor] = torch.ops.aten.copysign
 _histc_of_floats: Callable[..., torch.Tensor] = torch.ops.aten.histc
 _grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
 
@@ -61,8 +62,6 @@ MATRIX_PRODUCTS = frozenset(
 
 PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
 """Those of them that CUDA may give to cuBLASLt, see `adds_bias_by_lt`."""
-
-NUMBERS = (bool, int, float, complex)
 
 _major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
 TORCH_VERSION = _major, _minor
@@ -141,8 +140,8 @@ class Call:
             if self.device is None:
                 self.device = self.engine.index_of(value)
             return self.engine.stand_in
-        if name in self.plan.tensors and type(value) in NUMBERS:
-            return self._number(value)
+        if name in self.plan.tensors and type(value) in missing_numbers.NUMBERS:
+            return missing_numbers.number_as_tensor(value, self.pairs[0][1] if self.pairs else None)
         return value
 
     def _tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -162,11 +161,6 @@ class Call:
         like = self.engine.like(tensor)
         self.pairs.append((tensor, like))
         return like
-
-    def _number(self, value: Any) -> torch.Tensor:
-        """torch hands a number that stands for a tensor over as a number; it must not change the result's dtype."""
-        dtype = torch.result_type(self.pairs[0][1], value) if self.pairs else None
-        return torch.tensor(value, dtype=dtype)
 
     def outward(self, value: Any) -> Any:
         """A result, with every tensor put on the simulated device."""
@@ -731,6 +725,11 @@ def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **
     return _ctc_loss_backward_alone(grad, chances, *args, **named)
 
 
+def _copysign(tensor: torch.Tensor, other: torch.Tensor, **out: torch.Tensor) -> torch.Tensor:
+    """With the signs of ``other``, which may be a number of the CPU; torch wants that one among the sizes too."""
+    return _copysign_alone(tensor, other.to(tensor.device), **out)
+
+
 def _histc(tensor: torch.Tensor, *args: Any, **out: torch.Tensor) -> torch.Tensor:
     """A histogram, of integers too, which CUDA has and the CPU has not."""
     if tensor.is_floating_point() or out:
@@ -807,6 +806,7 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sgd_": _fused_sgd,
     "_grouped_mm": _grouped_mm,
+    "copysign": _copysign,
     "histc": _histc,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,

@@ -187,6 +187,41 @@ def _(values: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(values)
 
 
+NUMBERS: tuple[Any, ...] = (False, True, 2, 1.5)
+
+
+def beside_numbers(device: torch.device) -> Callable[[], object]:
+    """A step that works with tensors whose numbers are known, or are not, and with plain numbers."""
+    truths = torch.zeros(2, 4, dtype=torch.bool, device=device)
+    counts = torch.ones(2, 4, dtype=torch.int64, device=device)
+    values = torch.rand(2, 4, device=device)
+    tensors = truths, truths.all(), counts, counts.sum(), values, values > 0, values.cpu(), (values > 0).cpu()
+
+    def step() -> None:
+        for tensor in tensors:
+            for number in NUMBERS:
+                kept.extend(work(tensor, number) for work in (torch.mul, torch.eq, torch.copysign, torch.xlogy))
+                if not tensor.is_floating_point() and not isinstance(number, float):
+                    kept.extend(
+                        (tensor & number, number | tensor, tensor ^ number, tensor.clone().__iand__(bool(number)))
+                    )
+
+    return step
+
+
+def all_finished(device: torch.device) -> Callable[[], object]:
+    """A step as that of a beam search that asks whether all beams are finished."""
+    weights = torch.rand(64, device=device)
+
+    @torch.inference_mode()
+    def step() -> torch.Tensor:
+        finished = torch.zeros((2, 4), dtype=torch.bool, device=device)
+        alive = ~(torch.all(finished, dim=-1, keepdim=True) & False)
+        return weights * 2 if alive.all() else weights
+
+    return step
+
+
 def sharded(device: torch.device) -> Callable[[], object]:
     """A model that FSDP2 is to shard."""
     from torch.distributed.fsdp import fully_shard
@@ -231,6 +266,8 @@ CALLABLES: dict[str, Build] = {
     "into a tensor": step_then(lambda result, loss: torch.zeros(2).__setitem__(0, loss.item())),
     "of a list": step_then(lambda result, loss: torch.tensor([0.0, loss.item()]).mean()),
     "masked": masked,
+    "beside numbers": beside_numbers,
+    "all finished": all_finished,
     "custom operation": step_then(lambda result, loss: kept.append(doubled(result))),
     "sharded": sharded,
     "ranks": waits,

@@ -64,6 +64,8 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
         "into a tensor",
         "of a list",
         "masked",
+        "beside numbers",
+        "all finished",
         "custom operation",
         "to list",
         "copy to list",
