@@ -293,9 +293,19 @@ class Storages:
         return tensor
 
 
+_transforms: Any = torch._C._functorch
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the storage, of one that a transform of ``torch.func`` has wrapped, as often as it has."""
+    while _transforms.is_functorch_wrapped_tensor(tensor):
+        tensor = _transforms.get_unwrapped(tensor)
+    return tensor
+
+
 def lacks_numbers(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
-    return tensor.layout is torch.strided and getattr(tensor.untyped_storage(), WITHOUT_NUMBERS, False)
+    return tensor.layout is torch.strided and getattr(unwrapped(tensor).untyped_storage(), WITHOUT_NUMBERS, False)
 
 
 def _keep(_managed: Any) -> None:

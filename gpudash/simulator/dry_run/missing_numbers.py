@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.device.storage import Storages, lacks_numbers
+from gpudash.simulator.device.storage import Storages, lacks_numbers, unwrapped
 
 READS = "The code reads a number out of a tensor (as int(x) or a slice up to x does)"
 DECIDES = "The code decides by a number of a tensor (as an if on a tensor or on .item() does)"
@@ -90,7 +90,7 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
 
 def answer_to(tensor: Any) -> bool | None:
     """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
-    return getattr(tensor.untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
+    return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
 
 
 def explains(error: BaseException) -> bool:

@@ -27,7 +27,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100
-from gpudash.simulator.device.storage import BLOCK, lacks_numbers
+from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
@@ -417,7 +417,11 @@ def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def lacks(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of ``tensor`` are not known."""
+    """Whether the numbers of ``tensor`` are not known; of one that stands for a batch within ``torch.vmap``, torch says
+    itself that they cannot be had."""
+    if torch._C._functorch.is_batchedtensor(tensor):
+        return False
+    tensor = unwrapped(tensor)
     kind = tensor.device.type
     if kind == DEVICE:
         return getattr(getattr(tensor.untyped_storage(), BLOCK, None), "host", None) is None

@@ -222,6 +222,61 @@ def all_finished(device: torch.device) -> Callable[[], object]:
     return step
 
 
+def network_of(device: torch.device) -> tuple[nn.Module, dict[str, torch.Tensor], torch.Tensor]:
+    """A network, its parameters without a graph, and a batch."""
+    network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+    return network, {name: one.detach() for name, one in network.named_parameters()}, torch.rand(256, 64, device=device)
+
+
+def gradient_of_each(device: torch.device) -> Callable[[], object]:
+    """A step that takes the gradients of each sample of a batch."""
+    network, parameters, batch = network_of(device)
+    loss = torch.func.grad(lambda given, one: torch.func.functional_call(network, given, (one,)).sum())
+    each = torch.func.vmap(loss, in_dims=(None, 0))
+    return lambda: each(parameters, batch)
+
+
+def second_derivatives(device: torch.device) -> Callable[[], object]:
+    """A step that takes a Hessian by two backward passes."""
+    network, _parameters, batch = network_of(device)
+    hessian = torch.func.jacrev(torch.func.jacrev(lambda one: network(one).tanh().sum()))
+    return lambda: hessian(batch[0])
+
+
+def adapted(device: torch.device) -> Callable[[], object]:
+    """A step of learning to learn: a gradient of what a gradient has changed."""
+    network, _parameters, batch = network_of(device)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+
+    def loss(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        made: torch.Tensor = torch.func.functional_call(network, given, (batch,))
+        return made.square().mean()
+
+    def step() -> None:
+        parameters = dict(network.named_parameters())
+        gradients = torch.func.grad(loss)(parameters)
+        loss({name: one - 0.1 * gradients[name] for name, one in parameters.items()}).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def item_of_each(device: torch.device) -> Callable[[], object]:
+    """A step that asks for a number of every sample at once."""
+    batch = torch.rand(4, 8, device=device)
+    each = torch.func.vmap(lambda one: one * one.sum().item())
+    return lambda: each(batch)
+
+
+TRANSFORMED: dict[str, Build] = {
+    "gradient of each": gradient_of_each,
+    "second derivatives": second_derivatives,
+    "adapted": adapted,
+}
+"""Code that uses transforms of ``torch.func``."""
+
+
 def sharded(device: torch.device) -> Callable[[], object]:
     """A model that FSDP2 is to shard."""
     from torch.distributed.fsdp import fully_shard
@@ -268,6 +323,8 @@ CALLABLES: dict[str, Build] = {
     "masked": masked,
     "beside numbers": beside_numbers,
     "all finished": all_finished,
+    **TRANSFORMED,
+    "item of each": item_of_each,
     "custom operation": step_then(lambda result, loss: kept.append(doubled(result))),
     "sharded": sharded,
     "ranks": waits,

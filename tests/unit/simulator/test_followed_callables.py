@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.dry_run.own_code import AS_ONE, FALLS, FINITE, ORDINARY
 from tests.programs import output_of
+from tests.unit.simulator.followed_callables import TRANSFORMED
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
@@ -84,6 +87,21 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
 )
 def test_code_that_decides_by_no_number_is_predicted(name: str, answers: Answers) -> None:
     assert answers[name].get("peak", 0) > 0, answers[name]
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_torch_func_are_predicted_as_they_run_on_the_simulated_device(
+    name: str, sim: Backend, answers: Answers
+) -> None:
+    device = torch.device("sim", 0)
+    step = TRANSFORMED[name](device)
+    for _ in range(3):
+        step()
+    assert answers[name]["peak"] == torch.sim.max_memory_allocated(device)
+
+
+def test_a_number_of_each_sample_within_vmap_is_refused_in_torchs_words(answers: Answers) -> None:
+    assert "vmap: It looks like you're calling .item() on a Tensor" in answers["item of each"]["message"]
 
 
 def test_what_is_taken_for_granted_is_said_with_its_line(answers: Answers) -> None:
