@@ -34,6 +34,7 @@ from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
+from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -78,8 +79,9 @@ def load(name: str) -> Build:
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
+    left = LeftUncompiled()
     try:
-        with several_gpus_refused(), HostTensors():
+        with several_gpus_refused(), compiling_nothing(left), HostTensors():
             found: Build = getattr(importlib.import_module(module) if file is None else _of_file(file), function)
     except CannotPredictError:
         raise
@@ -90,7 +92,12 @@ def load(name: str) -> Build:
             f"{name} cannot be loaded ({type(error).__name__}: {first}).",
             _loadable(error, module, file),
         ) from error
+    _uncompiled.setdefault(getattr(found, "__module__", ""), left)
     return found
+
+
+_uncompiled: dict[str, LeftUncompiled] = {}
+"""What was left uncompiled as a module was loaded, by its name: another time it is there already."""
 
 
 def _loadable(error: BaseException, module: str, file: Path | None) -> str:
@@ -157,9 +164,16 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
             step()
         tracker.finish()
 
-    with in_words(), several_gpus_refused(), checkpoints_without_numbers(), standing_in():
+    left = LeftUncompiled(_uncompiled.get(getattr(build, "__module__", "")))
+    with (
+        in_words(),
+        several_gpus_refused(),
+        checkpoints_without_numbers(),
+        standing_in(),
+        compiling_nothing(left),
+    ):
         trace = dry.record(run, architecture=architecture)
-        return Followed(replace(trace, followed=steps), assumptions())
+        return Followed(replace(trace, followed=steps), (*assumptions(), *left.assumptions()))
 
 
 @contextmanager

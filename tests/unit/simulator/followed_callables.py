@@ -277,6 +277,79 @@ TRANSFORMED: dict[str, Build] = {
 """Code that uses transforms of ``torch.func``."""
 
 
+def gate(values: torch.Tensor) -> torch.Tensor:
+    """What a compiler would fuse: three operations on each element."""
+    return values * torch.sigmoid(values) + 1
+
+
+early_compile = torch.compile
+compiled_before: list[Callable[[torch.Tensor], torch.Tensor]] = []
+"""`gate`, compiled before the process begins with dry runs."""
+
+
+class Gated(nn.Module):
+    """A layer and what follows it."""
+
+    def __init__(self, then: Callable[[torch.Tensor], torch.Tensor] = gate) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.then = then
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """The layer, then the other."""
+        return self.then(self.layer(values))
+
+
+def by_decorator() -> nn.Module:
+    """A network that calls a function that was decorated."""
+
+    @torch.compile(fullgraph=True)
+    def then(values: torch.Tensor) -> torch.Tensor:
+        return gate(values)
+
+    return Gated(then)
+
+
+def in_place() -> nn.Module:
+    """A network that compiles itself."""
+    network = Gated()
+    network.compile(dynamic=True)
+    return network
+
+
+COMPILING: dict[str, Callable[[], nn.Module]] = {
+    "uncompiled": Gated,
+    "compiled": lambda: torch.compile(Gated()),
+    "compiled by a decorator": by_decorator,
+    "compiled in place": in_place,
+    "compiled within": lambda: torch.compile(nn.Sequential(torch.compile(Gated(), backend="aot_eager"))),
+    "compiled as a graph": lambda: torch.compile(Gated(), mode="reduce-overhead"),
+    "compiled without Inductor": lambda: torch.compile(Gated(), backend="aot_eager"),
+    "compiled before": lambda: Gated(compiled_before[0]),
+    "compiled by what was imported before": lambda: Gated(early_compile(gate, backend="eager")),
+}
+"""Networks, all but the first of which are compiled."""
+
+
+def trained(make: Callable[[], nn.Module]) -> Build:
+    """A step that trains a network, and makes sure that nothing has been compiled."""
+
+    def build(device: torch.device) -> Callable[[], object]:
+        network = make().to(device)
+        optimizer = torch.optim.AdamW(network.parameters())
+        batch = torch.rand(256, 64, device=device)
+
+        def step() -> None:
+            network(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert not torch._dynamo.utils.counters["frames"]
+
+        return step
+
+    return build
+
+
 def sharded(device: torch.device) -> Callable[[], object]:
     """A model that FSDP2 is to shard."""
     from torch.distributed.fsdp import fully_shard
@@ -325,6 +398,7 @@ CALLABLES: dict[str, Build] = {
     "all finished": all_finished,
     **TRANSFORMED,
     "item of each": item_of_each,
+    **{name: trained(make) for name, make in COMPILING.items()},
     "custom operation": step_then(lambda result, loss: kept.append(doubled(result))),
     "sharded": sharded,
     "ranks": waits,
@@ -349,6 +423,7 @@ CALLABLES: dict[str, Build] = {
 
 def answers() -> dict[str, dict[str, Any]]:
     """What is predicted for every callable, or why nothing is."""
+    compiled_before.append(torch.compile(gate, backend="eager"))
     dry = DryRun()
     found: dict[str, dict[str, Any]] = {}
     for name, build in CALLABLES.items():
