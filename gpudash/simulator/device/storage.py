@@ -182,13 +182,16 @@ class Storages:
         storage: torch.UntypedStorage | None = None if backed is None else backed()
         return storage if storage is not None and storage.device.index == index else None
 
-    def new(self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None) -> torch.UntypedStorage:
+    def new(
+        self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None, label: str | None = None
+    ) -> torch.UntypedStorage:
         """A storage of ``size`` bytes on ``card``.
 
         Args:
             card: where.
             size: bytes.
             host: bytes of the host that hold its contents; new ones unless given.
+            label: what it is for, where that is known.
 
         Raises:
             torch.OutOfMemoryError: when the card is full.
@@ -197,7 +200,7 @@ class Storages:
         if size == 0:
             return _storage(0, torch.device(DEVICE, card.index), 0)
         try:
-            address = card.allocate(size)
+            address = card.allocate(size, label)
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
         block = StorageBlock(card, address, host)

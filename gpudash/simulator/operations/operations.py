@@ -548,8 +548,7 @@ class Engine:
         place = card.index, autograd.goes_backward()
         if place not in self._workspaces:
             size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
-            storage = self._workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
+            self._workspaces[place] = self.storages.new(card, size, label=WORKSPACE)
 
     def _take_lt_workspace(
         self, card: SimulatedGpu, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
@@ -563,8 +562,7 @@ class Engine:
             return
         given = {**dict(zip(plan.names, args)), **kwargs}
         if adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation"):
-            storage = self._lt_workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
+            self._lt_workspaces[place] = self.storages.new(card, size, label=WORKSPACE)
 
     def drop_workspaces(self) -> None:
         """Give back what libraries keep: cuBLAS's workspaces and cuDNN's states."""
