@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused, format_size, message
+from gpudash.simulator import faults
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
@@ -60,7 +61,9 @@ class KernelLibrary(torch.library.Library):
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of one operation."""
-        super().impl(op_name, seeing_plainly(fn), *args, **options)  # type: ignore[no-untyped-call]
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        name = name if "::" in name else f"{self.ns}::{name}"
+        super().impl(op_name, seeing_plainly(fn, name), *args, **options)  # type: ignore[no-untyped-call]
 
     def fallback(self, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of all operations that have none of their own."""
@@ -76,8 +79,15 @@ _tracing_state: Callable[[], Any] = torch._C._get_tracing_state
 _set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state
 
 
-def seeing_plainly(kernel: Any) -> Any:
-    """``kernel`` without torch's function modes and tracer, which both change what it sees of a tensor."""
+def seeing_plainly(kernel: Any, name: str = "") -> Any:
+    """``kernel`` without torch's function modes and tracer, which both change what it sees of a tensor.
+
+    A fault of the kernel is told as one of the simulator, see `gpudash.simulator.faults.simulator_error`.
+
+    Args:
+        kernel: to be called.
+        name: of its operation; "" where it serves any, which it is given first.
+    """
     if kernel is torch.library.fallthrough_kernel:
         return kernel
 
@@ -85,10 +95,16 @@ def seeing_plainly(kernel: Any) -> Any:
         tracing = _tracing_state()
         if tracing is not None:
             return run_untraced(tracing, args, kwargs)
-        if not _is_mode_on():
-            return kernel(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            return kernel(*args, **kwargs)
+        try:
+            if not _is_mode_on():
+                return kernel(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                return kernel(*args, **kwargs)
+        except Exception as error:
+            fault = faults.simulator_error(error, name, args, kwargs)
+            if fault is None:
+                raise
+            raise fault from error
 
     def run_untraced(tracing: Any, args: Any, kwargs: Any) -> Any:
         _set_tracing_state(None)

@@ -19,6 +19,7 @@ import torch
 
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.storage import Storages, lacks_numbers, unwrapped
+from gpudash.simulator.faults import hands_on
 
 READS = "The code reads a number out of a tensor (as int(x) or a slice up to x does)"
 DECIDES = "The code decides by a number of a tensor (as an if on a tensor or on .item() does)"
@@ -223,6 +224,7 @@ class KnownIntegers:
             if place is not None:
                 place.copy_(computed)
 
+    @hands_on
     def computed(self, plan: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What an operation makes of its arguments' numbers on the CPU; ``None`` when one of them is unknown."""
         try:

@@ -35,6 +35,7 @@ from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
+from gpudash.simulator.faults import hands_on
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -147,6 +148,7 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
     if steps < 2:
         raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
 
+    @hands_on
     def run(tracker: Tracker) -> None:
         torch.manual_seed(0)  # the same question has the same answer
         dry.know_custom_operations()
@@ -197,6 +199,7 @@ def several_gpus_refused() -> Iterator[None]:
 
 
 def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def begin(*args: Any, **kwargs: Any) -> Any:
         ranks = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if ranks in (-1, None):
@@ -209,6 +212,7 @@ def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unless_ranks(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def default_group() -> Any:
         if distributed.is_initialized():
             return original()
@@ -242,6 +246,7 @@ def checkpoints_without_numbers() -> Iterator[None]:
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
         assume(NOTHING_SAVED)
 
+    @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
@@ -411,6 +416,7 @@ _TAKING_NUMBERS: tuple[tuple[Any, str], ...] = (
 
 
 def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *(value for part in args if isinstance(part, (list, tuple)) for value in part))
         if any(isinstance(value, UnknownNumber) for value in given):
@@ -421,6 +427,7 @@ def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    @hands_on
     def tested(number: Any) -> bool:
         if isinstance(number, UnknownNumber) or (isinstance(number, torch.Tensor) and lacks(number)):
             assume(FINITE)
@@ -443,12 +450,14 @@ def lacks(tensor: torch.Tensor) -> bool:
 
 
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def method(self: torch.Tensor, *args: Any) -> Any:
         return unknown(self, original, *args) if lacks(self) else original(self, *args)
 
     return method
 
 
+@hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     answer = missing_numbers.for_scaler()
     if self.numel() != 1 or self.is_complex() or answer is not None:
@@ -461,6 +470,7 @@ def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     return UnknownNumber()
 
 
+@hands_on
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     answer = missing_numbers.answer_to(self)
     if answer is None:
@@ -471,6 +481,7 @@ def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     return answer
 
 
+@hands_on
 def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     answer = missing_numbers.for_scaler()
     if answer is None:
@@ -480,6 +491,7 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     return 1.0 if answer is None else answer
 
 
+@hands_on
 def _formatted(self: torch.Tensor, original: Callable[..., Any], wanted: str) -> str:
     return str(format(UnknownNumber(), wanted) if not self.dim() and wanted else original(self, wanted))
 

@@ -12,6 +12,7 @@ from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, seeing_plainly
+from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.temporaries import layout_of_convolution, suggested_layout
 
@@ -77,7 +78,7 @@ def install(engine: Engine) -> list[Any]:
 
 
 def _refuse_layout(operation: Any, *_args: Any, **_kwargs: Any) -> Any:
-    raise NotImplementedError(
+    raise UnsupportedError(
         f"A simulated GPU keeps dense tensors only, so {operation._schema.name} cannot run there; use device='cpu'."
     )
 
@@ -251,7 +252,7 @@ def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
 def _check(layout: torch.layout | None, pin_memory: bool | None) -> None:
     if layout not in (None, torch.strided):
         kind = str(layout).replace("torch.", "")
-        raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+        raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
 
@@ -307,7 +308,7 @@ CUDNN_DEFAULTS = (False, False, True, True)
 def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
     """A convolution, as ``aten::_convolution`` while ``torch.jit.trace`` records, which leaves out the one that calls
     it (``DONT_RECORD_TRACE``, torch's tools/autograd/gen_trace_type.py)."""
-    convolve = seeing_plainly(_whole(engine, "aten::convolution"))
+    convolve = seeing_plainly(_whole(engine, "aten::convolution"), "aten::convolution")
 
     def convolution(*args: Any) -> torch.Tensor:
         if torch._C._get_tracing_state() is None:

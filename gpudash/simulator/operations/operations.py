@@ -26,6 +26,7 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
+from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
 
@@ -276,6 +277,7 @@ class Engine:
         """`run`, called as torch calls a kernel that serves every operation."""
         return self.run(operation, args, kwargs)
 
+    @hands_on
     def run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``operation``, as the kernel of everything that has none of its own."""
         plan = self._plans.get(operation)
@@ -315,6 +317,7 @@ class Engine:
         if self._flops is not None:
             self._flops += call_flops(operation, args, kwargs, result)
 
+    @hands_on
     def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation whose sizes depend on integers that are known.
 
@@ -398,6 +401,7 @@ class Engine:
         storage = self.storages.new(self.card(fresh.card), fresh.stored_bytes)
         return self.storages.tensor(storage, fresh.size, fresh.stride, fresh.offset, fresh.dtype)
 
+    @hands_on
     def _work(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         began = time.perf_counter()
         call = Call(self, plan)
@@ -441,7 +445,7 @@ class Engine:
         """What the CPU (or nobody) computed, as a tensor of device ``index``."""
         if result.layout is not torch.strided or result.is_quantized:
             kind = "quantized" if result.is_quantized else str(result.layout).replace("torch.", "")
-            raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+            raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
         if result.is_conj():
             result = result.resolve_conj()
         if result.is_neg():
