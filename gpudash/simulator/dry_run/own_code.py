@@ -31,6 +31,7 @@ from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
@@ -161,9 +162,10 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
         dry.know_custom_operations()
-        for number in range(1, steps + 1):
-            tracker.step = number
-            step()
+        with generating_to_the_end(assume):
+            for number in range(1, steps + 1):
+                tracker.step = number
+                step()
         tracker.finish()
 
     left = LeftUncompiled(_uncompiled.get(getattr(build, "__module__", "")))
