@@ -27,13 +27,16 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.simulated_gpu import A100
-from gpudash.simulator.device.storage import BLOCK, lacks_numbers
+from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
+from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
+from gpudash.simulator.faults import hands_on
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -90,8 +93,9 @@ def load(name: str) -> Build:
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
+    left = LeftUncompiled()
     try:
-        with several_gpus_refused(), HostTensors():
+        with several_gpus_refused(), compiling_nothing(left), HostTensors():
             found: Build = getattr(importlib.import_module(module) if file is None else _of_file(file), function)
     except CannotPredictError:
         raise
@@ -102,7 +106,12 @@ def load(name: str) -> Build:
             f"{name} cannot be loaded ({type(error).__name__}: {first}).",
             _loadable(error, module, file),
         ) from error
+    _uncompiled.setdefault(getattr(found, "__module__", ""), left)
     return found
+
+
+_uncompiled: dict[str, LeftUncompiled] = {}
+"""What was left uncompiled as a module was loaded, by its name: another time it is there already."""
 
 
 def _loadable(error: BaseException, module: str, file: Path | None) -> str:
@@ -152,6 +161,7 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
     if steps < 2:
         raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
 
+    @hands_on
     def run(tracker: Tracker) -> None:
         torch.manual_seed(0)  # the same question has the same answer
         dry.know_custom_operations()
@@ -164,14 +174,22 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
         dry.know_custom_operations()
-        for number in range(1, steps + 1):
-            tracker.step = number
-            step()
+        with generating_to_the_end(assume):
+            for number in range(1, steps + 1):
+                tracker.step = number
+                step()
         tracker.finish()
 
-    with in_words(), several_gpus_refused(), checkpoints_without_numbers(), standing_in():
+    left = LeftUncompiled(_uncompiled.get(getattr(build, "__module__", "")))
+    with (
+        in_words(),
+        several_gpus_refused(),
+        checkpoints_without_numbers(),
+        standing_in(),
+        compiling_nothing(left),
+    ):
         trace = dry.record(run, architecture=architecture)
-        return Followed(replace(trace, followed=steps), assumptions())
+        return Followed(replace(trace, followed=steps), (*assumptions(), *left.assumptions()))
 
 
 @contextmanager
@@ -195,6 +213,7 @@ def several_gpus_refused() -> Iterator[None]:
 
 
 def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def begin(*args: Any, **kwargs: Any) -> Any:
         ranks = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if ranks in (-1, None):
@@ -207,6 +226,7 @@ def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unless_ranks(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def default_group() -> Any:
         if distributed.is_initialized():
             return original()
@@ -240,6 +260,7 @@ def checkpoints_without_numbers() -> Iterator[None]:
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
         assume(NOTHING_SAVED)
 
+    @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
@@ -409,6 +430,7 @@ _TAKING_NUMBERS: tuple[tuple[Any, str], ...] = (
 
 
 def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *(value for part in args if isinstance(part, (list, tuple)) for value in part))
         if any(isinstance(value, UnknownNumber) for value in given):
@@ -419,6 +441,7 @@ def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    @hands_on
     def tested(number: Any) -> bool:
         if isinstance(number, UnknownNumber) or (isinstance(number, torch.Tensor) and lacks(number)):
             assume(FINITE)
@@ -429,7 +452,11 @@ def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def lacks(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of ``tensor`` are not known."""
+    """Whether the numbers of ``tensor`` are not known; of one that stands for a batch within ``torch.vmap``, torch says
+    itself that they cannot be had."""
+    if torch._C._functorch.is_batchedtensor(tensor):
+        return False
+    tensor = unwrapped(tensor)
     kind = tensor.device.type
     if kind == DEVICE:
         return getattr(getattr(tensor.untyped_storage(), BLOCK, None), "host", None) is None
@@ -437,12 +464,14 @@ def lacks(tensor: torch.Tensor) -> bool:
 
 
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def method(self: torch.Tensor, *args: Any) -> Any:
         return unknown(self, original, *args) if lacks(self) else original(self, *args)
 
     return method
 
 
+@hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     answer = missing_numbers.for_scaler()
     if self.numel() != 1 or self.is_complex() or answer is not None:
@@ -455,6 +484,7 @@ def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     return UnknownNumber()
 
 
+@hands_on
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     answer = missing_numbers.answer_to(self)
     if answer is None:
@@ -465,6 +495,7 @@ def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     return answer
 
 
+@hands_on
 def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     answer = missing_numbers.for_scaler()
     if answer is None:
@@ -474,6 +505,7 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     return 1.0 if answer is None else answer
 
 
+@hands_on
 def _formatted(self: torch.Tensor, original: Callable[..., Any], wanted: str) -> str:
     return str(format(UnknownNumber(), wanted) if not self.dim() and wanted else original(self, wanted))
 
