@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import TooLargeError, read_regular_text
 from gpudash.units import GIB, read_size
 
@@ -173,6 +173,6 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
     except (tomlkit.exceptions.ParseError, ValueError) as error:
         raise ValueError(f"{path} is not valid TOML ({error}); fix or remove it") from None
     document.update(values)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as part:
+    make_private_folder(path.parent)
+    with written_whole(path, private=True) as part:
         part.write_text(tomlkit.dumps(document), encoding="utf-8")

@@ -42,6 +42,15 @@ MOST_WAITING = 4096
 MEMORY_PERIOD_S = 0.5
 """Between two readings of the memory."""
 
+STALLED_S = 2.0
+"""Time since the newest step from which on it is told where the rank's main thread stands: it may hang."""
+
+PLACE_PERIOD_S = 1.0
+"""Between two looks at where it stands."""
+
+MOST_FRAMES = 64
+"""Of its stack, the innermost."""
+
 _ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
 
 
@@ -64,7 +73,8 @@ class Distributed:
         self._number = 0
         self._open: Row | None = None
         self._ended_s: float | None = None
-        self._looked_s = 0.0
+        self._looked_s = self._placed_s = 0.0
+        self._place: list[list[Any]] = []
 
     def follow(self, module: Any) -> Callable[[], None]:
         """Be told of every DistributedDataParallel that is made; ``module`` is the one that defines it.
@@ -100,6 +110,7 @@ class Distributed:
         if self._device is None and not self._introduced(optimizer):
             return
         now_s = time.perf_counter()
+        self._place = []
         self._close_row()
         self._number += 1
         seconds = None if self._ended_s is None else now_s - self._ended_s
@@ -126,7 +137,20 @@ class Distributed:
         if last or now_s - self._looked_s >= MEMORY_PERIOD_S:
             self._looked_s = now_s
             self._post({"type": "rank_memory", **_memory(figures.get(self._device))})
+        if not last:
+            self._tell_place()
         return True
+
+    def _tell_place(self) -> None:
+        """Tell where the main thread stands when no step has ended for a while: the last of it shows where it hangs."""
+        now_s = time.perf_counter()
+        if self._ended_s is None or now_s - self._ended_s < STALLED_S or now_s - self._placed_s < PLACE_PERIOD_S:
+            return
+        self._placed_s = now_s
+        place = _place_of_main_thread()
+        if place and place != self._place:
+            self._place = place
+            self._post({"type": "rank_place", "frames": place})
 
     def forked(self) -> None:
         """In a child: it is no rank before it becomes one."""
@@ -203,6 +227,19 @@ def _group() -> dict[str, Any] | None:
     if world_size < 2:
         return None
     return {"world_size": world_size, "rank": distributed.get_rank(), "backend": str(distributed.get_backend())}
+
+
+def _place_of_main_thread() -> list[list[Any]]:
+    """File, line and function of each frame of its stack, outermost first; empty where it has none."""
+    threading: Any = sys.modules.get("threading")
+    if threading is None:
+        return []
+    frame = sys._current_frames().get(threading.main_thread().ident)
+    found: list[list[Any]] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        found.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
+        frame = frame.f_back
+    return found[::-1]
 
 
 def _memory(figures: dict[str, Any] | None) -> dict[str, Any]:

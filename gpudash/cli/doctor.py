@@ -167,10 +167,11 @@ def _recordings() -> Iterator[Check]:
     import shutil
 
     from gpudash.settings import recordings_folder
+    from gpudash.system.files import make_private_folder
 
     folder = recordings_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         free = shutil.disk_usage(folder).free
     except OSError as error:
         yield Check("recordings", "problem", f"{folder} cannot be written ({error.strerror})", "Set GPUDASH_HOME.")

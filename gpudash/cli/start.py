@@ -32,15 +32,16 @@ def start(*, simulated: SimulateOptions | None = None) -> int:
 def _run_and_draw(simulated: SimulateOptions) -> int:
     from gpudash.cli.run import RunOptions, perform
     from gpudash.cli.terminal.report import print_run
-    from gpudash.settings import recordings_folder
     from gpudash.specs import DEFAULT_WORKLOAD, build, workloads
-    from gpudash.telemetry.recording.schema import recording_name
 
     spec = build(workloads()[DEFAULT_WORKLOAD], {})
-    target = recording_name(recordings_folder(), spec.name)
-    summary, notes, joined = perform(spec, RunOptions(record=target, **vars(simulated)), leave_at_once=True)
+    summary, notes, joined = perform(spec, RunOptions(**vars(simulated)), leave_at_once=True)
     print_run(summary, notes)
-    picture = None if summary["status"] == "cancelled" else _draw(target)
+    recording, picture = summary["recording"], None
+    if recording is None:
+        print_notice("No picture is drawn, since the settings say that nothing is recorded.")
+    elif summary["status"] != "cancelled":
+        picture = _draw(Path(recording))
     if picture is not None:
         sys.stdout.write(f"Picture: {picture}\n")
     return leave(OF_STATUS[summary["status"]], joined)

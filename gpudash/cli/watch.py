@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from gpudash.session import Session
     from gpudash.session.watching.program import StopProgress
 
-NAMES_TRIED = 20
-"""How often a recording is given another name while somebody else takes it first."""
-
 POLL_S = 0.1
 """How soon Ctrl+C and news of the program are noticed."""
 
@@ -178,18 +175,9 @@ def _started(options: WatchOptions) -> "Session":
         RequestError: when the GPUs cannot be simulated, or the recording cannot be written.
     """
     simulation = replace(options.simulation(), offered=False)  # the program cannot use one that it was not given
-    left = NAMES_TRIED
-    while True:
-        session, left = options.session("watch", simulation), left - 1
-        try:
-            begin(session, worker=False)
-        except RequestError:
-            # the nodes of a cluster share a folder, and may begin within the same second
-            taken = options.record is None and session.recording is not None and session.recording.exists()
-            if not taken or not left:
-                raise
-        else:
-            return session
+    session = options.session("watch", simulation)
+    begin(session, worker=False)
+    return session
 
 
 def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:

@@ -6,6 +6,7 @@ https://docs.ntfy.sh/publish/ says, and anything else is a command that gets the
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import queue
@@ -19,10 +20,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpudash.session.serving.address import TOKEN_VARIABLE
+from gpudash.sources.prometheus.client import TOKEN as PROMETHEUS_TOKEN
 from gpudash.system.processes import end_group
 from gpudash.telemetry.records import OutOfMemory, Record, RunEnded, RunFailed, RunStarted, SourceFailed, Warning
 from gpudash.units import format_duration
@@ -30,8 +34,11 @@ from gpudash.units import format_duration
 TOKEN = "GPUDASH_NOTIFY_TOKEN"  # the name of a variable
 """The variable with the token that a target asks for: everybody on the machine can read a command line."""
 
+SECRETS = (TOKEN, TOKEN_VARIABLE, PROMETHEUS_TOKEN)
+"""Variables that a command does not inherit: they are not for it."""
+
 LIMIT_S = 10.0
-"""How long one notice may take."""
+"""How long one notice may take, from looking up a name to the answer's header."""
 
 LEAVING_S = 5.0
 """How long the last notices may take when a session ends."""
@@ -179,7 +186,7 @@ class _Outlet:
         self._has_failed = False
         self._is_full = False
         self._is_given_up = False
-        self._command: subprocess.Popen[bytes] | None = None
+        self._end: Callable[[], object] | None = None
         self._waiting: queue.SimpleQueue[Notification | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._deliver_all, name="gpudash-notify", daemon=True)
         self._thread.start()
@@ -206,15 +213,15 @@ class _Outlet:
         left = max(1, self._waiting.qsize())  # the end waits there too, in place of the notice that is being told
         notices = "notice" if left == 1 else f"{left} notices"
         self._tell(f"{self._target.name} was too slow to be told of the last {notices}.")
-        if self._command is not None:
-            end_group(self._command, dying_s=ENDING_S)
+        if self._end is not None:
+            self._end()
             self._thread.join(ENDING_S)
         return not self._thread.is_alive()
 
-    def _began(self, command: subprocess.Popen[bytes]) -> None:
-        self._command = command
+    def _began(self, end: Callable[[], object]) -> None:
+        self._end = end
         if self._is_given_up:
-            end_group(command, dying_s=ENDING_S)
+            end()
 
     def _deliver_all(self) -> None:
         while not self._is_given_up and (notice := self._waiting.get()) is not None:
@@ -228,30 +235,33 @@ class _Outlet:
                 self._has_failed = False
 
 
-def deliver(
-    target: Recipient, notice: Notification, began: Callable[[subprocess.Popen[bytes]], None] | None = None
-) -> None:
-    """Tell one target.
+Began = Callable[[Callable[[], object]], None]
+"""Given what ends the command, or breaks off the request, that has been started."""
+
+
+def deliver(target: Recipient, notice: Notification, began: Began | None = None) -> None:
+    """Tell one target, within `LIMIT_S`.
 
     Args:
-        began: given the process of a command that has been started.
+        began: called once the command or the request has been started.
 
     Raises:
         OSError, ValueError, subprocess.SubprocessError: when it was not told.
     """
     title = f"gpudash: {notice.level.replace('_', ' ')} on {socket.gethostname()}"
     if target.command:
+        inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
         # not through a shell, which would run what a name in the sentence says
         started = subprocess.Popen(
             [*target.command, notice.text],
-            env={**os.environ, "GPUDASH_NOTICE_LEVEL": notice.level, "GPUDASH_NOTICE_TITLE": title},
+            env=inherited | {"GPUDASH_NOTICE_LEVEL": notice.level, "GPUDASH_NOTICE_TITLE": title},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # what it starts ends with it
         )
         if began is not None:
-            began(started)
+            began(lambda: end_group(started, dying_s=ENDING_S))
         try:
             code = started.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -271,8 +281,82 @@ def deliver(
             raise ValueError(f"a token sent over http could be read on the way; use https, or unset {TOKEN}")
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(target.url, json.dumps(body).encode(), headers)  # http and https only
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=LIMIT_S):
-        pass
+    posting = _Posting(request)
+    posting.start()
+    if began is not None:
+        began(posting.break_off)
+    posting.finish()
+
+
+class _Posting(threading.Thread):
+    """One request, on a thread of its own: urllib limits each read, and a server that sends a byte now and then would
+    take any time.
+
+    Args:
+        request: http or https.
+    """
+
+    def __init__(self, request: urllib.request.Request) -> None:
+        super().__init__(name="gpudash-notify-post", daemon=True)
+        self._request = request
+        self._handlers = _HttpHandler(), _HttpsHandler()
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            opener = urllib.request.build_opener(_NoRedirect, *self._handlers)
+            with opener.open(self._request, timeout=LIMIT_S):
+                pass
+        except urllib.error.HTTPError as error:
+            error.close()
+            self._error = error
+        except Exception as error:  # raised by `finish`, where it is waited for
+            self._error = error
+
+    def finish(self) -> None:
+        """Wait for the answer.
+
+        Raises:
+            TimeoutError: when there is none within `LIMIT_S`; then the request is broken off.
+            OSError, ValueError: when it is none, or refuses the notice.
+        """
+        self.join(LIMIT_S)
+        if self.is_alive():
+            self.break_off()
+            raise TimeoutError
+        if self._error is not None:
+            raise self._error
+
+    def break_off(self) -> None:
+        """Close the connection, if there is one yet."""
+        for handler in self._handlers:
+            connection = handler.connection
+            opened = None if connection is None else connection.sock
+            if opened is not None:
+                with suppress(OSError):
+                    opened.shutdown(socket.SHUT_RDWR)
+
+
+class _KeepsConnection(urllib.request.AbstractHTTPHandler):
+    """Keeps the connection of its request, so that another thread can break it off."""
+
+    connection: http.client.HTTPConnection | None = None
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **facts: Any) -> Any:
+        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
+            made: http.client.HTTPConnection = http_class(host, **options)
+            self.connection = made
+            return made
+
+        return super().do_open(connect, req, **facts)
+
+
+class _HttpHandler(_KeepsConnection, urllib.request.HTTPHandler):
+    """Of http."""
+
+
+class _HttpsHandler(_KeepsConnection, urllib.request.HTTPSHandler):
+    """Of https."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

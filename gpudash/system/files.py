@@ -31,12 +31,28 @@ def resource(*parts: str) -> Path:
     raise FileNotFoundError(f"gpudash's own file {'/'.join(parts)} is missing; reinstall gpudash")
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, with mode 0700; one that is there keeps its mode.
+
+    Raises:
+        OSError: when it cannot be made, or something else has its name.
+    """
+    missing = [folder]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A file beside ``path`` to write to, which takes its place when the block ends well and goes when it does not.
 
     Whoever reads ``path`` meanwhile finds what was there before. A link stays one. Nothing is forced to the disk: a
     machine that loses its power may lose what was written last.
+
+    Args:
+        private: make it with mode 0600, for the user alone; otherwise its mode is by the umask.
 
     Raises:
         OSError: when it cannot be written; what was there before is left.
@@ -46,6 +62,8 @@ def written_whole(path: Path) -> Iterator[Path]:
     part = target.with_name(f".{target.name[:40]}.{os.getpid()}-{threading.get_ident()}.part")
     part.unlink(missing_ok=True)
     try:
+        if private:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield part
         part.replace(target)
     finally:
@@ -98,12 +116,13 @@ class PrivateFolder:
     """
 
     def __init__(self, parent: Path, prefix: str) -> None:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(parent)
         _sweep(parent, prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # a file system without locks: then leftovers stay
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        made = None
+        while made is None:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            made = _locked(self.path)
+        self._lock = made
 
     def remove(self) -> None:
         """Remove it with all that is in it. Never raises."""
@@ -111,6 +130,31 @@ class PrivateFolder:
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a new folder.
+
+    Returns:
+        A descriptor of its lock; ``None`` when another gpudash has swept the folder away: it takes a new folder for a
+        leftover as long as its lock is held by nobody.
+    """
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except OSError:
+        return lock  # a file system without locks: nothing is swept there
+    # it may have been swept before it was locked, and then has no name any more
+    if os.fstat(lock).st_nlink:
+        return lock
+    os.close(lock)
+    return None
 
 
 def _sweep(parent: Path, prefix: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+from gpudash.system.foreign_text import visible
+
+_FORMULA = ("=", "+", "-", "@", "\t", "'")
 """With one of these at its beginning a cell is a formula to programs that calculate with tables; an apostrophe is the
 mark that it is none."""
 
@@ -18,9 +20,12 @@ _PARTING = str.maketrans("\t\r\n", "   ")
 def harmless(text: str) -> str:
     """``text`` as a cell that no program takes for a formula: names are not ours, and ``=HYPERLINK(…)`` is one.
 
+    What a terminal would obey is written out (`visible`).
+
     A text that begins as formulas do has an apostrophe before it, which such programs take for "this is text"; so has
     one that begins with an apostrophe, so that what was added can be told. Numbers stay numbers.
     """
+    text = visible(text)
     return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.match(text) else text
 
 

@@ -254,7 +254,7 @@ def memory_plot(
         own: as of `plots_for`.
     """
     if selected == "host":
-        return _host_memory(_capacity(("host", "total_bytes", None), warn_ratio, to_capacity), own)
+        return _host_memory(store, _capacity(("host", "total_bytes", None), warn_ratio, to_capacity), own)
     return _gpu_memory(
         store,
         selected,
@@ -265,13 +265,21 @@ def memory_plot(
     )
 
 
-def _host_memory(lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
+def _host_memory(store: Store, lines: tuple[LineSpec, ...], own: str) -> PlotSpec:
+    """What is used in one band where nobody tells what a process of interest has of it, as over ssh."""
+    whole = _has_value(store, ("host", "used_bytes", None)) and not _has_value(store, ("host", "process_bytes", None))
+    if whole:
+        used: tuple[CurveSpec, ...] = (CurveSpec(("host", "used_bytes", None), "used", "bytes", "used", stack=True),)
+    else:
+        used = (
+            CurveSpec(("host", "process_bytes", None), own, "bytes", "process", stack=True),
+            CurveSpec(("host", "others_bytes", None), "other processes", "bytes", "other", stack=True),
+        )
     return PlotSpec(
         id="memory",
         title="MEMORY cpu",
         curves=(
-            CurveSpec(("host", "process_bytes", None), own, "bytes", "process", stack=True),
-            CurveSpec(("host", "others_bytes", None), "other processes", "bytes", "other", stack=True),
+            *used,
             CurveSpec(
                 ("host", "file_cache_bytes", None),
                 "file cache",

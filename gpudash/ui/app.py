@@ -96,7 +96,7 @@ def run(
     app = application()
     settings, notices = load_settings()
     recording = recording_target(settings, "session", file=None, record=True)
-    session = Session(settings, recording=recording, notices=notices, simulation=simulation)
+    session = Session(settings, recording=recording, may_number=True, notices=notices, simulation=simulation)
     try:
         session.start()
     except RecordingError as error:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import shown_name
 from gpudash.memory import frames
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.telemetry.recording.schema import trace_name
 from gpudash.telemetry.records import Topic
 from gpudash.units import format_duration
@@ -311,12 +311,12 @@ def _write_trace(profiler: Any, path: Path) -> None:
         OSError: when it cannot be written; nothing is left behind.
         RuntimeError: when the profiler has no trace.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with tempfile.TemporaryDirectory(prefix="gpudash-trace-") as folder:
         plain = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(plain))
         with (
-            written_whole(path) as part,
+            written_whole(path, private=True) as part,
             plain.open("rb") as source,
             gzip.open(part, "wb", compresslevel=LEVEL) as target,
         ):

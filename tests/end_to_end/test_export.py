@@ -96,7 +96,17 @@ def test_the_report_shows_its_plots_in_a_browser_without_a_network(
     )
     url = page.as_uri()
     subprocess.run([*common, f"--screenshot={shot}", url], capture_output=True, timeout=120, check=True)
-    dom = subprocess.run([*common, "--dump-dom", url], capture_output=True, text=True, timeout=120, check=True).stdout
+    hostile = tmp_path / "hostile.html"
+    script = "<script>document.title = 'executed'</script>"
+    hostile.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>"), encoding="utf-8")
+
+    def shown(url: str) -> str:
+        """What the browser made of a page."""
+        command = [*common, "--dump-dom", url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    dom, with_script = shown(url), shown(hostile.as_uri())
+    assert script in with_script and "<title>executed" not in with_script
     assert dom.count('role="img"') == 4
     assert "Finished after 30.1 s, 300 of 300 steps." in dom
     image = QImage(str(shot)).convertToFormat(QImage.Format.Format_RGB32)

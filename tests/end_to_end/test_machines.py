@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import subprocess
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -133,8 +134,13 @@ def test_a_wrong_host_key_is_refused_in_one_sentence(client: Client, tmp_path: P
     public = " ".join(other.with_suffix(".pub").read_text().split()[:2])
     client.known_hosts.write_text(f"alpha {public}\n")
     with ssh_server(tmp_path / "a", client, "alpha", known=False), linking("ssh://alpha") as fleet:
-        assert "The host key of alpha is not the one that is known" in problem(fleet)
+        told = problem(fleet)
+        assert "The host key of alpha is not the one that is known" in told
         assert fleet.machines[0].state == "given up"
+        command = shlex.split(told.partition("if that is right: ")[2].removesuffix("."))
+        assert command[:3] == ["ssh-keygen", "-f", str(client.known_hosts)]
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
+        assert client.known_hosts.read_text() == ""
 
 
 def test_a_machine_that_ssh_does_not_know_says_how_to_make_it_known(client: Client, tmp_path: Path) -> None:
@@ -237,7 +243,7 @@ def test_the_terminal_shows_a_machine_as_it_shows_this_one(client: Client, gpuda
         assert gpu["metrics"]["used_bytes"]["last"] == 7 * GIB and host["metrics"]["used_bytes"]["last"] > 0
         table = gpudash("monitor", "ssh://alpha", "--seconds", "20", env=client.environment())
         assert table.code == 0
-        assert "GPU 0" in table.stdout and "7.00 / 141.0 GiB" in table.stdout.replace(" of ", " / ")
+        assert "GPU 0" in table.stdout and "7.59 / 141.0 GiB" in table.stdout.replace(" of ", " / ")
         until_gone(server)
 
 

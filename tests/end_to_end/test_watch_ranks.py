@@ -135,3 +135,15 @@ def test_two_nodes_record_on_their_own_and_open_as_one(gpudash: Command, tmp_pat
     assert Counter(row.device for row in told if "step_s" in row.values) == {"0": STEPS, "1": STEPS}
     slow = {row["pid"]: row["rank"] for one in outcomes for row in one.document["result"]["ranks"]}
     assert len(slow) == 2 and [event.details["rank"] for event in found] == [1]  # type: ignore[attr-defined]
+
+
+def test_a_rank_that_hangs_is_named_with_the_line_at_which_it_stands(gpudash: Command, tmp_path: Path) -> None:
+    script = SCRIPT.with_name("hanging_rank.py")
+    outcome = watched(gpudash, *torchrun(*STANDALONE, str(script)), losses=tmp_path)
+    assert outcome.code == 1, outcome.stderr
+    error = outcome.document["error"]
+    assert error["kind"] == "hang" and error["message"].startswith("Rank 1 (pid ")
+    stands = [frame for frame in error["frames"] if frame["file"] == str(script)]
+    assert [frame["name"] for frame in stands] == ["<module>", "next_batch"]
+    line = script.read_text().splitlines().index("    return batches.get()") + 1
+    assert error["remedy"] == f"Rank 1 stood at hanging_rank.py:{line}; look what that line waits for."

@@ -1,7 +1,10 @@
 """The way into a program that is to be attached to later: a socket that one thread waits at, and nothing else.
 
 Whoever opens it is not watched until somebody comes. It has no file: its name is the process's number, in Linux's
-abstract names (unix(7)), and each end makes sure of the other by what the system tells of it.
+abstract names (unix(7)). Every process that shares the network can connect to such a name, also one in a container of
+another user namespace or file system, so each end checks the other. What may enter is what may debug the program
+(ptrace(2), "Ptrace access mode checking"): a process of the same user, in the same user, mount and PID namespaces,
+with the same root folder and all of the program's capabilities.
 """
 
 from __future__ import annotations
@@ -27,7 +30,18 @@ PATIENCE_S = 1.0
 """Longest wait for the thread to end before the program forks."""
 
 SPEAKING_S = 0.5
-"""Longest that one who has come is listened to."""
+"""Longest wait for each piece of what a process sends that has come."""
+
+ENTERED = b"in"
+
+REFUSED = b"no"
+"""Answered to a process of the same user that may not enter."""
+
+CREDENTIALS_BYTES = 12
+"""Of ``struct ucred`` of Linux (unix(7)): process, user and group."""
+
+NAMESPACES = ("user", "mnt", "pid")
+"""Those that have to be the same at both ends."""
 
 _door: Door | None = None
 
@@ -144,25 +158,99 @@ class Door:
             ended.release()
 
     def _take(self, coming: Any) -> None:
-        pid, user = peer_of(coming)
-        if pid == os.getpid() or user != os.geteuid():
-            return
         try:
+            pid, user = peer_of(coming)
+            if pid == os.getpid() or user != os.geteuid():
+                return
             coming.settimeout(SPEAKING_S)
-            text = b""
-            while piece := coming.recv(65536):
-                text += piece
-                if len(text) > MOST_BYTES:
-                    return
+            text = _received(coming, pid)
+            if text is None:
+                coming.send(REFUSED, _socket.MSG_NOSIGNAL)
+                return
             exec(text, {})
-            coming.send(b"in", _socket.MSG_NOSIGNAL)
+            coming.send(ENTERED, _socket.MSG_NOSIGNAL)
         except Exception:
             # whatever somebody else has sent is no concern of the program's
             return
 
 
+def _received(coming: Any, pid: int) -> bytes | None:
+    """What a process sends; ``None`` where it may not enter, or is not the one that has connected.
+
+    A process may connect, send and end, and its number be given to another one before the door reads /proc. So it
+    sends a descriptor of its own folder there along with the text, and the kernel adds the sender's number to each
+    piece (SCM_CREDENTIALS of unix(7)). That folder is still the one found by that number: so the number belonged to
+    the process that is read here when the text was sent.
+    """
+    folders: list[int] = []
+    try:
+        folders.append(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY))
+        if not _may_enter(folders[0]):
+            return None
+        coming.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        text, space = b"", _socket.CMSG_SPACE(CREDENTIALS_BYTES) + _socket.CMSG_SPACE(4)
+        while True:
+            piece, beside, _flags, _address = coming.recvmsg(65536, space)
+            senders = []
+            for _level, kind, data in beside:
+                if kind == _socket.SCM_RIGHTS:
+                    folders += _numbers(data)
+                elif kind == _socket.SCM_CREDENTIALS:
+                    senders.append(_numbers(data)[0])
+            if not piece:
+                break
+            text += piece
+            if senders != [pid] or len(text) > MOST_BYTES:
+                return None
+        if len(folders) != 2 or not os.path.samestat(*map(os.fstat, folders)):
+            return None
+        return text if _may_enter(folders[0]) else None
+    except OSError:
+        return None
+    finally:
+        for folder in folders:
+            os.close(folder)
+
+
+def _may_enter(folder: int) -> bool:
+    """Whether a process is in our namespaces and may do all that we may; false where that cannot be read.
+
+    Args:
+        folder: a descriptor of its folder in /proc.
+    """
+    own = -1
+    try:
+        own = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
+        for name in NAMESPACES:
+            if os.readlink(f"ns/{name}", dir_fd=folder) != os.readlink(f"ns/{name}", dir_fd=own):
+                return False
+        if not os.path.samestat(os.stat("root", dir_fd=folder), os.stat("root", dir_fd=own)):
+            return False
+        needed = _capabilities(own, b"CapPrm")
+        return needed & ~_capabilities(folder, b"CapEff") == 0
+    except (OSError, ValueError):
+        return False
+    finally:
+        if own >= 0:
+            os.close(own)
+
+
+def _capabilities(folder: int, field: bytes) -> int:
+    """A set of capabilities(7) in ``status`` of /proc, as bits."""
+    descriptor = os.open("status", os.O_RDONLY, dir_fd=folder)
+    try:
+        text = os.read(descriptor, 65536)
+    finally:
+        os.close(descriptor)
+    return int(text.partition(field + b":")[2].split(None, 1)[0], 16)
+
+
 def peer_of(connection: Any) -> tuple[int, int]:
-    """Process and user at the other end: the first two of ``struct ucred`` of Linux (unix(7))."""
-    found: bytes = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-    parts = [int.from_bytes(found[at : at + 4], sys.byteorder, signed=True) for at in (0, 4)]
-    return parts[0], parts[1]
+    """Process and user at the other end, as they were when it connected or listened."""
+    pid, user, _group = _numbers(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, CREDENTIALS_BYTES))
+    return pid, user
+
+
+def _numbers(data: bytes) -> list[int]:
+    """Of an array of C's ``int``. Python's `struct` is a module that the program may not have imported."""
+    return [int.from_bytes(data[at : at + 4], sys.byteorder, signed=True) for at in range(0, len(data), 4)]

@@ -145,6 +145,7 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
         told.largest_sequence,
         told.untried,
         *told.rank_lines,
+        told.lower_bound,
         told.assumed,
         *told.assumption_lines,
     ]

@@ -163,7 +163,14 @@ class RecordOptions:
             except ValueError as error:
                 raise RequestError(f"--notify: {error}") from None
         target = recording_target(settings, name, file=self.record, record=not self.no_record)
-        return Session(settings, recording=target, notices=notices, simulation=simulation, notify=self.notify)
+        return Session(
+            settings,
+            recording=target,
+            may_number=self.record is None,
+            notices=notices,
+            simulation=simulation,
+            notify=self.notify,
+        )
 
 
 def begin(session: "Session", *, worker: bool = True) -> None:

@@ -99,7 +99,7 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
     used = store.latest(table, "used_bytes", device)
     if used.value is None and used.state is not State.OK:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
-    memory = f"{format_pair(_number(store, key, 'used_bytes'), _number(store, key, 'total_bytes'))} {remark}".rstrip()
+    memory = f"{memory_words(store, table, device)} {remark}".rstrip()
     if table == "host":
         return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent)]
     return [
@@ -110,6 +110,15 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
         _words(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
         _words(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
     ]
+
+
+def memory_words(store: Store, table: str, device: str | None) -> str:
+    """What is not free of all memory, the driver's own share with it, as in the overview of machines."""
+    key = "", table, device
+    taken = _number(store, key, "used_bytes")
+    if taken is not None:
+        taken += _number(store, key, "driver_reserved_bytes") or 0
+    return format_pair(taken, _number(store, key, "total_bytes"))
 
 
 def _number(store: Store, key: Key, metric: str) -> float | None:

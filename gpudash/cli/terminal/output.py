@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
+from gpudash.system.foreign_text import UNSEEN, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Column, Table
@@ -67,25 +69,6 @@ class TooManyFilesError(RequestError):
 
     code = Exit.FAILED
     kind = "OSError"
-
-
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's categories of what a terminal obeys, or draws nothing for: control and format characters (among them the
-overrides of the direction of writing and what has no width), halves of pairs, separators of lines and paragraphs."""
-
-
-def visible(text: str, keep: str = "\n\t") -> str:
-    """``text`` with what a terminal would obey or hide written out, as in ``\\x1b``, but for ``keep``.
-
-    Names of devices, functions, files and labels are not ours: an escape sequence in one could clear the screen, name
-    the window, or make one name look like another.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        mark.encode("unicode_escape").decode("ascii") if category(mark) in _UNSEEN and mark not in keep else mark
-        for mark in text
-    )
 
 
 def one_line(text: str) -> str:
@@ -219,7 +202,7 @@ def json_visible(text: str) -> str:
     """JSON, with what a terminal would obey or hide as ``\\u…``: the same document."""
     if text.isprintable():
         return text
-    unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in _UNSEEN}
+    unseen = {mark for mark in text if mark not in "\n\t" and category(mark) in UNSEEN}
     return text.translate({ord(mark): json.dumps(mark)[1:-1] for mark in unseen})
 
 

@@ -211,6 +211,8 @@ class Estimate(DeviceEstimate):
         deciding_rank: the one that has least room, whose figures all the other fields are.
         strategy: "ddp" or "fsdp", "split" for a model whose halves lie on two devices; "" for a run on one.
         communication_bytes: how much of `overhead_bytes` is assumed for what connects the ranks; never measured.
+        late_bytes: how much more than `peak_allocated_bytes` a rank of DDP may hold: its buckets of gradients go back
+            to the allocator only once NCCL's stream is done with them. `peak_reserved_bytes` was the same either way.
         assumptions: what the prediction of a user's code takes for granted where the code asks for numbers that a dry
             run does not have; each after the line that asks.
         model: what is known of a model that is predicted by its config.
@@ -233,6 +235,7 @@ class Estimate(DeviceEstimate):
     deciding_rank: int | None = None
     strategy: str = ""
     communication_bytes: int = 0
+    late_bytes: int = 0
     largest_global_batch: int | None = None
     largest_batch_releases: bool = False
     retries: int = 0

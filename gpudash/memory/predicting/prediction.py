@@ -205,6 +205,14 @@ class Prediction:
         return f"assumed: NCCL about {format_bytes(size)} per rank" if size else ""
 
     @property
+    def lower_bound(self) -> str:
+        """That more may be allocated than predicted by when NCCL's stream is done; "" where it may not."""
+        size = self.estimate.late_bytes
+        if not size:
+            return ""
+        return f"up to {format_bytes(size)} more allocated while gradients wait for NCCL"
+
+    @property
     def assumption_lines(self) -> list[str]:
         """What the prediction of a user's code or model takes for granted, each in a line, and whether it was made by a
         torch that it has not been measured with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
+from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.predicting.estimate import DeviceEstimate, Estimate, RankEstimate, Target
 from gpudash.units import MIB
 
@@ -70,12 +71,15 @@ def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target],
         known.append((target, estimate))
         found.append(estimate)
     rank = deciding(targets)
+    # one set of gradients is as large as the weights; fewer where some of them are frozen
+    late = found[rank].by_category.get(WEIGHTS, 0) if strategy == "ddp" and found[rank].communication_bytes else 0
     count = f"one of {len(targets)} ranks ({STRATEGIES[strategy]}, torch's own code without its peers)"
     return replace(
         found[rank],
         ranks=tuple(_rank(number, estimate) for number, estimate in enumerate(found)),
         deciding_rank=rank,
         strategy=strategy,
+        late_bytes=late,
         method=f"{count}: {found[rank].method}",
     )
 

@@ -16,6 +16,10 @@ from gpudash.units import format_duration, format_pair, format_percent
 
 Level = Literal["warning", "critical"]
 
+HOLDERS = ("pod", "namespace", "container", "hpc_job")
+"""Labels by which dcgm-exporter says who holds a GPU, of Kubernetes and of a batch system
+(https://github.com/NVIDIA/dcgm-exporter)."""
+
 Teller = Exporter | Literal["ssh"]
 """Who tells of a GPU: an exporter, or the machine itself over ssh."""
 
@@ -66,6 +70,8 @@ class FleetGpu:
         sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
         is_host: whether it is no GPU but the memory of a machine without one.
         instance: number of a MIG instance on its GPU; ``None`` of a whole one.
+        profile: size of a MIG instance, such as "1g.10gb"; "" of a whole GPU, or where its product says it.
+        impossible: figures that cannot be, which are left out: what is wrong with each, in words.
     """
 
     key: str
@@ -88,6 +94,17 @@ class FleetGpu:
     sensors: Mapping[str, float] = field(default_factory=dict)
     is_host: bool = False
     instance: int | None = None
+    profile: str = ""
+    impossible: tuple[str, ...] = ()
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who holds it by its labels: "pod train-0", "namespace ml", "container main"; none where they do not say.
+
+        Where the server has labels of its own by these names, those of the exporter begin with "exported_".
+        """
+        named = ((name, self.labels.get(f"exported_{name}") or self.labels.get(name)) for name in HOLDERS)
+        return tuple(f"{name.removeprefix('hpc_')} {value}" for name, value in named if value)
 
     @property
     def number(self) -> str:
@@ -124,7 +141,8 @@ class FleetGpu:
         """Machine and index, as a person speaks of it."""
         if self.is_host:
             return f"{self.host}'s memory"
-        return f"{self.host} GPU {self.number}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
+        number = f"{self.number} {self.profile}".rstrip()
+        return f"{self.host} GPU {number}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +252,10 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
     reserved = values.get("driver_reserved_bytes")
     if total is None and used is not None and free is not None:
         total = used + free + (reserved or 0)
+    impossible = list(gpu.impossible)
+    if used is not None and total is not None and used > total:
+        impossible.append(f"used {format_pair(used, total)} is more than there is")
+        used = None
     return FleetGpu(
         key=gpu.key,
         host=host,
@@ -252,6 +274,9 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
         labels=gpu.labels,
         reserved_bytes=None if reserved is None else round(reserved),
         torch_name=gpu.torch_name,
+        instance=gpu.instance,
+        profile=gpu.profile,
+        impossible=tuple(impossible),
         sensors={metric.name: values[metric.name] for metric in SENSORS if metric.name in values},
     )
 

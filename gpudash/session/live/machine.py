@@ -38,6 +38,7 @@ from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.settings import data_folder
 from gpudash.specs import Spec, build, workloads
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.records import Note, State, Topic
 from gpudash.telemetry.store import NEVER_READ, Store
@@ -407,8 +408,9 @@ def remember_context(uuid: str, size: int) -> None:
     if size not in PLAUSIBLE_BYTES or known.get(uuid) == size:
         return
     with suppress(OSError):  # it only makes later predictions a little better
-        _contexts_file().parent.mkdir(parents=True, exist_ok=True)
-        _contexts_file().write_text(json.dumps({**known, uuid: size}, indent=2), encoding="utf-8")
+        make_private_folder(_contexts_file().parent)
+        with written_whole(_contexts_file(), private=True) as part:
+            part.write_text(json.dumps({**known, uuid: size}, indent=2), encoding="utf-8")
 
 
 def _contexts_file() -> Path:

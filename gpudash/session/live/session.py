@@ -85,6 +85,7 @@ class Session:
     Args:
         settings: thresholds, rates and limits.
         recording: file to record to; ``None`` records nothing.
+        may_number: number the name of the recording as the session starts when it is taken.
         notices: sentences (about settings, say) that become notes of the session.
         simulation: GPUs to simulate; without any, one is offered where there is no GPU.
         notify: who is told of warnings and ends of runs, beside whom the settings name.
@@ -93,6 +94,7 @@ class Session:
         RecordingError: from `start`, when the recording cannot be written.
 
     Attributes:
+        recording: the file that is recorded to; its name is settled once the session has started.
         machine: the devices.
         on_record: called with every record, on the session's thread; it must not wait for anything.
         estimates: predicts what runs would take.
@@ -106,6 +108,7 @@ class Session:
         settings: Settings | None = None,
         *,
         recording: Path | None = None,
+        may_number: bool = False,
         notices: list[str] | None = None,
         simulation: Simulation | None = None,
         notify: Sequence[str] = (),
@@ -117,6 +120,7 @@ class Session:
         self.settings = settings or Settings()
         self.store = Store()
         self.recording = recording
+        self._may_number = may_number
         self.began_wall_s, self._origin = time.time(), time.monotonic()
         self.on_record: Callable[[Record], None] | None = None
         self._notices = list(notices or ())
@@ -207,7 +211,8 @@ class Session:
         if self.recording is not None:
             source, product = self.host_capacity_source, self.machine.host.product
             meta = session_meta(self.began_wall_s, self.settings, product, source)
-            self._recorder = Recorder(self.recording, meta=meta)
+            self._recorder = Recorder(self.recording, meta=meta, may_number=self._may_number)
+            self.recording = self._recorder.path
             self._recorder.summarise(self.store)
         if self._notify:
             self._notifier = self._make_notifier()

@@ -16,7 +16,10 @@ from gpudash.telemetry.recording.schema import recording_name
 
 
 def recording_target(settings: Settings, name: str, *, file: Path | None, record: bool) -> Path | None:
-    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere."""
+    """Where a session is recorded: the named file, a new one in the recordings folder, or nowhere.
+
+    The new one's name may be taken, and is numbered then as the session starts.
+    """
     if file is not None:
         return file
     if not record or not settings.record:

@@ -17,7 +17,7 @@ from typing import Any
 
 import gpudash
 from gpudash.settings import data_folder, recordings_folder
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
@@ -200,7 +200,7 @@ class Librarian:
             RecordingError: one sentence, when it is gone or cannot be moved.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             return move_recording(trashed, target or self.folder / trashed.name)
         except FileNotFoundError:
             raise RecordingError(f"{trashed.name} is not in the trash any more.") from None
@@ -379,8 +379,8 @@ def save_cache(kept: Mapping[Path, Kept]) -> None:
     }
     target = _file()
     with suppress(OSError):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(target) as part:
+        make_private_folder(target.parent)
+        with written_whole(target, private=True) as part:
             part.write_text(json.dumps({"version": gpudash.__version__, "files": files}), encoding="utf-8")
 
 

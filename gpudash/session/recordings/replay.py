@@ -456,7 +456,7 @@ class Replay(PastSource):
         if target.resolve() == self.recording.resolve():
             raise RecordingError(f"{target} is the recording itself; choose another name")
         try:
-            with written_whole(target) as part:
+            with written_whole(target, private=True) as part:
                 copy_regular(self.recording, part)  # byte by byte: also one that is damaged
         except OSError as error:
             raise RecordingError(f"{target} cannot be written ({error.strerror}); choose another place") from None

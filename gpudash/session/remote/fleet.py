@@ -13,7 +13,7 @@ from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.telemetry.metrics import SENSORS
-from gpudash.telemetry.recording.schema import recording_name
+from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Value
 from gpudash.telemetry.store import NEVER_READ
 
@@ -114,7 +114,8 @@ class SshFleet:
         """
         written = []
         for machine in self.machines:
-            target = recording_name(folder, machine.recording.stem)
+            names = numbered(recording_name(folder, machine.recording.stem))
+            target = next(path for path in names if not path.exists())
             machine.save_recording(target)
             written.append(target)
         return written

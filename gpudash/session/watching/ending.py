@@ -112,6 +112,7 @@ class EndedRun:
         oom_kills: processes the kernel killed meanwhile because memory was full.
         refusal: why it was ended by us, in a sentence.
         ranks: processes of its ranks, by rank.
+        places: where ranks stand that made no step for a while: frames, outermost first, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
         as_cuda: whether a simulated GPU answered for CUDA.
@@ -134,6 +135,7 @@ class EndedRun:
     refusal: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
     ranks: Mapping[int, int] = field(default_factory=dict)
+    places: Mapping[int, list[dict[str, Any]]] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
     without_cuda: str = ""
@@ -195,9 +197,32 @@ def _rank_ended(ran: EndedRun) -> RunEnded | None:
         remedy = "What it printed may say why; torchrun --tee 3 puts the rank before every line."
         return _failed(ran, _kind(dead.code), dead.text, remedy)
     if hanging := awaited(ran.ranks, others):
-        remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
-        return _failed(ran, "hang", hang_words(hanging, ran.ranks, ran.steps), remedy, others[0])
+        return _hung(ran, hanging, others[0])
     return None
+
+
+def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunFailed:
+    """The end of a run in which these ranks hang, at the lines of the first of them, as far as its agent could tell."""
+    frames = ran.places.get(hanging[0], [])
+    words = hang_words(hanging, ran.ranks, ran.steps)
+    remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
+    stood = ""
+    if frames:
+        at = own_place(frames)
+        remedy = f"Rank {hanging[0]} stood at {at}; look what that line waits for."
+        lines = "".join(f'  File "{one["file"]}", line {one["line"]}, in {one["name"]}\n' for one in frames)
+        stood = f"Rank {hanging[0]} stood at:\n{lines}\n"
+    failed = _failed(ran, "hang", words, remedy, waiting)
+    details = f"{stood}{waiting.who[:1].upper()}{waiting.who[1:]} waited at:\n{waiting.details}"
+    return replace(failed, details=details, result={**failed.result, "frames": frames})
+
+
+def own_place(frames: Sequence[Mapping[str, Any]]) -> str:
+    """The innermost line of the program's own code, "train.py:12"; of all code where there is none."""
+    stack = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames]
+    own = site_of(stack[::-1])
+    found = stack[-1] if own is None or is_library(own) else own
+    return f"{short(found.file)}:{found.line}"
 
 
 def frames_of(lines: Sequence[str]) -> list[dict[str, Any]]:

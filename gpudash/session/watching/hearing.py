@@ -199,6 +199,7 @@ class Hearing:
                 **self.ranks.result(),
             },
             ranks=self.ranks.known(),
+            places=self.ranks.places,
             why_full=self.ranks.why_full,
         )
 

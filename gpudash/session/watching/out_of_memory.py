@@ -5,7 +5,6 @@ the last one perhaps the run's end.
 from __future__ import annotations
 
 import csv
-import itertools
 import shutil
 import threading
 import time
@@ -30,13 +29,13 @@ from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS, MOST_US, write_json, write_steps
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
-from gpudash.system.files import PrivateFolder
+from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
-from gpudash.telemetry.recording.schema import recording_name
+from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
 from gpudash.telemetry.store import Store
 from gpudash.units import format_beside, format_bytes
@@ -129,6 +128,7 @@ class FlightRecorder:
         folder = self._folder()
         if refused.snapshot is not None:
             shutil.move(refused.snapshot, folder / SNAPSHOT_NAME)
+            (folder / SNAPSHOT_NAME).chmod(0o600)  # the program wrote it by its own umask
         for name in (EXPLANATION_NAME, "report.txt"):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
@@ -142,7 +142,8 @@ class FlightRecorder:
         if explanation is not None:
             write_json(folder / EXPLANATION_NAME, explanation.to_json())
             text = "\n".join(report(explanation))
-            (folder / "report.txt").write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+            with written_whole(folder / "report.txt", private=True) as part:
+                part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
         return explanation
 
     def write_output(self) -> None:
@@ -150,7 +151,8 @@ class FlightRecorder:
         if self.folder is not None:
             lines = (line.text for line in self._output.newest(OUTPUT_LINES))
             text = "".join(f"{line}\n" for line in lines)
-            (self.folder / "output.txt").write_text(text, encoding="utf-8", errors="replace")
+            with written_whole(self.folder / "output.txt", private=True) as part:
+                part.write_text(text, encoding="utf-8", errors="replace")
 
     def _folder(self) -> Path:
         if self.folder is None:
@@ -159,7 +161,10 @@ class FlightRecorder:
 
     def _write_curves(self, path: Path, until_s: float) -> None:
         """The columns of an export, so that both are read alike."""
-        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        with (
+            written_whole(path, private=True) as part,
+            part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+        ):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(CSV_COLUMNS)
             with self._store.lock:
@@ -186,14 +191,13 @@ def new_report(reports: Path, name: str) -> Path:
     Raises:
         OSError: when it cannot be made.
     """
-    reports.mkdir(parents=True, exist_ok=True)
-    first = recording_name(reports, Path(name).stem).with_suffix("")
-    for number in itertools.count(1):
-        folder = first if number == 1 else first.with_name(f"{first.name}-{number}")
+    make_private_folder(reports)
+    names = numbered(recording_name(reports, Path(name).stem))
+    while True:
+        folder = next(names).with_suffix("")
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-            break
-    return folder
+            return folder
 
 
 def explained(snapshot: Path, refused: Refused, ended: Callable[[], bool]) -> Explanation | None:
@@ -368,10 +372,16 @@ class OutOfMemoryReports:
         else:
             news.note(Topic.SNAPSHOT, f"A memory snapshot was saved: {path}", path=path)
             folder = Path(path).parent
-            if folder == self._requested and len(self._steps) == 1:
-                with suppress(OSError):  # the snapshot is there, which is what was asked for
-                    write_steps(folder, tuple(next(iter(self._steps.values()))))
+            if folder == self._requested:
+                self._complete(Path(path))
             self._tidy(folder)
+
+    def _complete(self, snapshot: Path) -> None:
+        """Finish the folder of a snapshot that was asked for; where that fails, the snapshot is there all the same."""
+        with suppress(OSError):
+            snapshot.chmod(0o600)  # the program wrote it by its own umask
+            if len(self._steps) == 1:
+                write_steps(snapshot.parent, tuple(next(iter(self._steps.values()))))
 
     def finish(self) -> None:
         """Wait until the report is written."""

@@ -19,6 +19,9 @@ ROWS_PER_SECOND = 2000
 MOST_RANKS = 4096
 """World size beyond which what a program tells of itself is not believed."""
 
+MOST_FRAMES, LONGEST_NAME = 64, 1000
+"""Frames of a stack that are kept, and characters of a file's or a function's name."""
+
 STRATEGIES = {"ddp": "DistributedDataParallel", "fsdp": "FSDP"}
 
 
@@ -34,6 +37,7 @@ class WatchedRanks:
 
     Attributes:
         restarts: how often the launcher has started all ranks again.
+        places: where ranks stand that have made no step for a while: frames, outermost first, by rank.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class WatchedRanks:
         host_bytes: int | None = None,
     ) -> None:
         self.restarts = 0
+        self.places: dict[int, list[dict[str, Any]]] = {}
         self._run_id = run_id
         self._emit = emit
         self._clock = clock
@@ -62,11 +67,14 @@ class WatchedRanks:
         kind = message["type"]
         if kind == "rank":
             self._introduced(peer, message)
-        elif kind not in ("rank_steps", "rank_memory"):
+        elif kind not in ("rank_steps", "rank_memory", "rank_place"):
             return False
         elif self._ranks is not None and (number := self._numbers.get(peer.pid)) is not None:
             if kind == "rank_steps":
+                self.places.pop(number, None)
                 self._steps(self._ranks, number, message)
+            elif kind == "rank_place":
+                self.places[number] = _frames(message.get("frames"))
             else:
                 self._memory(self._ranks, number, message)
         return True
@@ -114,10 +122,12 @@ class WatchedRanks:
             self._ranks = Ranks(world_size, heard)
             self._numbers.clear()
             self._facts.clear()
+            self.places.clear()
         elif restart > self.restarts:
             self._ranks.begin_again()
             self._numbers.clear()
             self._facts.clear()
+            self.places.clear()
         self.restarts = restart
         if peer.rank is None:  # started by the program itself, without the launcher's variables
             peer.hello["rank"] = number
@@ -210,6 +220,16 @@ def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
         first = number - local_rank
         return tuple(range(first, min(first + count, world_size)))
     return tuple(range(world_size))
+
+
+def _frames(told: Any) -> list[dict[str, Any]]:
+    """Those frames of a stack that a program tells which can be frames."""
+    found = []
+    for frame in told[-MOST_FRAMES:] if isinstance(told, list) else ():
+        file, line, name = frame if isinstance(frame, list) and len(frame) == 3 else ("", None, "")
+        if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
+            found.append({"file": file[:LONGEST_NAME], "line": line, "name": name[:LONGEST_NAME]})
+    return found
 
 
 def _size(value: Any) -> int | None:

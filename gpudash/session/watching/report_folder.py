@@ -55,7 +55,7 @@ def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
     Raises:
         OSError: when it cannot be written.
     """
-    with written_whole(path) as part:
+    with written_whole(path, private=True) as part:
         part.write_text(
             json.dumps(plain(document), indent=indent, ensure_ascii=False), encoding="utf-8", errors="backslashreplace"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.sources.prometheus.names import DCGM_BLANK, EXPORTERS, NAMES, OVERVIEW, any_of, names
+from gpudash.sources.prometheus.names import EXPORTERS, NAMES, OVERVIEW, any_of, impossibility, is_blank, names
 from gpudash.telemetry.metrics import Exporter
 
 Labels = Mapping[str, str]
@@ -31,8 +31,8 @@ COUNT_QUERY = " or ".join(
 _USED = frozenset(names(None, "gpu", metrics=["used_bytes"]))
 _TRUE = frozenset({"true", "yes", "1"})
 _KINDS = ("GPU-", "MIG-", "SIM-")
-_MIG = "GPU_I_ID"
-"""dcgm-exporter's label of a part of a GPU that is run as one of its own (MIG)."""
+_MIG, _MIG_PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
+"""dcgm-exporter's labels of a part of a GPU that is run as one of its own (MIG): its number, and its size."""
 
 UNNAMED = "unnamed machine"
 """Stands for a machine whose series have no label that says where they come from."""
@@ -53,6 +53,7 @@ class ToldGpu:
         shared_memory: whether its memory is its machine's.
         warnings: levels of gpudash's own warnings that stand.
         forecast_s: time until its memory is full, as gpudash foretells it.
+        impossible: figures that cannot be, and were left out: what is wrong with each, in words.
     """
 
     key: str
@@ -70,6 +71,18 @@ class ToldGpu:
     values: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     forecast_s: float | None = None
+    impossible: list[str] = field(default_factory=list)
+
+    @property
+    def instance(self) -> int | None:
+        """Number of a part of a GPU (MIG); ``None`` of a whole one."""
+        part = self.labels.get(_MIG, "")
+        return int(part) if part.isdecimal() else None
+
+    @property
+    def profile(self) -> str:
+        """Size of a part of a GPU, such as "1g.10gb"; "" of a whole one."""
+        return self.labels.get(_MIG_PROFILE, "") if self.labels.get(_MIG) else ""
 
 
 @dataclass(slots=True)
@@ -154,7 +167,11 @@ class _Reader:
         value = float(entry["value"][1])
         if name.kind == "gpu":
             gpu = self._gpu(name.exporter, labels, known=text in _USED)
-            if -1e308 < value < 1e308 and (name.exporter != "dcgm" or value < DCGM_BLANK):
+            if is_blank(name, value):
+                return
+            if why := impossibility(name, value):
+                gpu.impossible.append(f"{text}: {why}")
+            else:
                 gpu.values[name.metric] = value * name.scale
         elif name.metric in ("info", "index", "forecast"):
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
@@ -201,7 +218,7 @@ class _Reader:
 
     def finished(self) -> Told:
         for (exporter, instance, which), gpu in self._gpus.items():
-            if not gpu.values:
+            if not gpu.values and not gpu.impossible:
                 continue  # it is named, and nothing is told of it
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)

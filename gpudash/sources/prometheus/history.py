@@ -224,6 +224,8 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
         for time_s, row in rows.items():
             if table == "gpu" and "total_bytes" not in columns:
                 _add_total(row)
+            if (row.get("used_bytes") or 0.0) > (row.get("total_bytes") or math.inf):
+                row["used_bytes"] = None  # more than there is cannot be
             values: dict[str, Value] = {
                 column: round(value) if (value := row.get(column)) is not None and column.endswith("_bytes") else value
                 for column in (*columns, *(name for name in row if name not in columns))

@@ -72,6 +72,9 @@ NAMES: dict[str, Name] = {
 DCGM_BLANK = float(0x7FFFFFF0)
 """From here on dcgm-exporter's figures are blanks: DCGM's marks for "not supported" and the like (dcgm_structs.h)."""
 
+FULL = 1.01
+"""Greatest share of a time that is believed: exporters round, and take an average over their own interval."""
+
 INVERSE = frozenset(metric.name for table in _TABLES for metric in METRICS[table] if metric.falls)
 """Columns that are low when memory is full: their lowest belongs to the highest of the others."""
 
@@ -108,13 +111,28 @@ def quoted(text: str) -> str:
     return '"' + re.sub(r'["\\\n]', lambda found: {"\n": "\\n"}.get(found[0], "\\" + found[0]), text) + '"'
 
 
+def is_blank(name: Name, value: float) -> bool:
+    """Whether a sample says that there is no value: not a number, infinite, or a blank of DCGM's."""
+    return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= DCGM_BLANK)
+
+
+def impossibility(name: Name, value: float) -> str:
+    """Why a sample that is none of the blanks cannot be true, in words; "" where it can."""
+    if name.metric.endswith("_bytes") and value < 0:
+        return f"{value:g} is less than no memory"
+    share = value * name.scale
+    if name.metric.endswith("_utilisation") and not 0 <= share <= FULL:
+        return f"{100 * share:g} % is no share of the time"
+    return ""
+
+
 def value_of(name: Name, text: object) -> float | None:
-    """A sample's value in this model's unit; ``None`` for none: not a number, infinite, or a blank of DCGM's.
+    """A sample's value in this model's unit; ``None`` for none: a blank, or what cannot be.
 
     Raises:
         ValueError, TypeError: when it is no number at all.
     """
     value = float(text)  # type: ignore[arg-type]  # what a server sends; anything else raises
-    if not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= DCGM_BLANK):
+    if is_blank(name, value) or impossibility(name, value):
         return None
     return value * name.scale

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -255,7 +256,7 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
             here = _plain(found[1], 80)
     for mark, words, lasting in _FAULTS:
         if mark in problems:
-            text = words.format(name=name, login=host.login, host=here)
+            text = words.format(name=name, login=host.login, host=here, forget=_forgetting(host, problems))
             return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting)
     if "Permission denied" in problems:
         text = _denied(host, name, problems, answered=answered)
@@ -287,8 +288,13 @@ _WRONG = "Permission denied, please try again"
 
 _UNRESOLVED = re.compile(r"Could not resolve hostname ([^:\s]+)")
 
+_KNOWN_AS = re.compile(r"host key for (\S+) has changed", re.IGNORECASE)
+"""By which name ssh knows a host whose key has changed: that of the configuration, with the port where it is not 22."""
+
+_KNOWN_IN = re.compile(r"Offending \S+ key in (.+):\d+\s*$", re.MULTILINE)
+
 _CHANGED = """The host key of {name} is not the one that is known: it was installed anew, or somebody is in between; \
-compare the keys, and take the old one out if that is right: ssh-keygen -R {host}"""
+compare the keys, and take the old one out if that is right: {forget}"""
 
 _UNKNOWN = """{name} is not known to ssh yet; log in once in a terminal to compare and accept its host key: {login}"""
 
@@ -308,6 +314,15 @@ _FAULTS = (
     ("gpudash: no /proc", "{name} has no /proc; only Linux can be watched over ssh", True),
 )
 """What somebody writes to the standard error, what that means, and whether trying again is in vain."""
+
+
+def _forgetting(host: SshHost, problems: str) -> str:
+    """The command that takes a host's key out of the file in which ssh knows it."""
+    usual = host.host if host.port in (None, 22) else f"[{host.host}]:{host.port}"
+    name, place = _KNOWN_AS.search(problems), _KNOWN_IN.search(problems)
+    known_in = "" if place is None else _plain(place[1], 200)
+    other = "" if known_in in ("", str(Path("~/.ssh/known_hosts").expanduser())) else f"-f {shlex.quote(known_in)} "
+    return f"ssh-keygen {other}-R {shlex.quote(_plain(name[1], 200) if name else usual)}"
 
 
 def _denied(host: SshHost, name: str, problems: str, *, answered: bool) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from gpudash.system.foreign_text import visible
+
 STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --soft: #57606a; --back: #ffffff; --line: #d0d7de; --bar: #2f6fb7;
   --allocated: #2f6fb7; --reserved: #b9cfe8; --mark: #b42318; }
@@ -31,12 +33,16 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: var(--soft)
 """
 """Of every page: words, tables, folded stacks, and the drawings within it, in light and in dark."""
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What a browser lets the page do (https://www.w3.org/TR/CSP3/): its own style, and nothing else. Should a text of
+somebody else's ever become an element, no script of it is run and nothing is loaded."""
+
 WIDTH = 960
 """Of every drawing, in its own units; the page scales it."""
 
 
 def document(title: str, body: Iterable[str], style: str = "") -> str:
-    """The whole page.
+    """The whole page, in which control characters are written out (`visible`).
 
     Args:
         title: of the browser's tab, as plain text.
@@ -45,8 +51,9 @@ def document(title: str, body: Iterable[str], style: str = "") -> str:
     """
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-        f"<style>{STYLE}{style}</style></head><body>{''.join(body)}</body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta name="viewport" content="width=device-width"><title>{escape(visible(title))}</title>'
+        f"<style>{STYLE}{style}</style></head><body>{''.join(map(visible, body))}</body></html>\n"
     )
 
 

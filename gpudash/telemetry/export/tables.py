@@ -15,9 +15,8 @@ from gpudash.telemetry.runs import RUN_METRICS
 
 CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
 
-_QUOTED = frozenset(',"\r\n')
-"""Characters that put a field into quotes (RFC 4180). Python's writer leaves a lone carriage return bare before 3.13,
-and its reader then ends the row there."""
+_QUOTED = frozenset(',"\n')
+"""Characters that put a field into quotes (RFC 4180); there are no carriage returns."""
 
 Passing = Callable[[Iterable[Any]], Iterator[Any]]
 """Passes rows on while it counts them."""

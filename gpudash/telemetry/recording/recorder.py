@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import gpudash
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.schema import Rows
@@ -68,6 +68,10 @@ Samples = tuple[Floats, Floats]
 
 class RecordingError(Exception):
     """A recording cannot be written or read. Its text is one sentence for the user."""
+
+
+class _TakenError(RecordingError):
+    """There is a file of that name already."""
 
 
 ANSWER_S = 1.0
@@ -115,22 +119,25 @@ class Recorder:
     writing fails, for example because the disk is full, `failed` says so once and everything else is ignored, so that
     the session goes on; what was committed before stays readable.
 
+    The file is made with mode 0600, and so are SQLite's files beside it; folders that are missing with mode 0700.
+
     Args:
         path: the file; its folder is made.
         meta: named facts of the session, kept as text, numbers or JSON. Known here and added: ``format_version``,
             ``gpudash_version``, ``python_version``, ``host``, ``system``, ``status``; and, unless given,
             ``wall_clock_origin``, the moment of session time 0 in ISO 8601.
+        may_number: take a number into the name when the name is taken, for one that the user has not chosen.
 
     Raises:
         RecordingError: when the file cannot be made, exists or is being written by another gpudash.
 
     Attributes:
+        path: the file that is written.
         failed: why recording ended early, in one sentence; ``None`` while all is well.
         annotations: what has been noted since with `annotate`, by key.
     """
 
-    def __init__(self, path: Path, *, meta: Mapping[str, Any]) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, meta: Mapping[str, Any], may_number: bool = False) -> None:
         self.failed: str | None = None
         self.annotations: dict[str, str] = {}
         self._connection: sqlite3.Connection | None = None
@@ -142,13 +149,14 @@ class Recorder:
         self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
         self._wishes: list[_Wish] = []
         self._wishing = threading.Lock()
-        self._lock: tuple[int, tuple[int, int]] | None = _claim(self, path)
+        self._lock: tuple[int, tuple[int, int]] | None
+        self.path, self._lock = _claim_free(self, path) if may_number else (path, _claim(self, path))
         try:
             self._create(meta)
         except (sqlite3.Error, OSError) as error:
             self._release()
-            path.unlink(missing_ok=True)
-            raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
+            self.path.unlink(missing_ok=True)
+            raise RecordingError(f"{self.path} cannot be written ({_cause(error)}); choose another place") from None
 
     def add(self, record: Record) -> None:
         """Write a record. It is safe once committed, which `tick` does.
@@ -352,6 +360,8 @@ class Recorder:
 def copy_recording(path: Path, target: Path) -> None:
     """Write what is committed of the recording ``path`` to ``target``, whole or not at all, also while it is written.
 
+    Its mode is 0600, as a recording's.
+
     Raises:
         RecordingError: when ``target`` is the recording itself or cannot be written.
     """
@@ -359,7 +369,7 @@ def copy_recording(path: Path, target: Path) -> None:
         raise RecordingError(f"{target} is the recording itself; choose another name")
     try:
         with (
-            written_whole(target) as part,
+            written_whole(target, private=True) as part,
             contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
             contextlib.closing(sqlite3.connect(part)) as copy,
         ):
@@ -369,10 +379,19 @@ def copy_recording(path: Path, target: Path) -> None:
         raise RecordingError(f"{target} cannot be written ({_cause(error)}); choose another place") from None
 
 
+def _claim_free(recorder: Recorder, path: Path) -> tuple[Path, tuple[int, tuple[int, int]]]:
+    """Make and lock the first file of this name, or with a number in it, that is not there."""
+    names = schema.numbered(path)
+    while True:
+        free = next(names)
+        with contextlib.suppress(_TakenError):
+            return free, _claim(recorder, free)
+
+
 def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     """Make and lock the file. Its descriptor may only be closed when SQLite no longer has the file open."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
     except FileExistsError:
         raise RecordingError(
             f"{path} cannot be written ({path.parent} is not a folder); choose another place"
@@ -380,13 +399,9 @@ def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
     try:
-        if path.exists():
-            if being_written(path):
-                raise RecordingError(f"{path} is being written by another gpudash; choose another name")
-            raise RecordingError(f"{path} exists already; choose another name or remove it")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise RecordingError(f"{path} cannot be made, something of that name is in the way; choose another") from None
+        raise _TakenError(_why_taken(path)) from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be written ({_cause(error)}); choose another place") from None
     with contextlib.suppress(OSError):  # a file system without locks: the recording is worth more than the protection
@@ -395,6 +410,14 @@ def _claim(recorder: Recorder, path: Path) -> tuple[int, tuple[int, int]]:
     identity = (status.st_dev, status.st_ino)
     _writing[identity] = recorder
     return descriptor, identity
+
+
+def _why_taken(path: Path) -> str:
+    if not path.exists():
+        return f"{path} cannot be made, something of that name is in the way; choose another"
+    if being_written(path):
+        return f"{path} is being written by another gpudash; choose another name"
+    return f"{path} exists already; choose another name or remove it"
 
 
 def log_files(path: Path) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.recording.reading import is_locked
 from gpudash.telemetry.recording.recorder import being_written, log_files
@@ -95,7 +95,7 @@ def prune_reports(folder: Path, max_bytes: int, max_count: int, keep: Path | Non
 
 def _folder_to_trash(path: Path, trash: Path) -> Path:
     """Move a report, under a name that is free there."""
-    trash.mkdir(parents=True, exist_ok=True)
+    make_private_folder(trash)
     target, number = trash / path.name, 2
     while target.exists():
         target = trash / f"{path.name}-{number}"
@@ -128,7 +128,7 @@ def move_to_trash(path: Path, trash: Path) -> Path:
     Raises:
         OSError: when it cannot be moved; then it stays.
     """
-    trash.mkdir(parents=True, exist_ok=True)
+    make_private_folder(trash)
     return move_recording(path, trash / path.name)
 
 
@@ -217,5 +217,5 @@ def _read(trash: Path) -> Mapping[str, float]:
 
 def _write(trash: Path, since: Mapping[str, float]) -> None:
     """Keep the index; where it cannot be written, everything stays longer."""
-    with suppress(OSError), written_whole(trash / INDEX) as part:
+    with suppress(OSError), written_whole(trash / INDEX, private=True) as part:
         part.write_text(json.dumps(since, indent=1), encoding="utf-8")

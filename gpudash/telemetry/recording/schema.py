@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -93,7 +94,7 @@ def _utf8(text: str) -> str:
 
 
 def recording_name(folder: Path, workload: str, when: datetime | None = None) -> Path:
-    """``folder/YYYY-MM-DD-HHMMSS-workload.gpudash``, numbered from 2 when that name is taken.
+    """``folder/YYYY-MM-DD-HHMMSS-workload.gpudash``; `numbered` has more names for when that one is taken.
 
     Args:
         folder: need not exist.
@@ -102,12 +103,14 @@ def recording_name(folder: Path, workload: str, when: datetime | None = None) ->
     """
     moment = when or datetime.now().astimezone()
     stem = f"{moment:%Y-%m-%d-%H%M%S}-{_UNFIT.sub('-', workload).strip('-.') or 'session'}"
-    path = folder / f"{stem}{SUFFIX}"
-    number = 2
-    while path.exists():
-        path = folder / f"{stem}-{number}{SUFFIX}"
-        number += 1
-    return path
+    return folder / f"{stem}{SUFFIX}"
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """``path``, then the same name with "-2", "-3" and so on, without end."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def trace_name(stem: Path, step: int) -> Path:

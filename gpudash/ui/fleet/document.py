@@ -227,7 +227,7 @@ class FleetControls(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.search = SearchField()
-        self.search.setPlaceholderText("Search machine, product, UUID, run…")
+        self.search.setPlaceholderText("Search machine, product, UUID, run, pod…")
         self.search.setAccessibleName("Search the GPUs")
         self.search.setToolTip("Typing anywhere in the overview searches; Esc empties the field")
         self.search.setClearButtonEnabled(True)

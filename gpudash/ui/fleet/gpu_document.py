@@ -239,7 +239,7 @@ class PastPlots(PlotsPage):
     def __init__(self, view: FleetView, palette: Palette, name: str) -> None:
         super().__init__(view, palette)
         self._name = name
-        self.view.time_words = "from the beginning of the range"
+        self.view.wall_origin_s = lambda: view.began_wall_s
         self.rows.addWidget(self.plots, 1)
         self.rows.addWidget(self.status_line)
         self.setLayout(self.rows)

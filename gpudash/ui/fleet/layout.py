@@ -50,7 +50,7 @@ class Arrangement:
     """What the user asked to see.
 
     Attributes:
-        query: words that machine, number, product, UUID or run must hold.
+        query: words that machine, number, product, UUID, run, pod, namespace or container must hold.
         sort: what comes first.
         group: what stands together.
         only_warnings: leave out GPUs without a warning.
@@ -103,7 +103,7 @@ def found_by(query: str, gpus: Sequence[FleetGpu]) -> list[FleetGpu]:
     words = query.casefold().split()
     if not words:
         return list(gpus)
-    entries = [(f"{gpu.host} {short_name(gpu)}", f"{gpu.product} {gpu.run}") for gpu in gpus]
+    entries = [(f"{gpu.host} {short_name(gpu)}", " ".join((gpu.product, gpu.run, *gpu.holders))) for gpu in gpus]
     texts = [f"{name} {place} {gpu.uuid}".casefold() for (name, place), gpu in zip(entries, gpus, strict=True)]
     literal = [gpu for gpu, text in zip(gpus, texts, strict=True) if all(word in text for word in words)]
     return literal or [gpus[place] for place in rank(query, entries)]

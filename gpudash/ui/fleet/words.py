@@ -62,10 +62,11 @@ def gpu_name(gpu: FleetGpu) -> str:
 
 
 def short_name(gpu: FleetGpu) -> str:
-    """The number alone: "GPU 3"; "memory" of a machine without one."""
+    """The number alone: "GPU 3", of a MIG instance "GPU 3:7 1g.10gb"; "memory" of a machine without one."""
     if gpu.is_host:
         return "memory"
-    return f"GPU {gpu.number}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
+    name = f"GPU {gpu.number}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
+    return f"{name} {gpu.profile}".rstrip()
 
 
 def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
@@ -119,8 +120,10 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         + (f", {format_bytes(gpu.reserved_bytes)} of it the driver's own" if gpu.reserved_bytes else ""),
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
+        *(f"Left out, for it cannot be: {why}" for why in gpu.impossible),
         f"Run: {gpu.run}" if gpu.run else "",
-        f"{gpu.uuid}" if gpu.uuid else "",
+        f"Held by {', '.join(gpu.holders)}" if gpu.holders else "",
+        gpu.uuid,
         f"Told by {gpu.told_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
     told = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
@@ -136,6 +139,7 @@ def one_line(gpu: FleetGpu) -> str:
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
         *(metric.told_apart(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
         gpu.run,
+        ", ".join(gpu.holders),
         gpu.told_by,
     ]
     return " · ".join(part for part in parts if part)

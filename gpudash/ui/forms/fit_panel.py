@@ -279,7 +279,7 @@ class FitPanel(QWidget):
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
-        lines = [line for line in (*told.rank_lines, told.assumed) if line]
+        lines = [line for line in (*told.rank_lines, told.lower_bound, told.assumed) if line]
         self._ranks.setText("\n".join(lines))
         self._ranks.setVisible(bool(lines))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from PySide6.QtCore import QRectF
 
@@ -256,16 +257,56 @@ def time_ticks(start: float, end: float, width_px: float, *, relative: bool) -> 
     span = end - start
     if not span > 0 or width_px <= 0:
         return Ticks((), "")
-    count = max(2, int(width_px / 80))
-    step = next((float(s) for s in _TIME_STEPS if span / s <= count), 0.0) or 86400.0 * math.ceil(span / 86400 / count)
-    if span / count < 1:
-        step = _step(span, count)
+    step = _time_step(span, width_px)
     positions = _multiples(start, end, step)
     if not relative:
         return Ticks(tuple((t, _session_label(t, step)) for t in positions), "session time")
     unit, name = (1.0, "seconds") if span <= 300 else (60.0, "minutes") if span <= 3 * 3600 else (3600.0, "hours")
     marks = tuple((t, _plain(t / unit, step / unit)) for t in positions)
     return Ticks(marks, f"{name} before now")
+
+
+def clock_ticks(start: float, end: float, width_px: float) -> Ticks:
+    """Ticks of a time axis that tells times by the user's clock, whole hours and minutes of it; a new day by its date.
+
+    Args:
+        start, end: range, in seconds since the epoch.
+        width_px: length of the axis.
+    """
+    if not end > start or width_px <= 0:
+        return Ticks((), "")
+    step = _time_step(end - start, width_px)
+    # steps of hours begin at the clock's midnight, also where it is not that of UTC
+    ahead_s = (_moment(start).utcoffset() or timedelta()).total_seconds()
+    positions = [t - ahead_s for t in _multiples(start + ahead_s, end + ahead_s, step)]
+    return Ticks(tuple((t, _clock_label(t, step)) for t in positions), f"clock time, from {_date(_moment(start))} on")
+
+
+def _moment(wall_s: float) -> datetime:
+    return datetime.fromtimestamp(wall_s, UTC).astimezone()
+
+
+def _date(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b}"
+
+
+def _clock_label(wall_s: float, step: float) -> str:
+    moment = _moment(round(wall_s, 3))
+    if step >= 86400 or (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0):
+        return _date(moment)
+    if step >= 60:
+        return f"{moment:%H:%M}"
+    if step >= 1:
+        return f"{moment:%H:%M:%S}"
+    return f"{moment:%H:%M:%S}.{moment.microsecond // 100_000}"
+
+
+def _time_step(span: float, width_px: float) -> float:
+    """Seconds between ticks."""
+    count = max(2, int(width_px / 80))
+    if span / count < 1:
+        return _step(span, count)
+    return next((float(s) for s in _TIME_STEPS if span / s <= count), 0.0) or 86400.0 * math.ceil(span / 86400 / count)
 
 
 def _session_label(time_s: float, step: float) -> str:

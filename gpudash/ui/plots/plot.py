@@ -12,7 +12,16 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import MOST_TICKS, Autoscale, Geometry, Ticks, format_value, time_ticks, value_ticks
+from gpudash.ui.plots.axes import (
+    MOST_TICKS,
+    Autoscale,
+    Geometry,
+    Ticks,
+    clock_ticks,
+    format_value,
+    time_ticks,
+    value_ticks,
+)
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
@@ -425,8 +434,12 @@ class TimePlot(QWidget):
         if self._view.following and self._view.live:
             return time_ticks(geometry.x_low, geometry.x_high, width, relative=True)
         origin = geometry.origin_s
-        ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)
-        return Ticks(tuple((t - origin, text) for t, text in ticks.marks), self._view.time_words)
+        if self._view.wall_origin_s is not None:
+            origin += self._view.wall_origin_s()
+            ticks = clock_ticks(geometry.x_low + origin, geometry.x_high + origin, width)
+        else:
+            ticks = time_ticks(geometry.x_low + origin, geometry.x_high + origin, width, relative=False)
+        return Ticks(tuple((t - origin, text) for t, text in ticks.marks), ticks.name)
 
     def _hidden_changed(self) -> None:
         self._scale.reset()

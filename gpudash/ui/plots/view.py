@@ -5,6 +5,7 @@ Everything is in session time (seconds). Pausing stops the view, never the recor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
@@ -13,8 +14,6 @@ from gpudash.units import format_duration
 
 MIN_WINDOW_S = 0.01
 MAX_WINDOW_S = 7 * 86400.0
-
-SESSION_TIME = "session time"
 
 _HISTORY = 100
 
@@ -34,7 +33,8 @@ class TimeView(QObject):
 
     Attributes:
         live: whether the newest reading is of now; else times are told in session time alone.
-        time_words: what the axis calls times that are not told from now on back.
+        wall_origin_s: gives the seconds since the epoch at session time 0, where times are told by the clock; else
+            ``None``.
 
     Signals:
         changed: the shown range or the following state changed.
@@ -49,7 +49,7 @@ class TimeView(QObject):
     def __init__(self, window_s: float = 60.0, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.live = True
-        self.time_words = SESSION_TIME
+        self.wall_origin_s: Callable[[], float] | None = None
         self._window_s = _clamped(window_s)
         self._following = True
         self._now_s = 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.settings import data_folder
-from gpudash.system.files import written_whole
+from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular
 
 RECENT_FILES = 10
@@ -29,8 +29,8 @@ def remember(name: str, value: Any) -> None:
     """Keep ``value``, which JSON can hold, under ``name``; where nothing can be written, nothing is remembered."""
     target = _state_file()
     with suppress(OSError):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(target) as part:
+        make_private_folder(target.parent)
+        with written_whole(target, private=True) as part:
             part.write_text(
                 json.dumps({**_read(), name: value}, indent=2, ensure_ascii=False),
                 encoding="utf-8",

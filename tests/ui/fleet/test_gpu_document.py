@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QDateTime, QEvent, Qt
@@ -232,6 +233,12 @@ def test_the_plots_speak_of_the_machine_they_are_of_and_not_of_this_one(shown: S
     assert not any("this process" in name for name in names)
 
 
-def test_the_axis_counts_from_the_beginning_of_the_range(shown: Shown) -> None:
+def test_the_axis_has_the_times_of_the_users_clock(shown: Shown) -> None:
     [*_others, lowest] = shown.document.past.plots.plots
-    assert lowest._time_ticks(lowest._geometry).name == "from the beginning of the range"
+    ticks = lowest._time_ticks(lowest._geometry)
+    began = datetime.fromtimestamp(NOW_S - HOUR_S, UTC).astimezone()
+    assert ticks.name == f"clock time, from {began.day} {began:%b} on"
+    drawn_s = NOW_S - HOUR_S + lowest._geometry.origin_s
+    moments = [datetime.fromtimestamp(drawn_s + time_s, UTC).astimezone() for time_s, _ in ticks.marks]
+    assert len(moments) >= 4
+    assert [text for _, text in ticks.marks] == [f"{moment:%H:%M}" for moment in moments]

@@ -284,6 +284,23 @@ def test_mig_instances_stand_in_place_of_their_gpu(window: MainWindow) -> None:
     assert "2 GPUs" in document.header.total.text() and "140" in document.header.total.text()
 
 
+def test_the_memory_of_a_machine_without_a_gpu_is_drawn_as_what_is_used_of_it(window: MainWindow) -> None:
+    document, fleet = overview(window, "a")
+    tell(fleet, 0, {"gpus": [], "problem": -1}, host(20), {**host(30), "time_s": 6.0})
+    settle(window)
+    document.open(document.grid.layout_.keys[0])
+    shown = window.workspace.front
+    assert isinstance(shown, MachineDocument)
+    assert shown._reader.join(60)
+    settle(window, 12)
+    assert shown.dashboard is not None
+    plots = shown.dashboard.plots.plots
+    memory = next(plot for plot in plots if plot.spec.id == "memory")
+    assert [curve.name for curve in memory.spec.curves] == ["used", "file cache"]
+    series = shown.dashboard.session.store.series(*memory.spec.curves[0].key)
+    assert series is not None and series.window(0.0, 1000.0, 100)[1].tolist()[-1] == 30 * GIB
+
+
 def test_two_machines_are_laid_over_one_another_live_and_stay_linked_meanwhile(window: MainWindow) -> None:
     document, fleet = overview(window, "a", "b")
     for number, used in ((0, 70), (1, 40)):

@@ -8,6 +8,7 @@ import pytest
 
 from gpudash.session.fleet import FleetWarning
 from gpudash.ui.fleet.document import COLUMNS, table_text
+from gpudash.ui.fleet.layout import found_by
 from gpudash.ui.fleet.words import cell_of, details, format_age, gpu_name, levels, one_line, summary
 from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
@@ -31,6 +32,24 @@ def test_figure_share_and_sum_count_the_drivers_own_memory() -> None:
     assert "97.0 of 100.0 GiB (97 %), 2.00 GiB of it the driver's own" in details(found, (), NOW_S)
     assert summary([found]).endswith("97.0 of 100.0 GiB used (97 %)")
     assert "97.0 of 100.0 GiB" in one_line(found)
+
+
+def test_an_instance_and_who_holds_it_are_in_its_cell_its_tooltip_and_the_search() -> None:
+    labels = {"pod": "train-0", "namespace": "ml", "container": "main"}
+    parts = [
+        dataclasses.replace(gpu("node0", 6), key=str(part), instance=part, profile="1g.10gb", labels=labels)
+        for part in (7, 8)
+    ]
+    assert [cell_of(part, "", NOW_S).name for part in parts] == [f"node0 · GPU 6:{part} 1g.10gb" for part in (7, 8)]
+    assert "Held by pod train-0, namespace ml, container main" in details(parts[0], (), NOW_S)
+    assert found_by("6:8", [*parts, gpu()]) == parts[1:]
+    for query in ("1g.10gb", "train-0", "ml main"):
+        assert found_by(query, [*parts, gpu()]) == parts
+
+
+def test_why_a_figure_was_left_out_is_in_the_tooltip() -> None:
+    found = dataclasses.replace(gpu(full=None), impossible=("FB_USED: -1 is less than no memory",))
+    assert "Left out, for it cannot be: FB_USED: -1 is less than no memory" in details(found, (), NOW_S)
 
 
 @pytest.mark.parametrize(

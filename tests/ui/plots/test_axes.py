@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import assume, given, settings
@@ -13,7 +17,7 @@ from PySide6.QtCore import QPoint, QRectF
 from gpudash.telemetry.plots import Unit
 from gpudash.telemetry.records import EpochFinished, Marker, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.axes import CALM_S, Autoscale, format_value, time_ticks, value_ticks
+from gpudash.ui.plots.axes import CALM_S, Autoscale, clock_ticks, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB
@@ -75,6 +79,34 @@ def test_time_counts_back_from_now_or_forward_in_the_session() -> None:
     paused = time_ticks(60.0, 180.0, 400, relative=False)
     assert [text for _, text in paused.marks] == ["1:00", "1:30", "2:00", "2:30", "3:00"]
     assert time_ticks(-7200.0, 0.0, 400, relative=True).name == "minutes before now"
+
+
+@pytest.fixture
+def kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock that is five hours and three quarters ahead of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("kathmandu")
+def test_clock_times_stand_at_whole_hours_of_the_users_clock_and_a_new_day_at_its_date() -> None:
+    noon = datetime(2026, 11, 3, 12, tzinfo=ZoneInfo("Asia/Kathmandu")).timestamp()
+    assert [text for _, text in clock_ticks(noon, noon + 3600, 400).marks] == [
+        "12:00",
+        "12:15",
+        "12:30",
+        "12:45",
+        "13:00",
+    ]
+    assert clock_ticks(noon, noon + 3600, 400).marks[1][0] == noon + 900
+    day = clock_ticks(noon, noon + 86400, 400)
+    assert [text for _, text in day.marks] == ["12:00", "18:00", "4 Nov", "06:00", "12:00"]
+    assert day.name == "clock time, from 3 Nov on"
+    assert [text for _, text in clock_ticks(noon, noon + 4, 400).marks][:2] == ["12:00:00", "12:00:01"]
+    assert clock_ticks(noon, noon, 400).marks == ()
 
 
 def test_a_short_window_shows_parts_of_seconds() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent import distributed
-from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, Distributed
+from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, STALLED_S, Distributed
 from gpudash.agent.steps import Steps
 
 
@@ -200,6 +200,24 @@ def test_memory_is_told_now_and_then_and_at_the_end(group: SimpleNamespace, cloc
     told.look({})
     told.look({}, last=True)
     assert len(told.posted) == 3
+
+
+def test_a_rank_that_makes_no_step_for_a_while_tells_where_its_main_thread_stands_until_it_goes_on(
+    group: SimpleNamespace, clock: Clock
+) -> None:
+    told, kind = followed()
+    kind()
+    told.look({})
+    told.posted.clear()
+    for _ in range(4):
+        clock.now_s += STALLED_S / 2
+        told.look({})
+    (message,) = [one for one in told.posted if one["type"] == "rank_place"]
+    assert __file__ in [file for file, _line, _name in message["frames"]]
+    told.stepped(OPTIMIZER)
+    clock.now_s += STALLED_S
+    told.look({})
+    assert len([one for one in told.posted if one["type"] == "rank_place"]) == 2
 
 
 def test_the_memory_of_a_gpu_is_what_its_allocator_says(group: SimpleNamespace) -> None:

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from gpudash.cli.terminal.monitoring import JsonLines
+from gpudash.cli.terminal.monitoring import JsonLines, memory_words
 from gpudash.session.live.session import metrics
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
+from gpudash.units import GIB
 
 
 def test_lines_are_in_order_of_time_though_a_slow_reading_comes_later(capfd: pytest.CaptureFixture[str]) -> None:
@@ -33,3 +34,10 @@ def test_figures_leave_gaps_out_and_say_why_the_newest_reading_is_missing() -> N
     assert told["power_w"] == {"last": None, "min": 50.0, "max": 50.0, "mean": 50.0, "state": "stale"}
     assert "fan_ratio" not in told, "never read"
     assert metrics(store, None)["used_bytes"]["mean"] == 7.0
+
+
+def test_the_tables_memory_is_what_is_not_free_as_in_the_overview_of_machines() -> None:
+    store = Store()
+    values = {"used_bytes": 2 * GIB, "total_bytes": 40 * GIB, "driver_reserved_bytes": GIB // 2}
+    store.apply(Sample(1.0, "gpu", "MIG-1", values))
+    assert memory_words(store, "gpu", "MIG-1") == "2.50 of 40.0 GiB"

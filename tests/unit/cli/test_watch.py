@@ -54,10 +54,9 @@ def test_a_recording_gets_another_name_when_somebody_takes_the_first(
 ) -> None:
     taken = tmp_path / "taken.gpudash"
     somebody = Recorder(taken, meta={})
-    names = iter([taken, tmp_path / "free.gpudash"])
-    monkeypatch.setattr("gpudash.session.recording_target", lambda *_args, **_facts: next(names))
+    monkeypatch.setattr("gpudash.session.recording_target", lambda *_args, **_facts: taken)
     session = watch._started(watch.WatchOptions())
-    assert session.recording == tmp_path / "free.gpudash"
+    assert session.recording == tmp_path / "taken-2.gpudash"
     assert session.close()
     somebody.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 
-from gpudash.memory.allocator.trace import WEIGHTS, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, Prediction, price
 from gpudash.memory.predicting.rank_estimates import (
@@ -84,6 +84,19 @@ def test_what_is_assumed_for_nccl_is_a_part_of_its_own_and_said_to_be_assumed() 
     assert sum(parts.values()) == found.needed_bytes
     assert Prediction(found).assumed == "assumed: NCCL about 192 MiB per rank"
     assert NCCL_WORDS in found.method
+
+
+def test_the_peak_of_a_rank_of_ddp_is_a_lower_bound_by_one_set_of_gradients() -> None:
+    trace = Trace(array("q", [1, 2]), array("q", [200 * MIB, GIB]), [WEIGHTS, ACTIVATIONS], followed=3)
+
+    def late(strategy: str, *targets: Target) -> Estimate:
+        return of_ranks(ranks_on(targets), strategy, lambda target: judge(trace, target, "training"))
+
+    ddp = late("ddp", card(0), card(1))
+    assert ddp.late_bytes == 200 * MIB
+    assert Prediction(ddp).lower_bound == "up to 200 MiB more allocated while gradients wait for NCCL"
+    others = late("fsdp", card(0), card(1)), late("ddp", Target("cpu", GIB, GIB), Target("cpu", GIB, GIB))
+    assert [(found.late_bytes, Prediction(found).lower_bound) for found in others] == [(0, ""), (0, "")]
 
 
 def test_a_run_on_one_device_has_no_ranks_in_its_words() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gpudash.session import notifying
 from gpudash.session.notifying import TOKEN, Notification, Notifier, deliver, parse_target
 from gpudash.telemetry.records import Level, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Warning
 
@@ -140,6 +142,64 @@ def test_a_command_that_hangs_keeps_nobody_else_waiting_and_is_ended_with_what_i
         assert pipe.read() == b"", "it ends when nobody holds it any more"
     assert [body["level"] for _path, _headers, body in server.requests] == ["forecast", "warning", "critical"]
     assert problems == [f"{hanging} was too slow to be told of the last 3 notices."]
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    """The address of a server that never gets to the end of its answer's header, and never stops sending."""
+    gone = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            with suppress(OSError):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+                for _ in range(1000):
+                    self.wfile.write(b".")
+                    if gone.wait(0.02):
+                        return
+                self.wfile.write(b"\r\n\r\n")
+
+        def log_message(self, *_arguments: Any) -> None:
+            """A test's output is for its failures."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.server_address[1]}"
+    gone.set()
+    listening.shutdown()
+    listening.server_close()
+    thread.join()
+
+
+def test_a_notice_has_one_deadline_however_often_its_target_sends_something(
+    dripping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "LIMIT_S", 0.5)
+    with pytest.raises(TimeoutError):
+        deliver(parse_target(dripping), Notification("warning", "x"))
+
+
+def test_a_request_that_is_not_answered_is_broken_off_as_the_session_ends(
+    dripping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "LEAVING_S", 0.5)
+    problems: list[str] = []
+    notifier = Notifier([parse_target(dripping)], problems.append)
+    notifier.heed(warning("warning"))
+    assert notifier.close(), "no thread is left"
+    assert [problem.partition(" was ")[2] for problem in problems] == ["too slow to be told of the last notice."]
+
+
+def test_a_command_inherits_the_environment_without_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GPUDASH_NOTIFY_TOKEN", "GPUDASH_SERVE_TOKEN", "GPUDASH_PROMETHEUS_TOKEN", "OF_THE_USER"):
+        monkeypatch.setenv(name, "a value")
+    written = tmp_path / "inherited"
+    program = f"import os; open({str(written)!r}, 'w').write(' '.join(os.environ))"
+    deliver(parse_target(f'{sys.executable} -c "{program}"'), Notification("warning", "x"))
+    names = written.read_text().split()
+    assert "OF_THE_USER" in names and "GPUDASH_NOTICE_LEVEL" in names
+    assert not [name for name in names if name.endswith("_TOKEN") and name.startswith("GPUDASH")]
 
 
 @pytest.mark.parametrize(("status", "why"), [(500, "it answered 500"), (302, "it answered 302")])

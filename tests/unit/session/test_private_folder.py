@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def test_the_next_one_sweeps_away_what_a_killed_one_has_left_and_nothing_else(tm
     assert (tmp_path / "gpudash-without-a-lock").is_dir() and (tmp_path / "other-folder").is_dir()
     living.remove()
     next_one.remove()
+
+
+def test_a_new_folder_that_another_one_sweeps_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, swept = fcntl.flock, []
+
+    def lock_late(descriptor: int, operation: int) -> None:
+        if not swept:
+            swept.extend(tmp_path.iterdir())
+            PrivateFolder(tmp_path, "gpudash-").remove()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    folder = PrivateFolder(tmp_path, "gpudash-")
+    assert folder.path.is_dir() and list(tmp_path.iterdir()) == [folder.path]
+    assert len(swept) == 1 and swept != [folder.path]
 
 
 def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:

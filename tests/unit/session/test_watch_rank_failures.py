@@ -97,6 +97,20 @@ def test_a_rank_for_which_the_others_waited_in_vain_hangs() -> None:
     found = ending_of(ran(of_rank(0, "RuntimeError", WAITED, 15.0), launcher(entry(0, 1))))
     assert isinstance(found, RunFailed) and found.error == "hang"
     assert found.message.startswith("Rank 1 (pid 101) hangs after step 41: the others waited in vain")
+    assert found.result["frames"] == [], "where the others waited is not where it hangs"
+    assert found.details.startswith("Rank 0 (pid 100) waited at:")
+
+
+def test_a_rank_that_hangs_is_shown_at_its_own_lines() -> None:
+    frames = [
+        {"file": "/home/me/train.py", "line": 31, "name": "batches"},
+        {"file": "/usr/lib/python3.11/queue.py", "line": 171, "name": "get"},
+    ]
+    told = ran(of_rank(0, "RuntimeError", WAITED, 15.0), launcher(entry(0, 1)), places={1: frames})
+    found = ending_of(told)
+    assert isinstance(found, RunFailed) and found.error == "hang" and found.result["frames"] == frames
+    assert found.remedy == "Rank 1 stood at train.py:31; look what that line waits for."
+    assert found.details.startswith('Rank 1 stood at:\n  File "/home/me/train.py", line 31, in batches\n')
 
 
 def test_when_all_waited_nobody_is_blamed_for_hanging() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.agent.server import Peer
-from gpudash.session.watching.ranks import ROWS_PER_SECOND, WatchedRanks
+from gpudash.session.watching.ranks import LONGEST_NAME, ROWS_PER_SECOND, WatchedRanks
 from gpudash.telemetry.ranks.ranks import LOOK_S
 from gpudash.telemetry.records import Note, Sample
 from tests.unit.session.watched import Surrounded
@@ -48,6 +48,18 @@ class Run:
 
     def notes(self, topic: str) -> list[Any]:
         return self.around.events(Note, topic=topic)
+
+
+def test_where_a_rank_stands_is_kept_until_its_next_step_and_nonsense_is_left_out() -> None:
+    run = Run()
+    peers = [run.join(number) for number in (0, 1)]
+    told = [["train.py", 31, "batches"], ["q.py", "1", "get"], 7, ["x" * 5000, 2, "f"]]
+    run.ranks.take(peers[1], {"type": "rank_place", "frames": told})
+    first, second = run.ranks.places[1]
+    assert first == {"file": "train.py", "line": 31, "name": "batches"}
+    assert len(second["file"]) == LONGEST_NAME
+    run.step(peers[1], 1)
+    assert run.ranks.places == {}
 
 
 def test_ranks_are_told_once_all_are_there() -> None:

@@ -11,6 +11,7 @@ import re
 import resource
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
+from gpudash.system.foreign_text import visible
 from gpudash.telemetry.cells import harmless, tab_separated
 from gpudash.telemetry.export import tables
 from gpudash.telemetry.export import writing as parquet
@@ -231,7 +233,7 @@ def test_an_export_that_breaks_off_leaves_the_old_file_and_no_other(
 
 @pytest.mark.parametrize(
     "text",
-    ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(0)", "-1+cmd|' /C calc'!A0", "+1*2", "'=1"],
+    ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "=HYPERLINK(0)", "-1+cmd|' /C calc'!A0", "+1*2", "'=1"],
 )
 def test_what_begins_as_a_formula_is_marked_as_text(text: str) -> None:
     assert harmless(text) == f"'{text}"
@@ -335,11 +337,17 @@ def samples_in(recording: Recording) -> list[tuple[Any, ...]]:
     ]
 
 
+def _without_controls(row: ReadingRow) -> ReadingRow:
+    """What a table has of a reading: what a terminal would obey is written out."""
+    value = visible(row.value) if isinstance(row.value, str) else row.value
+    return replace(row, value=value, device=None if row.device is None else visible(row.device))
+
+
 def assert_equal_when_read_again(recording: Recording, folder: Path) -> None:
     rows, events = list(measured_rows(recording)), [event.to_json() for event in recording.events()]
     for to in ("csv", "parquet", "json"):
         export(recording, to, folder / f"out.{to}", force=True)  # type: ignore[arg-type]  # three literals
-    assert told(from_csv(folder / "out.csv")) == told(rows)
+    assert told(from_csv(folder / "out.csv")) == told([_without_controls(row) for row in rows])
     again, happened = from_parquet(folder / "out.parquet")
     assert told(again) == told(rows)
     assert [event.to_json() for event in happened] == events

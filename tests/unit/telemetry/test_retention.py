@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.telemetry.recording.recorder import Recorder, log_files
+from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
 from gpudash.telemetry.recording.retention import (
     INDEX,
     KEPT_S,
@@ -35,11 +35,15 @@ def test_a_recording_is_named_by_moment_and_workload(tmp_path: Path) -> None:
     assert recording_name(tmp_path, "training", NOON) == tmp_path / "2025-03-04-120506-training.gpudash"
 
 
-def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
-    for expected in ("training", "training-2", "training-3"):
-        path = recording_name(tmp_path, "training", NOON)
-        assert path.name == f"2025-03-04-120506-{expected}.gpudash"
-        path.touch()
+def test_a_recording_whose_name_is_taken_gets_a_number_unless_the_user_has_chosen_it(tmp_path: Path) -> None:
+    path = recording_name(tmp_path, "training", NOON)
+    (tmp_path / "2025-03-04-120506-training-2.gpudash").symlink_to(tmp_path / "nowhere")
+    for expected in ("training", "training-3", "training-4"):
+        recorder = Recorder(path, meta={}, may_number=True)
+        assert recorder.path == tmp_path / f"2025-03-04-120506-{expected}.gpudash"
+        recorder.close()
+    with pytest.raises(RecordingError, match="exists already; choose another name"):
+        Recorder(path, meta={})
 
 
 @pytest.mark.parametrize(("workload", "part"), [("my/own ü:x", "my-own-ü-x"), ("../..", "session"), ("", "session")])

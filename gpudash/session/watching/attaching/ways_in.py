@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -53,6 +54,11 @@ HOW = (
     "shell), or calls gpudash.agent.open_door()"
 )
 
+REFUSED = (
+    "the program refuses this gpudash, which runs in other namespaces, with another root folder or with fewer rights, "
+    "or cannot be read in /proc; start gpudash as and where the program was started"
+)
+
 PREPARED = {
     "GPUDASH_AGENT": "1",
     "PYTHONPATH": shlex.quote(str(Path(entering.__file__).parents[1] / "inject")) + "${PYTHONPATH:+:$PYTHONPATH}",
@@ -90,7 +96,6 @@ _BY_THE_WAY = re.compile(
 _PYTHON = re.compile(r"(?:python|pypy)(?:(\d+)(?:\.(\d+))?)?[a-z]*")
 _LIBRARY = re.compile(r"/libpython(\d+)\.(\d+)[a-z]*\.so")
 _LIBC = re.compile(r"/(?:libc[.-][^/]*so|ld-musl-)[^/]*$")
-_CREDENTIALS = struct.Struct("3i")
 _PAGE = 4096
 _KERNEL = 2**47
 _MAP_FIXED_NOREPLACE = 0x100000
@@ -249,14 +254,12 @@ def _through_door(process: psutil.Process, path: Path, config: str, has_come: Ca
         connection.settimeout(DOOR_S)
         try:
             connection.connect(door.NAME.format(pid=process.pid))
-            pid, user, _ = _CREDENTIALS.unpack(
-                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            )
+            pid, user = door.peer_of(connection)
             if (pid, user) != (process.pid, os.geteuid()):
                 raise WayClosedError("another process has taken the place of the program's")
-            connection.sendall(_script(path, config).encode())
+            _send_as_this_process(connection, _script(path, config).encode())
             connection.shutdown(socket.SHUT_WR)
-            let_in = connection.recv(16) == b"in"
+            answer = connection.recv(16)
         except ConnectionRefusedError:
             raise WayClosedError("the program has opened none") from None
         except TimeoutError:
@@ -264,8 +267,30 @@ def _through_door(process: psutil.Process, path: Path, config: str, has_come: Ca
             raise NotYetError(f"nobody answers at it within {DOOR_S:.0f} s; {why}") from None
         except OSError as error:
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
-    if not let_in or not has_come(ARRIVAL_S):
+    if answer == door.REFUSED:
+        raise WayClosedError(REFUSED)
+    if answer != door.ENTERED or not has_come(ARRIVAL_S):
         raise WayClosedError("nothing was heard from behind it")
+
+
+def _send_as_this_process(connection: socket.socket, text: bytes) -> None:
+    """Send text with what a door checks its sender by: its credentials, and its folder in /proc.
+
+    Raises:
+        OSError: when it cannot be sent at once.
+    """
+    credentials = struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
+    folder = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        checked = [
+            (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, credentials),
+            (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", folder)),
+        ]
+        sent = connection.sendmsg([text], checked)
+    finally:
+        os.close(folder)
+    if sent < len(text):
+        raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
 
 
 def _by_remote_exec(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:

@@ -181,7 +181,9 @@ def test_the_page_needs_nothing_but_itself() -> None:
     assert not names & {"src", "href", "onload", "onclick", "xlink:href"}
     text = report(trained().snapshot(), "run.pickle")
     assert "prefers-color-scheme: dark" in text
-    assert "http" not in text
+    assert "http:" not in text and "https:" not in text
+    policy = next(facts["content"] for _, facts in page.elements if "http-equiv" in facts)
+    assert policy is not None and policy.startswith("default-src 'none'")
     assert "url(" not in text
 
 

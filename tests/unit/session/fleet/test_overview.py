@@ -46,6 +46,27 @@ def test_a_capacity_that_is_not_told_is_the_sum_of_its_parts() -> None:
     assert found.total_bytes == 80 * GIB
 
 
+def test_more_memory_than_there_is_is_a_gap_with_a_reason_and_no_warning() -> None:
+    gpu = told_gpu("GPU-a", 90)
+    gpu.impossible.append("a figure: why")
+    (found,) = taken(Overview(), gpu)
+    assert found.used_bytes is None and found.fullness is None
+    assert found.impossible == ("a figure: why", "used 90.0 of 80.0 GiB is more than there is")
+    assert FleetWarnings(Settings()).over([found], {"a": gpu}, {}, NOW) == []
+
+
+def test_parts_of_one_gpu_are_told_apart_by_number_and_size() -> None:
+    parts = [told_gpu(f"GPU-a/{part}", 10, exporter="dcgm", index=6) for part in (7, 8)]
+    for number, part in enumerate(parts):
+        part.labels = {**part.labels, "GPU_I_ID": str(7 + number), "GPU_I_PROFILE": "1g.10gb"}
+    assert [gpu.name for gpu in taken(Overview(), *parts)] == ["n1 GPU 6:7 1g.10gb", "n1 GPU 6:8 1g.10gb"]
+
+
+def test_who_holds_a_gpu_is_known_by_the_exporters_own_labels() -> None:
+    labels = {"pod": "dcgm-exporter-x", "exported_pod": "train-0", "namespace": "ml", "container": "", "hpc_job": "17"}
+    assert fleet_gpu("a", 0.5, labels=labels).holders == ("pod train-0", "namespace ml", "job 17")
+
+
 def test_a_gpu_that_two_exporters_know_is_shown_once_as_gpudash_tells_it() -> None:
     own, other = told_gpu("GPU-a", 10, port=1), told_gpu("a", 11, exporter="nvidia_gpu_exporter", port=2)
     (found,) = taken(Overview(), own, other)

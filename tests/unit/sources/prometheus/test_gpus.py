@@ -101,6 +101,21 @@ def test_parts_of_one_gpu_are_gpus_of_their_own() -> None:
     assert sorted(gpu.key for gpu in read_gpus(parts).gpus) == ["a/1", "a/2"]
 
 
+def test_figures_that_cannot_be_are_left_out_and_said() -> None:
+    found = read_gpus(
+        [
+            entry("DCGM_FI_DEV_FB_USED", "-1", UUID="GPU-a", instance="n:1"),
+            entry("DCGM_FI_DEV_FB_FREE", "-62000", UUID="GPU-b", instance="n:1"),
+            entry("DCGM_FI_DEV_FB_USED", "70000", UUID="GPU-b", instance="n:1"),
+            entry("DCGM_FI_DEV_GPU_UTIL", "250", UUID="GPU-b", instance="n:1"),
+        ]
+    )
+    first, second = sorted(found.gpus, key=lambda gpu: gpu.key)
+    assert first.values == {} and first.impossible == ["DCGM_FI_DEV_FB_USED: -1 is less than no memory"]
+    assert list(second.values) == ["used_bytes"] and len(second.impossible) == 2
+    assert "DCGM_FI_DEV_GPU_UTIL: 250 % is no share of the time" in second.impossible
+
+
 def test_gpus_without_a_uuid_are_told_apart_by_machine_and_index() -> None:
     found = read_gpus([entry("DCGM_FI_DEV_FB_USED", "10", gpu="0", instance=at) for at in ("n1:9400", "n2:9400")])
     assert [(gpu.key, gpu.host) for gpu in found.gpus] == [("n1/0", "n1"), ("n2/0", "n2")]

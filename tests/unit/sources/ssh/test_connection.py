@@ -29,6 +29,21 @@ Host key verification failed.
 """
 
 
+def test_a_changed_key_is_taken_out_by_the_name_and_from_the_file_by_which_ssh_knows_it() -> None:
+    def command(host: SshHost, more: str = "") -> str:
+        return fault_of(host, CHANGED + more, 255, greeted=False).text.partition("if that is right: ")[2]
+
+    assert command(HOST) == "ssh-keygen -R '[gpu-7]:2222'"
+    assert command(SshHost("gpu-7")) == "ssh-keygen -R gpu-7"
+    told = (
+        "Offending ED25519 key in {file}:3\nHost key for {name} has changed and you have requested strict checking.\n"
+    )
+    usual = told.format(file=Path("~/.ssh/known_hosts").expanduser(), name="[10.0.0.7]:22022")
+    assert command(HOST, usual) == "ssh-keygen -R '[10.0.0.7]:22022'"
+    other = told.format(file="/etc/ssh/known hosts", name="gpu-7")
+    assert command(HOST, other) == "ssh-keygen -f '/etc/ssh/known hosts' -R gpu-7"
+
+
 @pytest.mark.parametrize(
     ("problems", "code", "words", "lasting"),
     [
