@@ -109,6 +109,7 @@ def test_closing_the_dashboard_ends_a_program_that_will_not(watcher: Watcher, mo
         monkeypatch.setattr(f"gpudash.session.watching.program.{deadline}", 0.5)
     watcher.watch(STUBBORN)
     watcher.until(lambda: watcher.printed() == ["on"])
+    watcher.until(lambda: bool(watcher.notes("processes")))
     pid = next(record for record in watcher.records if isinstance(record, Note) and record.topic == "processes").details
     assert watcher.session.close()
     assert not runs(pid["pid"])
