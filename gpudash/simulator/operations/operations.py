@@ -26,8 +26,9 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
-from gpudash.simulator.operations import temporaries
+from gpudash.simulator.operations import batch_norm, temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
+from gpudash.simulator.operations.scripts import HALVES
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -689,7 +690,7 @@ def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
 
     def compute(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
         made, *statistics = normalise(*args, **named)
-        return made, *(one.float() if one.dtype in temporaries.HALVES else one for one in statistics)
+        return made, *(one.float() if one.dtype in HALVES else one for one in statistics)
 
     return compute
 
@@ -705,7 +706,7 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
     def compute(*args: Any, **named: Any) -> Any:
         given, values = list(args), args[1]
         wanted = values.dtype if given[weight] is None else given[weight].dtype
-        if values.dtype in temporaries.HALVES and values.device.type == "cpu":
+        if values.dtype in HALVES and values.device.type == "cpu":
             given[first : first + 2] = (one if one is None else one.to(wanted) for one in given[first : first + 2])
         return backward(*given, **named)
 
@@ -792,22 +793,54 @@ def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
     return made
 
 
+def _col2im(tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    """``fold``, whose result CUDA makes as large as what is folded, and shrinks (Col2Im.cu)."""
+    made: torch.Tensor = torch.ops.aten.col2im.default(tensor, *args, **named)
+    if not made.is_meta or made.numel() > tensor.numel():
+        return made
+    room = torch.empty(tensor.numel(), dtype=made.dtype, device="meta")
+    return room.as_strided(made.shape, made.stride())
+
+
+def _logcumsumexp(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
+    """Its sizes too, which torch does not work out."""
+    if tensor.is_meta:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return torch.ops.aten._logcumsumexp.default(tensor, *args)
+
+
+def _into_given(operation: Any) -> Callable[..., None]:
+    """An operation that writes what it is given, whose sizes torch does not work out: there is nothing to be made."""
+
+    def write(tensor: torch.Tensor, *args: Any) -> None:
+        if not tensor.is_meta:
+            operation(tensor, *args)
+
+    return write
+
+
 _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_ctc_loss_backward": _ctc_loss_backward,
+    "_cummax_helper": _into_given(torch.ops.aten._cummax_helper.default),
+    "_cummin_helper": _into_given(torch.ops.aten._cummin_helper.default),
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "log_sigmoid_forward": _log_sigmoid,
     "native_batch_norm": _with_wide_statistics(torch.ops.aten.native_batch_norm),
-    "native_batch_norm_backward": _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5),
+    "native_batch_norm_backward": batch_norm.laid_as_on_cuda(
+        _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5)
+    ),
     "native_layer_norm": _with_wide_statistics(torch.ops.aten.native_layer_norm),
     "native_layer_norm_backward": _with_narrow_statistics(torch.ops.aten.native_layer_norm_backward, 5, 3),
+    "col2im": _col2im,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sgd_": _fused_sgd,
     "_grouped_mm": _grouped_mm,
     "histc": _histc,
+    "_logcumsumexp": _logcumsumexp,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,
     "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),
