@@ -175,18 +175,19 @@ class DryRun:
         *,
         trusting: bool = False,
         capacity: int | None = None,
+        assume: Callable[[str], None] | None = None,
         architecture: Architecture = A100,
     ) -> Trace:
         """Record what ``run`` does on ``sim:0``.
 
         Args:
-            run, trusting, capacity: as of `record_each`.
+            run, trusting, capacity, assume: as of `record_each`.
             architecture: of the card.
 
         Raises:
             DataDependentError, LeftTheDeviceError: as `record_each`.
         """
-        return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity)[0]
+        return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity, assume=assume)[0]
 
     def record_each(
         self,
@@ -195,6 +196,7 @@ class DryRun:
         *,
         trusting: bool = False,
         capacity: int | None = None,
+        assume: Callable[[str], None] | None = None,
     ) -> list[Trace]:
         """Record what ``run`` does on each of several cards: ``sim:0``, ``sim:1`` and so on.
 
@@ -203,6 +205,7 @@ class DryRun:
             architectures: of the cards.
             trusting: of `Engine`.
             capacity: bytes of each card; without end unless given.
+            assume: is told what is taken for granted of numbers that are not known.
 
         Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.
@@ -210,7 +213,7 @@ class DryRun:
         """
         engine = self.backend.engine
         engine.trusting = trusting
-        engine.integers = None if trusting else KnownIntegers(engine.storages)
+        engine.integers = None if trusting else KnownIntegers(engine.storages, assume)
         engine.replace([_card(capacity or ENDLESS, design, index) for index, design in enumerate(architectures)])
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]

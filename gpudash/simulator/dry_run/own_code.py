@@ -32,7 +32,8 @@ from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.host_tensors import HostTensors
-from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
+from gpudash.simulator.dry_run.line_search import SEARCHES
+from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
 
 Build = Callable[[Any], Callable[[], object]]
@@ -158,7 +159,7 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
         tracker.finish()
 
     with in_words(), several_gpus_refused(), checkpoints_without_numbers(), standing_in():
-        trace = dry.record(run, architecture=architecture)
+        trace = dry.record(run, architecture=architecture, assume=assume)
         return Followed(replace(trace, followed=steps), assumptions())
 
 
@@ -246,12 +247,9 @@ def checkpoints_without_numbers() -> Iterator[None]:
 MOST_LISTED = 2**16
 """Elements up to which a tensor is turned into a list of numbers that are not known."""
 
-MILLION = 1e6
-
-FINITE = "numbers of tensors are finite, above 0 and below a million"
 FALLS = "each number that is compared with an earlier one of its kind is smaller, as a loss that falls"
-ORDINARY = "any() and isnan() of a tensor are false, all() and isfinite() are true"
 AS_ONE = "a tensor's number that is turned into a plain one is 1, whatever is decided by it"
+AS_ZEROS = "numbers that are turned into an array of NumPy's are 0, whatever is decided by them"
 
 _order = itertools.count()
 _assumed: list[str] = []
@@ -346,15 +344,19 @@ class UnknownNumber(float):
         if isinstance(other, UnknownNumber):
             assume(FALLS)
             return compare is float.__ne__ if smaller is None else smaller is (self._made > other._made)
-        if isinstance(other, (int, float)) and not 0 < other < MILLION:  # NaN too
+        if isinstance(other, (int, float)) and missing_numbers.is_beyond(other):
             assume(FINITE)
             return compare(1.0, other)
         return UnknownTruth()
 
 
-def assume(what: str) -> None:
-    """Note that the answer rests on ``what``, where the code asks for it."""
-    where = place_of(sys._getframe(1))
+def assume(what: str, *, within_torch: bool = False) -> None:
+    """Note that the answer rests on ``what``, where the code asks for it.
+
+    Args:
+        within_torch: whether it is noted where torch asks for it, too.
+    """
+    where = place_of(sys._getframe(1), within_torch=within_torch)
     said = f"{where}: {what}"
     if where and said not in _assumed:
         _assumed.append(said)
@@ -425,36 +427,39 @@ def lacks(tensor: torch.Tensor) -> bool:
 
 
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: torch.Tensor, *args: Any) -> Any:
-        return unknown(self, original, *args) if lacks(self) else original(self, *args)
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return unknown(self, original, *args, **kwargs) if lacks(self) else original(self, *args, **kwargs)
 
     return method
 
 
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
-    answer = missing_numbers.for_scaler()
+    answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
         return original(self) if answer is None else answer
     if self.dtype is torch.bool:
-        known = missing_numbers.answer_to(self)
-        if known is not None:
-            assume(ORDINARY)
-        return UnknownTruth() if known is None else known
+        return UnknownTruth() if missing_numbers.answer_to(self) is None else _ordinary(self)
     return UnknownNumber()
 
 
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
-    answer = missing_numbers.answer_to(self)
-    if answer is None:
-        if self.numel() == 1:
-            raise DataDependentError(f"{DECIDES}.")
-        return bool(original(self))
-    assume(ORDINARY)
-    return answer
+    if missing_numbers.answer_to(self) is not None:
+        return _ordinary(self)
+    if self.numel() == 1:
+        raise DataDependentError(f"{DECIDES}.")
+    return bool(original(self))
+
+
+def _ordinary(truth: torch.Tensor) -> bool:
+    """What a truth with an ordinary outcome is; that it is taken for granted is noted."""
+    answer = missing_numbers.answer_to(truth)
+    assert answer is not None
+    assume(answer.because, within_torch=answer.because == SEARCHES)
+    return answer.truth
 
 
 def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
-    answer = missing_numbers.for_scaler()
+    answer = missing_numbers.for_known_code()
     if answer is None:
         if self.numel() != 1:
             return float(original(self))
@@ -476,8 +481,15 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
     return part(tuple(self.shape))
 
 
-def _array(_self: torch.Tensor, _original: Callable[..., Any], *_args: Any) -> Any:
-    raise DataDependentError(f"{TAKES_OUT}.")
+def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """An array of zeros, where torch gives one at all: not of a tensor on the device, or of one that learns."""
+    if self.device.type == DEVICE or self.requires_grad or self.is_conj():
+        return original(self, *args, **kwargs)
+    example = original(torch.zeros(1, dtype=self.dtype), *args, **kwargs)
+    assume(AS_ZEROS)
+    made = type(example)(tuple(self.shape), example.dtype)
+    made.fill(0)
+    return made
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

@@ -17,6 +17,9 @@ from gpudash.simulator.dry_run.missing_numbers import DataDependentError
 PACKAGE = str(Path(__file__).parents[2])
 TORCH = str(Path(torch.__file__).parent)
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
+CALLING = str(Path(TORCH) / "_ops.py")
+"""Where code that names an operation in ``torch.ops`` calls it through."""
+
 LIBRARIES = ("site-packages", "dist-packages")
 """Folders whose contents somebody else wrote, wherever they lie."""
 
@@ -57,7 +60,7 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
         within_torch: whether torch may ask.
     """
     lines = [(found.filename, found.lineno or 0) for found in traceback.extract_stack(frame)]
-    outside = [line for line in lines if not line[0].startswith((PACKAGE, "<"))]
+    outside = [line for line in lines if not line[0].startswith((PACKAGE, CALLING, "<"))]
     if not outside or (outside[-1][0].startswith(TORCH) and not within_torch):
         return ""
     kept = _followed(lines)

@@ -334,11 +334,18 @@ class Engine:
         if plan.name == "masked_select" and (places := self.integers.places([args[1].expand(_broadcast(args))])):
             return torch.ops.aten.index(args[0].expand(_broadcast(args)), places)
         values = None if plan.written else self.integers.computed(plan, args, kwargs)
+        if values is None and plan.name == "nonzero":
+            values = self.integers.picked(args[0])
+        if values is None and plan.name == missing_numbers.SUPPRESSION:
+            positions = self.integers.picked(args[1])
+            values = None if positions is None else positions[:, 0]
         if values is None:
             raise missing_numbers.of_operation(plan.name)
         return tree_map_only(torch.Tensor, self._given, values)
 
     def _given(self, values: torch.Tensor) -> torch.Tensor:
+        if values.device.type == DEVICE:
+            return values
         made = self.empty_strided(values.shape, values.stride(), values.dtype, self.current)
         return self.copy(values, made)
 
@@ -535,7 +542,7 @@ class Engine:
             return _number(known)
         if self.trusting:
             return 0.0 if tensor.dtype.is_floating_point else 0
-        answer = missing_numbers.for_scaler()
+        answer = missing_numbers.for_known_code()
         if answer is None:
             raise DataDependentError(f"{missing_numbers.READS}.")
         return answer
@@ -806,7 +813,8 @@ def _logcumsumexp(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
     """Its sizes too, which torch does not work out."""
     if tensor.is_meta:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-    return torch.ops.aten._logcumsumexp.default(tensor, *args)
+    made: torch.Tensor = torch.ops.aten._logcumsumexp.default(tensor, *args)
+    return made
 
 
 def _into_given(operation: Any) -> Callable[..., None]:

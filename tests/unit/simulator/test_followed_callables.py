@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpudash.simulator.dry_run.own_code import AS_ONE, FALLS, FINITE, ORDINARY
+from gpudash.simulator.dry_run.line_search import SEARCHES
+from gpudash.simulator.dry_run.missing_numbers import ALL_PICKED, FINITE, ORDINARY
+from gpudash.simulator.dry_run.own_code import AS_ONE, AS_ZEROS, FALLS
 from tests.programs import output_of
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
@@ -32,13 +34,11 @@ def answers() -> Answers:
     [
         ("item of a copy", "reads a number out of a tensor"),
         ("int of a copy", "reads a number out of a tensor"),
-        ("copy to numpy", "needs the numbers in a tensor"),
         ("condition on what a copy gave", "decides by a number of a tensor"),
         ("condition on a copy", "decides by a number of a tensor"),
         ("into a host tensor", "copies numbers from the device into a tensor that lies on the CPU"),
         ("branch", "decides by a number of a tensor (as an if on a tensor or on .item() does)"),
         ("index", "reads a number out of a tensor"),
-        ("mask", "picks elements by the numbers in a tensor"),
         ("unique", "calls unique, whose result cannot be known without the numbers in a tensor"),
     ],
 )
@@ -67,6 +67,7 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
         "custom operation",
         "to list",
         "copy to list",
+        "copy to numpy",
         "copy and host tensor",
         "compared on the cpu",
         "saved",
@@ -97,6 +98,37 @@ def test_what_is_taken_for_granted_is_said_with_its_line(answers: Answers) -> No
     assert answers["shown"]["assumed"] == [f"{guarded}: {FINITE}", f"{ordinary}: {ORDINARY}"]
     for name in ("plain", "into a tensor", "of a list"):
         assert answers[name]["assumed"] == [f"{SHOWN}:{lines_of(chr(34) + name + chr(34))}: {AS_ONE}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "asking"),
+    [
+        ("scaled by parameters", FINITE, ["scale = max(1e-3"]),
+        ("L-BFGS", SEARCHES, ["return lambda: optimizer.step(loss)"]),
+        ("L-BFGS with a line search", SEARCHES, ["return lambda: optimizer.step(loss)"]),
+        ("pictures", AS_ZEROS, ["pictures = (", "same = np.asarray"]),
+        ("copy to numpy", AS_ZEROS, ['"copy to numpy"']),
+        ("mask", ALL_PICKED, ['"mask"']),
+        ("many masked", ALL_PICKED, ['"many masked"']),
+        (
+            "detector",
+            ALL_PICKED,
+            ["kept = torch.where(", "boxes, scores = boxes[scores > 0.0]", "best = ", "chosen = torch.where("],
+        ),
+    ],
+)
+def test_code_that_needs_numbers_is_predicted_where_what_is_assumed_of_them_can_be_said(
+    name: str, what: str, asking: list[str], answers: Answers
+) -> None:
+    places = [1 + next(number for number, line in enumerate(SOURCE) if text in line) for text in asking]
+    assert answers[name].get("peak", 0) > 0, answers[name]
+    assert answers[name]["assumed"] == [f"{SHOWN}:{place}: {what}" for place in places]
+
+
+def test_a_search_fills_its_history_and_a_mask_that_is_not_known_picks_everything(answers: Answers) -> None:
+    parameters = 4 * 65 * 1024
+    assert answers["L-BFGS"]["peak"] > 2 * 13 * parameters  # of 15 iterations two have nothing to remember yet
+    assert answers["many masked"]["peak"] > 3 * 2**19 * 2 * 8
 
 
 def test_a_loss_that_is_the_best_yet_is_followed_where_it_improves(answers: Answers) -> None:
