@@ -40,10 +40,10 @@ def install(replaced: Replacements) -> None:
     replaced.wrap(parallel, "_get_stream", lambda get: lambda device: get(outward(device)))
     if not distributed.is_available():
         return
-    for owner in (distributed, distributed.distributed_c10d):
-        replaced.wrap(owner, "init_process_group", _by_gloo)
-        replaced.wrap(owner, "new_group", _by_gloo)
-        replaced.wrap(owner, "barrier", _without_devices)
+    for name, wrap in (("init_process_group", _by_gloo), ("new_group", _by_gloo), ("barrier", _without_devices)):
+        made = wrap(getattr(distributed, name))
+        for owner in (distributed, distributed.distributed_c10d):
+            replaced.put(owner, name, made)
     # not in the module that defines it, which would go on to what only a build with NCCL has
     replaced.put(distributed, "is_nccl_available", lambda: True)
 

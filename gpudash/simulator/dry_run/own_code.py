@@ -25,7 +25,7 @@ from torch import distributed, nn
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers
 from gpudash.simulator.device.tracking import Tracker
@@ -35,6 +35,7 @@ from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
+from gpudash.simulator.dry_run.whole_training import WholeTraining
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -51,7 +52,7 @@ PREDICT_SHARE = (
     "--parallel fsdp"
 )
 
-NOTHING_SAVED = "torch.save, which writes nothing now, takes no memory of the GPU"
+NOTHING_SAVED = "saving, which writes nothing now, takes no memory of the GPU"
 
 
 class Followed(NamedTuple):
@@ -124,15 +125,19 @@ def _of_file(file: Path) -> ModuleType:
     return made
 
 
-def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture = A100) -> Followed:
+def follow(
+    build: Build, dry: DryRun, *, steps: int, architecture: Architecture = A100, device: torch.device | None = None
+) -> Followed:
     """Follow any code that builds a model and steps it.
 
     Args:
         build: is given the device (a ``torch.device``), builds everything on it and returns a function that takes one
             step: ``def build(device): model = Net().to(device); ...; return step``.
         dry: of this process.
-        steps: how many; two or more, since optimizers make their state in the first.
+        steps: how many; two or more, since optimizers make their state in the first. A step that turns out to be a
+            whole training, as ``trainer.train`` is, is taken once.
         architecture: of the GPU.
+        device: that is given; ``sim:0`` unless it answers for CUDA, see `answering_for_cuda`.
 
     Raises:
         CannotPredictError: when the code raises or exits, decides by numbers in tensors, or leaves the device.
@@ -145,7 +150,7 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
         torch.manual_seed(0)  # the same question has the same answer
         dry.know_custom_operations()
         with HostTensors():
-            step = build(torch.device(DEVICE, 0))
+            step = build(torch.device(DEVICE, 0) if device is None else device)
         if not callable(step):
             raise CannotPredictError(
                 "callable",
@@ -153,14 +158,18 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
         dry.know_custom_operations()
-        for number in range(1, steps + 1):
-            tracker.step = number
-            step()
+        with training:
+            for number in range(1, steps + 1):
+                tracker.step = number
+                step()
+                if training.steps:
+                    break
         tracker.finish()
 
+    training = WholeTraining()
     with in_words(), several_gpus_refused(), checkpoints_without_numbers(), standing_in():
         trace = dry.record(run, architecture=architecture, assume=assume)
-        return Followed(replace(trace, followed=steps), assumptions())
+        return Followed(replace(trace, followed=training.steps or steps), assumptions())
 
 
 @contextmanager
@@ -227,7 +236,8 @@ def checkpoints_without_numbers() -> Iterator[None]:
     original, save = module.load, module.save
 
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
-        assume(NOTHING_SAVED)
+        if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
+            assume(NOTHING_SAVED)
 
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
@@ -238,10 +248,27 @@ def checkpoints_without_numbers() -> Iterator[None]:
             return original(file, *args, **kwargs)
 
     module.load, module.save = load_mapped, save_nothing
+    files = _safetensors()
+    before = {name: getattr(files, name) for name in _WRITING if hasattr(files, name)}
+    for name in before:
+        setattr(files, name, save_nothing)
     try:
         yield
     finally:
         module.load, module.save = original, save
+        for name, function in before.items():
+            setattr(files, name, function)
+
+
+_WRITING = ("serialize_file", "_flatten_as_ptr")
+"""What ``safetensors.torch`` writes a file with, and lays its tensors out with first."""
+
+
+def _safetensors() -> Any:
+    """``safetensors.torch``, which libraries save models with; ``None`` where it is not installed."""
+    if importlib.util.find_spec("safetensors") is None:
+        return None
+    return importlib.import_module("safetensors.torch")
 
 
 MOST_LISTED = 2**16
@@ -420,7 +447,7 @@ def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 def lacks(tensor: torch.Tensor) -> bool:
     """Whether the numbers of ``tensor`` are not known."""
-    kind = tensor.device.type
+    kind = device_of(tensor).type
     if kind == DEVICE:
         return getattr(getattr(tensor.untyped_storage(), BLOCK, None), "host", None) is None
     return kind == "meta" or (kind == "cpu" and lacks_numbers(tensor))
@@ -483,7 +510,7 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
 
 def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """An array of zeros, where torch gives one at all: not of a tensor on the device, or of one that learns."""
-    if self.device.type == DEVICE or self.requires_grad or self.is_conj():
+    if device_of(self).type == DEVICE or self.requires_grad or self.is_conj():
         return original(self, *args, **kwargs)
     example = original(torch.zeros(1, dtype=self.dtype), *args, **kwargs)
     assume(AS_ZEROS)

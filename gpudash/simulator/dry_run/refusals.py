@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ CALLING = str(Path(TORCH) / "_ops.py")
 
 LIBRARIES = ("site-packages", "dist-packages")
 """Folders whose contents somebody else wrote, wherever they lie."""
+
+STANDARD = sysconfig.get_path("stdlib")
 
 Line = tuple[str, int]
 """File and number, from 1."""
@@ -77,7 +80,11 @@ def _lines(error: BaseException) -> list[Line]:
 
 
 def _followed(lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if not line[0].startswith((PACKAGE, TORCH, "<"))]
+    return [line for line in lines if not line[0].startswith((PACKAGE, TORCH, "<")) and not _is_standard(line[0])]
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(STANDARD) and not any(folder in file for folder in LIBRARIES)
 
 
 def _own(lines: Sequence[Line]) -> list[Line]:
