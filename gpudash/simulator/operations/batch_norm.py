@@ -57,6 +57,20 @@ def backward(given: Arguments, _architecture: Architecture) -> Script:
     return (sums, sums, *partial, *given_back, RESULT)
 
 
+def without_unused_statistics(forward: Callable[..., tuple[torch.Tensor, ...]]) -> Callable[..., Any]:
+    """The forward pass without the statistics that cuDNN does not keep outside of training."""
+    names = ("input", "weight", "bias", "running_mean", "running_var", "training")
+
+    def compute(*args: Any, **named: Any) -> Any:
+        made, *statistics = forward(*args, **named)
+        given = {**dict(zip(names, args)), **named}
+        if made.is_meta and not given["training"] and _is_by_cudnn(given, training=False):
+            statistics = [one.new_empty(0) for one in statistics]
+        return (made, *statistics)
+
+    return compute
+
+
 def laid_as_on_cuda(backward: Callable[..., Any]) -> Callable[..., Any]:
     """The backward pass with the input's gradient laid as the input, in place of as its own."""
 

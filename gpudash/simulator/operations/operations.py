@@ -835,7 +835,7 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_embedding_bag_forward_only": _embedding_bag,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "log_sigmoid_forward": _log_sigmoid,
-    "native_batch_norm": _with_wide_statistics(torch.ops.aten.native_batch_norm),
+    "native_batch_norm": batch_norm.without_unused_statistics(_with_wide_statistics(torch.ops.aten.native_batch_norm)),
     "native_batch_norm_backward": batch_norm.laid_as_on_cuda(
         _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5)
     ),
