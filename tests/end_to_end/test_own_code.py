@@ -16,6 +16,9 @@ import pytest
 
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Command, environment
+from tests.unit.simulator.models import library_trainings
+
+LIBRARIES = Path(library_trainings.__file__)
 
 DEADLINE_S = 30
 """Of processor time, all processes together: on a computer that has nothing else to do it takes no longer."""
@@ -271,3 +274,44 @@ def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
     nothing = gpudash(*asked, "--python", os.fspath(tmp_path / "nothing"))
     assert nothing.code == 2
     assert "is no program. Name a Python, such as .venv/bin/python." in nothing.stderr
+
+
+@pytest.mark.parametrize("name", library_trainings.ALLOCATED)
+def test_code_that_chooses_a_gpu_by_itself_is_predicted_as_cuda(gpudash: Command, name: str) -> None:
+    done = gpudash(
+        *("estimate", "--callable", f"{LIBRARIES}:{name}", "--as-cuda", "--device", "sim:0", "--simulate", "24GiB"),
+        *("--time-limit", "120", "--no-alternatives", "--json"),
+    )
+    assert done.code == 0, done.stderr
+    found = done.document["peak_allocated_bytes"], done.document["peak_reserved_bytes"]
+    for predicted, taken in zip(found, library_trainings.ALLOCATED[name], strict=True):
+        assert abs(predicted - taken) <= 0.001 * taken, (found, library_trainings.ALLOCATED[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("layer.to('cuda')", "Torch not compiled with CUDA enabled. Add --as-cuda, and"),
+        ("layer.to('cuda' if torch.cuda.is_available() else 'cpu')", "; or add --as-cuda, and code that looks for"),
+    ],
+)
+def test_code_that_misses_cuda_is_told_of_the_option_and_predicted_with_it(
+    gpudash: Command, tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "train.py"
+    build = f"def build(device):\n    layer = torch.nn.Linear(512, 512)\n    {text}\n"
+    step = "    return lambda: layer(torch.ones(8, 512, device=layer.weight.device)).sum().backward()\n"
+    file.write_text(f"import torch\n\n\n{build}{step}", encoding="utf-8")
+    asked = ("estimate", "--callable", f"{file}:build", "--device", "sim:0", "--simulate", "h100", "--no-alternatives")
+    done = gpudash(*asked)
+    assert done.code == 1 and told in done.stderr, done.stderr
+    done = gpudash(*asked, "--as-cuda", "--json")
+    assert done.code == 0, done.stderr
+    assert done.document["by_category"]["weights"] >= 512 * 512 * 4
+
+
+def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None:
+    done = gpudash("estimate", "--as-cuda")
+    assert done.code == 2 and "--as-cuda is for your own code" in done.stderr
+    done = gpudash("estimate", "--callable", f"{LIBRARIES}:says_cuda", "--as-cuda", "--device", "cpu")
+    assert done.code == 2 and "--as-cuda lets code find a GPU, and the CPU is none." in done.stderr

@@ -235,6 +235,35 @@ def makes_pictures(device: torch.device) -> Callable[[], object]:
     return step
 
 
+def trains_as_a_whole(device: torch.device) -> Callable[[], object]:
+    """A step that is a training of five steps: it makes its optimizer."""
+    layer = nn.Linear(64, 64).to(device)
+
+    def train() -> None:
+        optimizer = torch.optim.AdamW(layer.parameters())
+        for _ in range(5):
+            layer(torch.ones(4, 64, device=device)).sum().backward()
+            optimizer.step()
+
+    return train
+
+
+def learns_to_learn(device: torch.device) -> Callable[[], object]:
+    """A step with two steps of another optimizer within, which it makes anew."""
+    layer, inner = nn.Linear(64, 64).to(device), nn.Linear(64, 64).to(device)
+    optimizer = torch.optim.AdamW(layer.parameters())
+
+    def step() -> None:
+        within = torch.optim.SGD(inner.parameters())
+        for _ in range(2):
+            inner(torch.ones(4, 64, device=device)).sum().backward()
+            within.step()
+        layer(torch.ones(4, 64, device=device)).sum().backward()
+        optimizer.step()
+
+    return step
+
+
 BOXES = torch.library.Library("torchvision", "FRAGMENT")
 BOXES.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
@@ -302,6 +331,8 @@ CALLABLES: dict[str, Build] = {
     "L-BFGS": searching(None),
     "L-BFGS with a line search": searching("strong_wolfe"),
     "pictures": makes_pictures,
+    "whole training": trains_as_a_whole,
+    "meta-learning": learns_to_learn,
     "detector": detects,
     "unique": step_then(lambda result, loss: result.unique()),
     "shown": step_then(shown),
@@ -369,7 +400,9 @@ def asked(predict: Callable[[], Any]) -> dict[str, Any]:
     """The answer of ``predict`` as JSON."""
     try:
         found = predict()
-        return {"peak": peaks(found.trace, AllocatorSettings()).allocated, "assumed": found.assumptions}
+        trace = found.trace
+        peak = peaks(trace, AllocatorSettings()).allocated
+        return {"peak": peak, "assumed": found.assumptions, "followed": (trace.steps, trace.followed)}
     except CannotPredictError as error:
         return {"kind": error.kind, "message": str(error), "remedy": error.remedy}
 

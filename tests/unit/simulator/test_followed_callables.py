@@ -125,6 +125,11 @@ def test_code_that_needs_numbers_is_predicted_where_what_is_assumed_of_them_can_
     assert answers[name]["assumed"] == [f"{SHOWN}:{place}: {what}" for place in places]
 
 
+def test_a_step_that_is_a_whole_training_is_taken_once_and_its_steps_are_counted(answers: Answers) -> None:
+    assert answers["whole training"]["followed"] == [1, 5]
+    assert answers["meta-learning"]["followed"] == answers["item"]["followed"] == [3, 3]
+
+
 def test_a_search_fills_its_history_and_a_mask_that_is_not_known_picks_everything(answers: Answers) -> None:
     parameters = 4 * 65 * 1024
     assert answers["L-BFGS"]["peak"] > 2 * 13 * parameters  # of 15 iterations two have nothing to remember yet
