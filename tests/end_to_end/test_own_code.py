@@ -310,6 +310,43 @@ def test_code_that_misses_cuda_is_told_of_the_option_and_predicted_with_it(
     assert done.document["by_category"]["weights"] >= 512 * 512 * 4
 
 
+ASKS = """
+import torch
+
+free, total = torch.cuda.mem_get_info()
+about = torch.cuda.get_device_properties(0)
+if not free == total == about.total_memory < 2**37:
+    raise SystemExit(f"{free} of {total} bytes")
+if "H100" not in torch.cuda.get_device_name() or torch.cuda.get_device_capability() != (9, 0):
+    raise SystemExit(torch.cuda.get_device_name())
+
+
+def build(device):
+    layer = torch.compile(torch.nn.Linear(512, 512).cuda())
+
+    def step():
+        values = torch.ones(8, 512, device=device)
+        layer(values).sum().backward()
+        if not values.is_cuda or values.device != device or torch.cuda.max_memory_allocated() == 0:
+            raise SystemExit(f"{values}")
+
+    return step
+"""
+
+
+def test_as_cuda_the_code_is_told_of_the_card_that_is_asked_for_and_what_is_otherwise_has_its_line(
+    gpudash: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(ASKS, encoding="utf-8")
+    asked = ("estimate", "--callable", f"{file}:build", "--as-cuda", "--device", "sim:0", "--simulate", "h100")
+    done = gpudash(*asked, "--no-alternatives", "--json")
+    assert done.code == 0, done.stderr
+    (assumed,) = done.document["assumptions"]
+    line = 1 + ASKS.splitlines().index("    layer = torch.compile(torch.nn.Linear(512, 512).cuda())")
+    assert assumed == f"{file}:{line}: torch.compile compiles nothing for a simulated GPU: the code runs as it is"
+
+
 def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None:
     done = gpudash("estimate", "--as-cuda")
     assert done.code == 2 and "--as-cuda is for your own code" in done.stderr

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 told: list[str] = []
 """Sentences, in order."""
+
+listeners: list[Callable[[str], None]] = []
+"""Called with each sentence at the call that it is about."""
 
 
 def tell(sentence: str) -> None:
     """Let it be known, once."""
     if sentence not in told:
         told.append(sentence)
+        for listener in listeners:
+            listener(sentence)
 
 
 def refusal(what: str) -> str:

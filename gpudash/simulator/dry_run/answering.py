@@ -12,7 +12,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.as_cuda import answering, telling
 from gpudash.simulator.as_cuda.devices import CUDA
 from gpudash.simulator.dry_run.dry_run import DryRun, ToldCard
-from gpudash.simulator.dry_run.own_code import Followed, follow, load
+from gpudash.simulator.dry_run.own_code import Followed, assume, follow, load
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 
 VISIBLE, NONE_VISIBLE = "CUDA_VISIBLE_DEVICES", "-1"
@@ -37,8 +37,7 @@ def follow_named(
     """
     if as_cuda is not None:
         with answering_for_cuda(dry, architecture, as_cuda) as device:
-            found = follow(load(name), dry, steps=steps, architecture=architecture, device=device)
-            return found._replace(assumptions=(*found.assumptions, *_otherwise()))
+            return follow(load(name), dry, steps=steps, architecture=architecture, device=device)
     try:
         return follow(load(name), dry, steps=steps, architecture=architecture)
     except CannotPredictError as error:
@@ -74,13 +73,15 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ToldCard) 
         answering.answer_for_cuda(dry.backend)
     except RuntimeError as error:
         raise CannotPredictError("as_cuda", str(error), "") from error
+    telling.listeners.append(_assume)
     try:
         yield torch.device(CUDA, 0)
     finally:
+        telling.listeners.remove(_assume)
         answering.end()
         dry.told_card = None
 
 
-def _otherwise() -> Iterator[str]:
-    """What is otherwise than on a GPU, of all that the code asked for; sentences without a full stop."""
-    return (sentence.rstrip(".") for sentence in telling.told)
+def _assume(sentence: str) -> None:
+    """Note what is otherwise than on a GPU, where the code asks for it."""
+    assume(sentence.rstrip("."), within_torch=True)

@@ -230,13 +230,17 @@ class CudaDevice:
             torch.cuda.set_per_process_memory_fraction(fraction, self.device)
 
 
-def answer_for_cuda_all_along() -> None:
+def answer_for_cuda_all_along() -> Callable[[], None]:
     """Let a simulated GPU without end be what code calls ``cuda``, from now on.
+
+    Returns:
+        what ends it.
 
     Raises:
         MeasuringError: when a real one is.
     """
     _answer(register([card_of(0, LARGEST_CAPACITY, settings=AllocatorSettings.parse(allocator_text()))]))
+    return end_answering
 
 
 def _answer(backend: Backend) -> None:

@@ -72,7 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             raise
         raise pytest.UsageError("--gpudash-as-cuda needs torch, which this Python has not: install it.") from None
     try:
-        answer_for_cuda_all_along()
+        early_config.add_cleanup(answer_for_cuda_all_along())
     except MeasuringError as error:
         raise pytest.UsageError(str(error)) from None
 
