@@ -10,6 +10,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, Segme
 from gpudash.memory.allocator.blocks import Rounding, segment_size
 from gpudash.memory.allocator.device_memory import addresses_fall
 from gpudash.memory.allocator.settings import allocator_text
-from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY, WORKSPACE, Trace
 from gpudash.memory.explaining.memory_state import (
     OTHER_TENSORS,
     AllocationGroup,
@@ -166,13 +167,16 @@ class SimulatedBlocks:
 
     def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> RefusedRequest:
         tag = card.tagger() if card.tagger is not None else None
-        is_context = isinstance(refused, ContextRefused)
-        if not isinstance(tag, Tag):
-            return RefusedRequest(refused.size, refused.requested, is_context=is_context)
-        stack = self._lines.stack(tag)
-        return RefusedRequest(
-            refused.size, refused.requested, tag.step, tag.phase, tag.stage, tag.module, stack, is_context
+        request = RefusedRequest(
+            refused.size,
+            refused.requested,
+            is_context=isinstance(refused, ContextRefused),
+            is_workspace=refused.label == WORKSPACE,
         )
+        if not isinstance(tag, Tag):
+            return request
+        stack = self._lines.stack(tag)
+        return replace(request, step=tag.step, phase=tag.phase, stage=tag.stage, module=tag.module, stack=stack)
 
     def _groups(self, card: SimulatedGpu, segments: Sequence[Segment]) -> tuple[AllocationGroup, ...]:
         known = self._tracker.categories()

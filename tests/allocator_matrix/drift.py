@@ -62,9 +62,9 @@ def _followed(one: Configuration) -> tuple[Trace, list[list[str]]]:
     askers: list[list[str]] = []
     allocate = SimulatedGpu.allocate
 
-    def noting(card: SimulatedGpu, size: int) -> int:
+    def noting(card: SimulatedGpu, size: int, label: str | None = None) -> int:
         askers.append(_asker())
-        return allocate(card, size)
+        return allocate(card, size, label)
 
     dry = DryRun()
     SimulatedGpu.allocate = noting  # type: ignore[method-assign]

@@ -344,7 +344,7 @@ def test_as_cuda_the_code_is_told_of_the_card_that_is_asked_for_and_what_is_othe
     assert done.code == 0, done.stderr
     (assumed,) = done.document["assumptions"]
     line = 1 + ASKS.splitlines().index("    layer = torch.compile(torch.nn.Linear(512, 512).cuda())")
-    assert assumed == f"{file}:{line}: torch.compile compiles nothing for a simulated GPU: the code runs as it is"
+    assert assumed.startswith(f"{file}:{line}: torch.compile is left out")
 
 
 def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, WORKSPACE_VARIABLE
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Command
@@ -14,10 +15,20 @@ from tests.end_to_end.conftest import Command
 SCRIPTS = Path(__file__).parent / "watched_scripts"
 
 
-def watched(gpudash: Command, script: str, mib: int, settings: str = "") -> Explanation | None:
+def watched(
+    gpudash: Command,
+    script: str,
+    mib: int,
+    settings: str = "",
+    *,
+    flags: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
+) -> Explanation | None:
     """What is said of a program on a simulated GPU of so many MiB; ``None`` when it ran to its end."""
-    command = ("watch", "--simulate", f"{mib}MiB", "--json", "--", sys.executable, str(SCRIPTS / script))
-    outcome = gpudash(*command, env={"PYTORCH_CUDA_ALLOC_CONF": settings} if settings else None)
+    program = (sys.executable, str(SCRIPTS / script), *arguments)
+    variables = {"PYTORCH_CUDA_ALLOC_CONF": settings} if settings else environment
+    outcome = gpudash("watch", "--simulate", f"{mib}MiB", *flags, "--json", "--", *program, env=variables)
     found = outcome.document
     assert found["status"] in ("finished", "out_of_memory"), outcome.stderr
     return None if found["status"] == "finished" else explanation_from_json(found["error"]["explanation"])
@@ -34,6 +45,7 @@ def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, script: str, mib:
         size = mib if remedy.allocator else beside + int(remedy.change.split()[0])
         assert watched(gpudash, script, size, remedy.allocator) is None
     assert [remedy.change[:10] for remedy in found.remedies if not remedy.verified_by] == [
+        "a workspac",
         "half the b",
         "activation",
         "bf16 autoc",
@@ -48,3 +60,18 @@ def test_of_a_first_step_that_nobody_saw_the_rest_of_no_more_is_said_than_at_lea
     assert size.startswith("at least ")
     assert "what the rest of the step takes is not known" in found.remedies_note
     assert "--simulate 24GiB" in found.remedies_note
+
+
+@pytest.mark.parametrize(("flags", "device"), [((), "sim:0"), (("--as-cuda",), "cuda")], ids=["sim", "cuda"])
+def test_what_cublas_works_in_is_called_that_and_a_smaller_one_is_offered_for_it(
+    gpudash: Command, flags: tuple[str, ...], device: str
+) -> None:
+    found = watched(gpudash, "products.py", 330, flags=flags, arguments=(device,))
+    assert found is not None
+    assert found.by_category["workspace"] == found.requested_bytes == USUAL_WORKSPACE_BYTES
+    assert found.by_category["activations"] < 5 * MIB
+    assert found.request_words.startswith("The last request was 9 MiB for the workspace of cuBLAS (")
+    (untried,) = [remedy for remedy in found.remedies if not remedy.verified_by]
+    assert untried.flags == f"{WORKSPACE_VARIABLE}=:16:8"
+    smaller = {WORKSPACE_VARIABLE: ":16:8"}
+    assert watched(gpudash, "products.py", 330, flags=flags, arguments=(device,), environment=smaller) is None

@@ -21,6 +21,7 @@ class AllocationRefused(Exception):  # noqa: N818 - what happened, not a fault
         private_reserved, private_idle: of private pools: all they hold, and their free blocks.
         pending: bytes freed but still used by another stream.
         stream: stream the request was for.
+        label: what it was for, where that is known.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AllocationRefused(Exception):  # noqa: N818 - what happened, not a fault
         self.private_idle = private_idle
         self.pending = pending
         self.stream = stream
+        self.label: str | None = None
         super().__init__(message(self))
 
 

@@ -69,6 +69,7 @@ class RefusedRequest:
         segment_bytes: asked of the device for it: at least `bytes`.
         is_context: whether it was the context's, which comes before any tensor.
         step, phase, stage, module, stack: as of `AllocationGroup`.
+        is_workspace: whether it was for what cuBLAS works in.
     """
 
     bytes: int
@@ -79,6 +80,7 @@ class RefusedRequest:
     module: str = ""
     stack: tuple[Frame, ...] = ()
     is_context: bool = False
+    is_workspace: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Each source is a function. Of a run that failed here: `replay_remedies` replays what it had asked for, and
 `with_dry_run` adds what dry runs of the whole run say. Of a snapshot: `setting_remedies`, `larger_remedies` and
-`let_go_remedy` rest on replays of its trace, `smaller_activations` on its figures alone. Under a cap on the allocator
+`let_go_remedy` rest on replays of its trace, `smaller_activations` and
+`smaller_workspace` on its figures alone. Under a cap on the allocator
 the way out is a higher one: `raised_cap`.
 """
 
@@ -14,14 +15,15 @@ from typing import Any, Protocol
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import EXPANDABLE, assignment
-from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, WORKSPACE, Trace
 from gpudash.memory.explaining.explain import rejudged
 from gpudash.memory.explaining.wording import available, needed
+from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_words
 from gpudash.telemetry.explanation import Explanation, Growth, Remedy
-from gpudash.units import GIB, MIB, format_beside
+from gpudash.units import GIB, KIB, MIB, format_beside
 
 REPLAY = "replay"
 DRY_RUN = "dry run"
@@ -221,6 +223,30 @@ def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Re
         f"bf16 autocast, if the activations are float32: up to {available(activations // 2)} less at this moment",
         changes_training=True,
     )
+
+
+SMALL_WORKSPACE = ":16:8"
+"""The smallest workspace that NVIDIA's documentation of cuBLAS names: 8 times 16 KiB for each thread."""
+
+
+def smaller_workspace(found: Explanation, *, asked: bool) -> Iterator[Remedy]:
+    """A smaller workspace for cuBLAS, where what that saves is as much as was missing; it was not tried.
+
+    Args:
+        found: where memory is.
+        asked: whether it was a workspace that was refused.
+    """
+    small = workspace_bytes(SMALL_WORKSPACE)
+    held = found.by_category.get(WORKSPACE, 0)
+    taken = held + (found.requested_bytes or 0 if asked else 0)
+    # a request that is served from a new segment asks the device for all of that
+    of_device = held + (found.segment_bytes or 0 if asked else 0)
+    if taken > small and of_device - small >= found.missing_bytes:
+        yield Remedy(
+            f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
+            f"{available(taken - small)} less at this moment",
+            flags=f"{WORKSPACE_VARIABLE}={SMALL_WORKSPACE}",
+        )
 
 
 def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative | None:

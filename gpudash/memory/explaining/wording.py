@@ -100,7 +100,7 @@ def request_words(state: MemoryState, where: Where) -> str:
         idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again" if state.idle else ""
         return f"{available(max(0, room))} is still free{idle}."
     subject = "The first use of the device makes its context of" if request.is_context else "The last request was"
-    parts = [f"{subject} {needed(request.bytes)}"]
+    parts = [f"{subject} {needed(request.bytes)}{' for the workspace of cuBLAS' if request.is_workspace else ''}"]
     place = place_of(where)
     if place:
         parts.append(f" ({place})")
@@ -143,7 +143,8 @@ def _impossible(state: MemoryState) -> str:
         )
     segment = needed(request.segment_bytes)
     more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
-    asked = f"one tensor needs {needed(request.bytes)}{more}"
+    asker = "the workspace of cuBLAS" if request.is_workspace else "one tensor"
+    asked = f"{asker} needs {needed(request.bytes)}{more}"
     if state.allowed is not None and state.allowed < state.capacity - context:
         return f"The cap cannot be kept: {asked}, and this process may have {available(state.allowed)}."
     of_context = f", {needed(context)} of them the context's" if context else ""

@@ -19,6 +19,7 @@ from gpudash.memory.explaining.remedies import (
     let_go_remedy,
     setting_remedies,
     smaller_activations,
+    smaller_workspace,
 )
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
@@ -184,7 +185,9 @@ def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: in
     replayed = (*settings, *_larger(what_if, capacity))
     smaller: Iterable[Remedy] = ()
     if found.requested_bytes is not None:
-        smaller = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+        asked = bool(len(history.ooms)) and history.asks_for_workspace(int(history.ooms[-1]))
+        by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+        smaller = (*smaller_workspace(found, asked=asked), *by_hand)
     note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP if what_if.goes_on else ""
     return Found((*kept, *replayed, *smaller), note if replayed else "")
 

@@ -398,6 +398,9 @@ def _answer_for_accelerator(module: DeviceModule) -> None:
             setattr(torch._C, f"_accelerator_{name}", answer)
 
 
+SIMULATOR = __package__.rpartition(".")[0]
+"""The package of all that runs for a device of ours."""
+
 _INDUCTOR = "_TorchCompileInductorWrapper"
 _OTHER_COMPILERS = "_TorchCompileWrapper"
 
@@ -429,7 +432,7 @@ def _leaving_the_simulator_out(make: Callable[..., None]) -> Callable[..., None]
     """
 
     def made(*args: Any, **kwargs: Any) -> None:
-        _leave_out(__package__)
+        _leave_out(SIMULATOR)
         make(*args, **kwargs)
 
     return made

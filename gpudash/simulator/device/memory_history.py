@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from gpudash.memory.allocator import caching
 from gpudash.memory.allocator.layout import Segment
 from gpudash.memory.allocator.settings import INTERVALS, LARGE_SEGMENT_SIZE, MIB, AllocatorSettings
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import line_of
 
@@ -32,17 +33,24 @@ MOST_KNOWN = 50_000
 """Stacks that are compared with; a program that makes code as it goes has no end of them."""
 
 
+WORKSPACE_FRAME: Frame = {"filename": "??", "line": 0, "name": "at::cuda::getNewWorkspace()"}
+"""Innermost in the stack of cuBLAS's workspace: the function of torch's C++ that asks for it on CUDA
+(ATen/cuda/CublasHandlePool.cpp), by which readers of a snapshot know it."""
+
+
 class Stack:
     """Where the program was: every frame as its code and the instruction it was at, innermost first.
 
     Attributes:
         number: tells it from the others of its `Stacks`.
+        is_workspace: whether cuBLAS asked, for what it works in.
     """
 
-    __slots__ = ("_frames", "_places", "number")
+    __slots__ = ("_frames", "_places", "is_workspace", "number")
 
-    def __init__(self, number: int, places: tuple[tuple[CodeType, int], ...]) -> None:
+    def __init__(self, number: int, places: tuple[tuple[CodeType, int], ...], *, is_workspace: bool = False) -> None:
         self.number = number
+        self.is_workspace = is_workspace
         self._places = places
         self._frames: list[Frame] | None = None
 
@@ -54,6 +62,8 @@ class Stack:
                 for code, place in self._places
                 if not code.co_filename.startswith(OWN_CODE)
             ]
+            if self.is_workspace:
+                self._frames.insert(0, WORKSPACE_FRAME)
         return self._frames
 
 
@@ -65,10 +75,10 @@ class Stacks:
         self._known: dict[tuple[int, ...], Stack] = {}
         self._taken = 0
 
-    def take(self, depth: int) -> Stack:
+    def take(self, depth: int, *, is_workspace: bool = False) -> Stack:
         """The stack of the running thread from ``depth`` frames above on."""
         start: Any = sys._getframe(depth + 1)
-        places: list[int] = []
+        places: list[int] = [int(is_workspace)]
         add = places.append
         frame = start
         while frame is not None:
@@ -77,9 +87,9 @@ class Stacks:
             frame = frame.f_back
         key = tuple(places)
         found = self._known.get(key)
-        return self._new(key, start) if found is None else found
+        return self._new(key, start, is_workspace=is_workspace) if found is None else found
 
-    def _new(self, key: tuple[int, ...], start: FrameType) -> Stack:
+    def _new(self, key: tuple[int, ...], start: FrameType, *, is_workspace: bool) -> Stack:
         places: list[tuple[CodeType, int]] = []
         frame: FrameType | None = start
         while frame is not None:
@@ -88,7 +98,7 @@ class Stacks:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._taken += 1
-        made = self._known[key] = Stack(self._taken, tuple(places))
+        made = self._known[key] = Stack(self._taken, tuple(places), is_workspace=is_workspace)
         return made
 
 
@@ -147,7 +157,9 @@ class _Recording:
     def told(self, action: str, address: int, size: int, stream: int) -> None:
         """Called by the card at every event, under its lock."""
         history = self._history
-        stack = history.stack(action) if action in history.with_stack else history.no_stack
+        stack = history.no_stack
+        if action in history.with_stack:
+            stack = history.stack(action, is_workspace=self.card.allocating == WORKSPACE)
         if action == "alloc":
             key = stack, history.step
             group = self.groups.get(key)
@@ -242,9 +254,9 @@ class MemoryHistory:
             self._recordings[card.uuid] = recording
             card.observe(recording.told)
 
-    def stack(self, action: str) -> Stack:
+    def stack(self, action: str, *, is_workspace: bool = False) -> Stack:
         """The Python stack of the running thread at an event."""
-        return self._taken.take(2 + BETWEEN.get(action, 0))
+        return self._taken.take(2 + BETWEEN.get(action, 0), is_workspace=is_workspace)
 
     def held(self, card: SimulatedGpu) -> list[HeldBlock]:
         """What is live of what was allocated on ``card`` since recording began; any thread may ask."""

@@ -67,6 +67,7 @@ class SimulatedGpu:
         tagger: called at every allocation; what it returns is kept with the block as its owner.
         busy_s: seconds spent in operations.
         before_reset: called before the peaks begin anew.
+        allocating: what the block is for that is being allocated; ``None`` where nobody said so.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class SimulatedGpu:
         self.others = dict(others or {})
         self.tagger: Tagger | None = None
         self.busy_s = 0.0
+        self.allocating: str | None = None
         self.before_reset: list[Callable[[], None]] = []
         self._context_bytes = context
         self._memory = DeviceMemory(capacity, sum(self.others.values()), falls=_follows_addresses())
@@ -125,8 +127,12 @@ class SimulatedGpu:
         """What the context takes now."""
         return self._context_bytes if self._opened else 0
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, label: str | None = None) -> int:
         """Address of a block of ``size`` bytes.
+
+        Args:
+            size: bytes.
+            label: as of `label`; said here, it is known to whoever observes the allocation.
 
         Raises:
             AllocationRefused: when there is no memory for it, also after releasing what is free.
@@ -134,8 +140,17 @@ class SimulatedGpu:
         tag = self.tagger() if self.tagger is not None else None
         with self._lock:
             self._settle()
-            self._open()
-            address = self._allocator.malloc(size, owner=tag)
+            self.allocating = label
+            try:
+                self._open()
+                address = self._allocator.malloc(size, owner=tag)
+            except AllocationRefused as refused:
+                refused.label = label
+                raise
+            finally:
+                self.allocating = None
+        if label is not None:
+            self.label(address, label)
         self._settle_if_free()
         return address
 

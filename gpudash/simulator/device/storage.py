@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused, format_size, message
+from gpudash.simulator import faults
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
@@ -52,36 +53,65 @@ _view_dtype = torch.ops.aten.view.dtype
 
 
 class KernelLibrary(torch.library.Library):
-    """Kernels see devices as they are, also where torch calls them while a function mode makes others of them.
+    """Kernels see devices and sizes as they are, also where torch calls them while a function mode makes other devices
+    of them, or while ``torch.jit.trace`` makes tensors of sizes.
 
     torch turns modes off for what it calls on the way through one, but a backward pass comes past them.
     """
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of one operation."""
-        super().impl(op_name, _without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        name = name if "::" in name else f"{self.ns}::{name}"
+        super().impl(op_name, seeing_plainly(fn, name), *args, **options)  # type: ignore[no-untyped-call]
 
     def fallback(self, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of all operations that have none of their own."""
-        super().fallback(_without_modes(fn), *args, **options)  # type: ignore[no-untyped-call]
+        super().fallback(seeing_plainly(fn), *args, **options)  # type: ignore[no-untyped-call]
 
     def hand_on(self, op_name: str, fn: Any, key: str) -> None:
-        """Register a kernel of torch's own, which asks no tensor for its device."""
+        """Register a kernel as it is: one of torch's own, or one that asks no tensor for its device or sizes."""
         super().impl(op_name, fn, key)  # type: ignore[no-untyped-call]
 
 
 _is_mode_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
+_tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+_set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state
 
 
-def _without_modes(kernel: Any) -> Any:
+def seeing_plainly(kernel: Any, name: str = "") -> Any:
+    """``kernel`` without torch's function modes and tracer, which both change what it sees of a tensor.
+
+    A fault of the kernel is told as one of the simulator, see `gpudash.simulator.faults.simulator_error`.
+
+    Args:
+        kernel: to be called.
+        name: of its operation; "" where it serves any, which it is given first.
+    """
     if kernel is torch.library.fallthrough_kernel:
         return kernel
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not _is_mode_on():
-            return kernel(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            return kernel(*args, **kwargs)
+        tracing = _tracing_state()
+        if tracing is not None:
+            return run_untraced(tracing, args, kwargs)
+        try:
+            if not _is_mode_on():
+                return kernel(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                return kernel(*args, **kwargs)
+        except Exception as error:
+            fault = faults.simulator_error(error, name, args, kwargs)
+            if fault is None:
+                raise
+            raise fault from error
+
+    def run_untraced(tracing: Any, args: Any, kwargs: Any) -> Any:
+        _set_tracing_state(None)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _set_tracing_state(tracing)
 
     return run
 
@@ -168,13 +198,16 @@ class Storages:
         storage: torch.UntypedStorage | None = None if backed is None else backed()
         return storage if storage is not None and storage.device.index == index else None
 
-    def new(self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None) -> torch.UntypedStorage:
+    def new(
+        self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None, label: str | None = None
+    ) -> torch.UntypedStorage:
         """A storage of ``size`` bytes on ``card``.
 
         Args:
             card: where.
             size: bytes.
             host: bytes of the host that hold its contents; new ones unless given.
+            label: what it is for, where that is known.
 
         Raises:
             torch.OutOfMemoryError: when the card is full.
@@ -183,7 +216,7 @@ class Storages:
         if size == 0:
             return _storage(0, torch.device(DEVICE, card.index), 0)
         try:
-            address = card.allocate(size)
+            address = card.allocate(size, label)
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
         block = StorageBlock(card, address, host)
@@ -279,9 +312,19 @@ class Storages:
         return tensor
 
 
+_transforms: Any = torch._C._functorch
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the storage, of one that a transform of ``torch.func`` has wrapped, as often as it has."""
+    while _transforms.is_functorch_wrapped_tensor(tensor):
+        tensor = _transforms.get_unwrapped(tensor)
+    return tensor
+
+
 def lacks_numbers(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
-    return tensor.layout is torch.strided and getattr(tensor.untyped_storage(), WITHOUT_NUMBERS, False)
+    return tensor.layout is torch.strided and getattr(unwrapped(tensor).untyped_storage(), WITHOUT_NUMBERS, False)
 
 
 def _keep(_managed: Any) -> None:

@@ -25,6 +25,7 @@ from gpudash.memory.allocator.trace import (
 )
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.naming import DEVICE, device_of
+from gpudash.simulator.device.storage import unwrapped
 from gpudash.simulator.operations.operations import Engine
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -209,6 +210,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     tensor is made of, such as the codes and scales of 8-bit state, or the local shard of a DTensor.
     """
     if isinstance(value, torch.Tensor):
+        value = unwrapped(value)
         names = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
         if not names:
             yield value

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from gpudash.simulator.device.storage import WITHOUT_NUMBERS, lacks_numbers
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import MOST_INTEGERS, is_fractional, tensors_among
+from gpudash.simulator.faults import hands_on
 from gpudash.simulator.operations.operations import Plan
 
 MOST_FLOATS = 4096
@@ -106,6 +107,7 @@ def _copy_of(plain: torch.Tensor) -> HostCopy:
     return made
 
 
+@hands_on
 def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if not isinstance(operation, torch._ops.OpOverload):
         return operation(*args, **kwargs)
@@ -122,6 +124,7 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return work(plan, operation, args, kwargs, lacking)
 
 
+@hands_on
 def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
     """An operation that writes tensors it is given."""
     written = _written(plan, args, kwargs)
@@ -145,6 +148,7 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
     return results[0] if len(results) == 1 else tuple(results) if results else None
 
 
+@hands_on
 def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
     """An operation whose results are new."""
     try:
@@ -164,6 +168,7 @@ def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any
     return result
 
 
+@hands_on
 def _between_devices(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """An operation with tensors of other devices too; what it brings to the CPU has no numbers."""
     try:
@@ -175,6 +180,7 @@ def _between_devices(plan: Plan, operation: Any, args: Sequence[Any], kwargs: di
         return args[0]
 
 
+@hands_on
 def _on_sizes(
     plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:

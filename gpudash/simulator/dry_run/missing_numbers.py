@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
-from gpudash.simulator.device.storage import Storages, lacks_numbers
+from gpudash.simulator.device.storage import Storages, lacks_numbers, unwrapped
 from gpudash.simulator.dry_run import line_search
+from gpudash.simulator.faults import hands_on
 
 READS = "The code reads a number out of a tensor (as int(x) or a slice up to x does)"
 DECIDES = "The code decides by a number of a tensor (as an if on a tensor or on .item() does)"
@@ -141,7 +142,7 @@ def is_beyond(number: float) -> bool:
 
 def answer_to(tensor: Any) -> Answer | None:
     """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
-    return getattr(tensor.untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
+    return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
 
 
 def explains(error: BaseException) -> bool:
@@ -279,6 +280,7 @@ class KnownIntegers:
             if place is not None:
                 place.copy_(computed)
 
+    @hands_on
     def computed(self, plan: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What an operation makes of its arguments' numbers on the CPU; ``None`` when one of them is unknown."""
         try:
@@ -286,6 +288,9 @@ class KnownIntegers:
             named = {name: self._inward(value) for name, value in kwargs.items()}
         except UnknownIntegerError:
             return None
+        first = next(tensors_among((*inner, *named.values())), None)
+        inner = [_as_tensor(value, name, plan, first) for value, name in zip(inner, plan.names)]
+        named = {name: _as_tensor(value, name, plan, first) for name, value in named.items()}
         return plan.compute(*inner, **named)
 
     def picked(self, mask: torch.Tensor) -> torch.Tensor | None:
@@ -325,6 +330,28 @@ class KnownIntegers:
         if isinstance(value, (list, tuple)):
             return [self._inward(item) for item in value]
         return _CPU if isinstance(value, torch.device) and value.type == DEVICE else value
+
+
+NUMBERS = (bool, int, float, complex)
+
+
+def number_as_tensor(value: Any, beside: torch.Tensor | None) -> torch.Tensor:
+    """The tensor that a plain number stands for, of a dtype that does not change that of a result.
+
+    torch hands ``False`` of ``mask & False`` over as a number where the schema says tensor, and takes few operations'
+    numbers back.
+
+    Args:
+        value: the number.
+        beside: another argument of the operation; ``None`` where there is none.
+    """
+    dtype = None if beside is None else torch.result_type(beside, value)
+    return torch.tensor(value, dtype=dtype)
+
+
+def _as_tensor(value: Any, name: str, plan: Any, beside: torch.Tensor | None) -> Any:
+    is_number = name in plan.tensors and type(value) in NUMBERS
+    return number_as_tensor(value, beside) if is_number else value
 
 
 class UnknownIntegerError(Exception):

@@ -27,7 +27,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.simulated_gpu import A100
-from gpudash.simulator.device.storage import BLOCK, lacks_numbers
+from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
@@ -35,7 +35,9 @@ from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
+from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.dry_run.whole_training import WholeTraining
+from gpudash.simulator.faults import hands_on
 
 Build = Callable[[Any], Callable[[], object]]
 
@@ -80,8 +82,9 @@ def load(name: str) -> Build:
     here = str(Path.cwd() if file is None else file.absolute().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
+    left = LeftUncompiled()
     try:
-        with several_gpus_refused(), HostTensors():
+        with several_gpus_refused(), compiling_nothing(left), HostTensors():
             found: Build = getattr(importlib.import_module(module) if file is None else _of_file(file), function)
     except CannotPredictError:
         raise
@@ -92,7 +95,12 @@ def load(name: str) -> Build:
             f"{name} cannot be loaded ({type(error).__name__}: {first}).",
             _loadable(error, module, file),
         ) from error
+    _uncompiled.setdefault(getattr(found, "__module__", ""), left)
     return found
+
+
+_uncompiled: dict[str, LeftUncompiled] = {}
+"""What was left uncompiled as a module was loaded, by its name: another time it is there already."""
 
 
 def _loadable(error: BaseException, module: str, file: Path | None) -> str:
@@ -146,6 +154,7 @@ def follow(
     if steps < 2:
         raise ValueError(f"steps: a prediction follows at least 2 steps, not {steps}")
 
+    @hands_on
     def run(tracker: Tracker) -> None:
         torch.manual_seed(0)  # the same question has the same answer
         dry.know_custom_operations()
@@ -167,9 +176,17 @@ def follow(
         tracker.finish()
 
     training = WholeTraining()
-    with in_words(), several_gpus_refused(), checkpoints_without_numbers(), standing_in():
+    left = LeftUncompiled(_uncompiled.get(getattr(build, "__module__", "")))
+    with (
+        in_words(),
+        several_gpus_refused(),
+        checkpoints_without_numbers(),
+        standing_in(),
+        compiling_nothing(left),
+    ):
         trace = dry.record(run, architecture=architecture, assume=assume)
-        return Followed(replace(trace, followed=training.steps or steps), assumptions())
+        followed = replace(trace, followed=training.steps or steps)
+        return Followed(followed, (*assumptions(), *left.assumptions()))
 
 
 @contextmanager
@@ -193,6 +210,7 @@ def several_gpus_refused() -> Iterator[None]:
 
 
 def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def begin(*args: Any, **kwargs: Any) -> Any:
         ranks = kwargs.get("world_size", args[3] if len(args) > 3 else -1)
         if ranks in (-1, None):
@@ -205,6 +223,7 @@ def _unless_alone(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unless_ranks(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def default_group() -> Any:
         if distributed.is_initialized():
             return original()
@@ -239,6 +258,7 @@ def checkpoints_without_numbers() -> Iterator[None]:
         if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
             assume(NOTHING_SAVED)
 
+    @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
@@ -426,6 +446,7 @@ _TAKING_NUMBERS: tuple[tuple[Any, str], ...] = (
 
 
 def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *(value for part in args if isinstance(part, (list, tuple)) for value in part))
         if any(isinstance(value, UnknownNumber) for value in given):
@@ -436,6 +457,7 @@ def _into_a_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    @hands_on
     def tested(number: Any) -> bool:
         if isinstance(number, UnknownNumber) or (isinstance(number, torch.Tensor) and lacks(number)):
             assume(FINITE)
@@ -446,7 +468,11 @@ def _of_a_finite(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def lacks(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of ``tensor`` are not known."""
+    """Whether the numbers of ``tensor`` are not known; of one that stands for a batch within ``torch.vmap``, torch says
+    itself that they cannot be had."""
+    if torch._C._functorch.is_batchedtensor(tensor):
+        return False
+    tensor = unwrapped(tensor)
     kind = device_of(tensor).type
     if kind == DEVICE:
         return getattr(getattr(tensor.untyped_storage(), BLOCK, None), "host", None) is None
@@ -454,12 +480,14 @@ def lacks(tensor: torch.Tensor) -> bool:
 
 
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return unknown(self, original, *args, **kwargs) if lacks(self) else original(self, *args, **kwargs)
 
     return method
 
 
+@hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
@@ -469,6 +497,7 @@ def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     return UnknownNumber()
 
 
+@hands_on
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     if missing_numbers.answer_to(self) is not None:
         return _ordinary(self)
@@ -485,6 +514,7 @@ def _ordinary(truth: torch.Tensor) -> bool:
     return answer.truth
 
 
+@hands_on
 def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     answer = missing_numbers.for_known_code()
     if answer is None:
@@ -494,6 +524,7 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
     return 1.0 if answer is None else answer
 
 
+@hands_on
 def _formatted(self: torch.Tensor, original: Callable[..., Any], wanted: str) -> str:
     return str(format(UnknownNumber(), wanted) if not self.dim() and wanted else original(self, wanted))
 

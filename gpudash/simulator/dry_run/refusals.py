@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import sysconfig
+import logging
+import re
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-import torch
-
 from gpudash.memory.frames import Frame, is_own
+from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.dry_run.dry_run import LeftTheDeviceError
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError
+from gpudash.simulator.faults import (
+    LIBRARIES,
+    PACKAGE,
+    STANDARD_LIBRARY,
+    TORCH,
+    SimulatorError,
+    UnsupportedError,
+    first_line,
+    is_fault,
+    reason,
+)
 
-PACKAGE = str(Path(__file__).parents[2])
-TORCH = str(Path(torch.__file__).parent)
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
 CALLING = str(Path(TORCH) / "_ops.py")
 """Where code that names an operation in ``torch.ops`` calls it through."""
 
-LIBRARIES = ("site-packages", "dist-packages")
-"""Folders whose contents somebody else wrote, wherever they lie."""
-
-STANDARD = sysconfig.get_path("stdlib")
-
 Line = tuple[str, int]
 """File and number, from 1."""
+
+logger = logging.getLogger(__name__)
 
 
 def place(error: BaseException) -> str:
@@ -84,7 +90,7 @@ def _followed(lines: Sequence[Line]) -> list[Line]:
 
 
 def _is_standard(file: str) -> bool:
-    return file.startswith(STANDARD) and not any(folder in file for folder in LIBRARIES)
+    return file.startswith(STANDARD_LIBRARY) and not any(folder in file for folder in LIBRARIES)
 
 
 def _own(lines: Sequence[Line]) -> list[Line]:
@@ -108,6 +114,13 @@ FIX_OR_WATCH = "Fix that first; if a real run does not raise it, watch that inst
 WATCH = "watch a real run: gpudash watch -- python YOUR_SCRIPT"
 DECIDE_EARLIER = f"Decide before the step by a number of Python's own, or {WATCH}."
 LEAVE_OUT = f"Leave out the argument or setting that makes {{library}} look at numbers, or {WATCH}."
+
+
+OF_GPUDASH = "gpudash cannot predict the code{where}: {said}."
+WATCH_INSTEAD = f"This is no fault of the code; leave that part out, or {WATCH}."
+
+_DEVICE_REFUSED = re.compile(rf"\b{DEVICE}\b(?!.*same device)|[Pp]rivate[Uu]se(1|[Oo]ne)")
+"""What torch or a library says where it knows no device but the real ones."""
 
 
 class CannotPredictError(Exception):
@@ -147,10 +160,34 @@ def in_words() -> Iterator[None]:
             "left_the_device", str(error), "Build the model and the tensors on the device that is given."
         ) from error
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # any code may raise anything
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        own, said = place(error), f": {first.rstrip('.')}" if first else ""
+        own, said = place(error), first_line(error)
+        cannot = _reason_of_gpudash(error)
+        if cannot:
+            logger.error("No prediction: %s", cannot, exc_info=error)
+            where = f" at {own}" if own else ""
+            raise CannotPredictError("gpudash", OF_GPUDASH.format(where=where, said=cannot), WATCH_INSTEAD) from error
+        said = f": {said}" if said else ""
         raise CannotPredictError(
             "raised",
             f"{'The' if not own else f'At {own} the'} code raised {type(error).__name__}{said}.",
             FIX if isinstance(error, WRONG_ANYWHERE) else FIX_OR_WATCH,
         ) from error
+
+
+def _reason_of_gpudash(error: BaseException) -> str:
+    """Why the simulator cannot do what the code asks, where it is that and not the code; "" otherwise."""
+    if isinstance(error, UnsupportedError):
+        return first_line(error)
+    if isinstance(error, SimulatorError):
+        return f"it cannot simulate {error.name} there ({reason(error.__cause__ or error)})"
+    if is_fault(error):
+        return f"its simulator failed ({reason(error)})"
+    if _DEVICE_REFUSED.search(str(error)) and not _raised_by_simulator(error):
+        return f"what it calls takes no simulated device ({reason(error)})"
+    return ""
+
+
+def _raised_by_simulator(error: BaseException) -> bool:
+    """Whether the simulator itself has raised it, as it does of devices that differ."""
+    lines = _lines(error)
+    return bool(lines) and lines[-1][0].startswith(PACKAGE)

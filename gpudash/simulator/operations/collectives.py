@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library
+from gpudash.simulator.faults import hands_on
 from gpudash.simulator.operations.operations import Engine
 
 NAMESPACE = "c10d"
@@ -48,6 +49,7 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
             return engine.like(value)
         return [on_host(item) for item in value] if isinstance(value, list) else value
 
+    @hands_on
     def run(*args: Any, **kwargs: Any) -> Any:
         found = operation.redispatch(AS_ON_CPU, *map(on_host, args), **kwargs)
         if name in NOT_WAITED_FOR or found is None:
@@ -59,6 +61,7 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
     return run
 
 
+@hands_on
 def _finished(boxed: Any, outputs: Any) -> Any:
     """Wait for a work, and give one for it whose result is of the simulated device.
 

@@ -11,7 +11,8 @@ import torch
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
-from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library
+from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, seeing_plainly
+from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.scripts import suggested_layout
 from gpudash.simulator.operations.temporaries import layout_of_convolution
@@ -23,7 +24,6 @@ WHOLE = (
     "_grouped_mm",
     "addr",
     "addr.out",
-    "convolution",
     "kaiser_window",
     "kaiser_window.beta",
     "kaiser_window.periodic",
@@ -69,6 +69,7 @@ def install(engine: Engine) -> list[Any]:
     for name in VIEWS:
         # without a detour by the kernel of everything: they are half of all calls of a training step
         library.hand_on(name, functools.partial(overload(f"aten::{name}").redispatch, AS_ON_CPU), KEY)
+    library.hand_on("convolution", _convolution_of(engine), KEY)
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and name[len("aten::") :] not in own_kernels and _is_whole(name):
             library.impl(name[len("aten::") :], _whole(engine, name), KEY)
@@ -78,7 +79,7 @@ def install(engine: Engine) -> list[Any]:
 
 
 def _refuse_layout(operation: Any, *_args: Any, **_kwargs: Any) -> Any:
-    raise NotImplementedError(
+    raise UnsupportedError(
         f"A simulated GPU keeps dense tensors only, so {operation._schema.name} cannot run there; use device='cpu'."
     )
 
@@ -252,7 +253,7 @@ def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
 def _check(layout: torch.layout | None, pin_memory: bool | None) -> None:
     if layout not in (None, torch.strided):
         kind = str(layout).replace("torch.", "")
-        raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+        raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
 
@@ -293,10 +294,30 @@ def _takes(one: torch.Tensor, other: Any) -> bool:
     return bool(torch.ops.aten.is_non_overlapping_and_dense(one))
 
 
+_convolution = torch.ops.aten.convolution.default
+_recorded_convolution = torch.ops.aten._convolution.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
 _sum = torch.ops.aten.sum.dim_IntList
 
 _Gradients = tuple[torch.Tensor | None, ...]
+
+
+CUDNN_DEFAULTS = (False, False, True, True)
+"""No benchmark, not deterministic, cuDNN and TF32 where they can be."""
+
+
+def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
+    """A convolution, as ``aten::_convolution`` while ``torch.jit.trace`` records, which leaves out the one that calls
+    it (``DONT_RECORD_TRACE``, torch's tools/autograd/gen_trace_type.py)."""
+    convolve = seeing_plainly(_whole(engine, "aten::convolution"), "aten::convolution")
+
+    def convolution(*args: Any) -> torch.Tensor:
+        if torch._C._get_tracing_state() is None:
+            return convolve(*args)  # type: ignore[no-any-return]
+        made: torch.Tensor = _recorded_convolution(*args, *CUDNN_DEFAULTS)
+        return made
+
+    return convolution
 
 
 def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
@@ -333,7 +354,11 @@ def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
             made = tuple(None if one is None else one.squeeze(2) for one in made)
         return *made, bias
 
-    return {"convolution_backward": convolution_backward}
+    def recorded(*args: Any) -> torch.Tensor:
+        made: torch.Tensor = engine.run(_convolution, args[: -len(CUDNN_DEFAULTS)], {})
+        return made
+
+    return {"_convolution": recorded, "convolution_backward": convolution_backward}
 
 
 def _by_cudnn(

@@ -26,6 +26,7 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, extent
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
+from gpudash.simulator.faults import UnsupportedError, hands_on
 from gpudash.simulator.operations import batch_norm, temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
 from gpudash.simulator.operations.scripts import HALVES
@@ -37,6 +38,7 @@ _log_softmax_alone: Callable[..., torch.Tensor] = torch.ops.aten._log_softmax
 _embedding_bag_alone: Callable[..., tuple[torch.Tensor, ...]] = torch.ops.aten._embedding_bag
 _log_sigmoid_alone: Callable[..., tuple[torch.Tensor, torch.Tensor]] = torch.ops.aten.log_sigmoid_forward
 _ctc_loss_backward_alone: Callable[..., torch.Tensor] = torch.ops.aten._ctc_loss_backward
+_copysign_alone: Callable[..., torch.Tensor] = torch.ops.aten.copysign
 _histc_of_floats: Callable[..., torch.Tensor] = torch.ops.aten.histc
 _grouped_mm_alone: Callable[..., torch.Tensor] = torch.ops.aten._grouped_mm
 
@@ -62,8 +64,6 @@ MATRIX_PRODUCTS = frozenset(
 
 PRODUCTS_WITH_BIAS = frozenset(("addmm", "_addmm_activation"))
 """Those of them that CUDA may give to cuBLASLt, see `adds_bias_by_lt`."""
-
-NUMBERS = (bool, int, float, complex)
 
 _major, _minor = (int(part) for part in torch.__version__.split(".")[:2])
 TORCH_VERSION = _major, _minor
@@ -142,8 +142,8 @@ class Call:
             if self.device is None:
                 self.device = self.engine.index_of(value)
             return self.engine.stand_in
-        if name in self.plan.tensors and type(value) in NUMBERS:
-            return self._number(value)
+        if name in self.plan.tensors and type(value) in missing_numbers.NUMBERS:
+            return missing_numbers.number_as_tensor(value, self.pairs[0][1] if self.pairs else None)
         return value
 
     def _tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -163,11 +163,6 @@ class Call:
         like = self.engine.like(tensor)
         self.pairs.append((tensor, like))
         return like
-
-    def _number(self, value: Any) -> torch.Tensor:
-        """torch hands a number that stands for a tensor over as a number; it must not change the result's dtype."""
-        dtype = torch.result_type(self.pairs[0][1], value) if self.pairs else None
-        return torch.tensor(value, dtype=dtype)
 
     def outward(self, value: Any) -> Any:
         """A result, with every tensor put on the simulated device."""
@@ -283,6 +278,7 @@ class Engine:
         """`run`, called as torch calls a kernel that serves every operation."""
         return self.run(operation, args, kwargs)
 
+    @hands_on
     def run(self, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run ``operation``, as the kernel of everything that has none of its own."""
         plan = self._plans.get(operation)
@@ -322,6 +318,7 @@ class Engine:
         if self._flops is not None:
             self._flops += call_flops(operation, args, kwargs, result)
 
+    @hands_on
     def _counted(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of an operation whose sizes depend on integers that are known.
 
@@ -412,6 +409,7 @@ class Engine:
         storage = self.storages.new(self.card(fresh.card), fresh.stored_bytes)
         return self.storages.tensor(storage, fresh.size, fresh.stride, fresh.offset, fresh.dtype)
 
+    @hands_on
     def _work(self, plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         began = time.perf_counter()
         call = Call(self, plan)
@@ -455,7 +453,7 @@ class Engine:
         """What the CPU (or nobody) computed, as a tensor of device ``index``."""
         if result.layout is not torch.strided or result.is_quantized:
             kind = "quantized" if result.is_quantized else str(result.layout).replace("torch.", "")
-            raise NotImplementedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
+            raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
         if result.is_conj():
             result = result.resolve_conj()
         if result.is_neg():
@@ -562,8 +560,7 @@ class Engine:
         place = card.index, autograd.goes_backward()
         if place not in self._workspaces:
             size = workspace_bytes(os.environ.get(WORKSPACE_VARIABLE), card.architecture.capability, TORCH_VERSION)
-            storage = self._workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
+            self._workspaces[place] = self.storages.new(card, size, label=WORKSPACE)
 
     def _take_lt_workspace(
         self, card: SimulatedGpu, plan: Plan, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
@@ -577,8 +574,7 @@ class Engine:
             return
         given = {**dict(zip(plan.names, args)), **kwargs}
         if adds_bias_by_lt(given, result, activates=plan.name == "_addmm_activation"):
-            storage = self._lt_workspaces[place] = self.storages.new(card, size)
-            self._label_workspace(card, storage)
+            self._lt_workspaces[place] = self.storages.new(card, size, label=WORKSPACE)
 
     def drop_workspaces(self) -> None:
         """Give back what libraries keep: cuBLAS's workspaces and cuDNN's states."""
@@ -739,6 +735,11 @@ def _ctc_loss_backward(grad: torch.Tensor, chances: torch.Tensor, *args: Any, **
     return _ctc_loss_backward_alone(grad, chances, *args, **named)
 
 
+def _copysign(tensor: torch.Tensor, other: torch.Tensor, **out: torch.Tensor) -> torch.Tensor:
+    """With the signs of ``other``, which may be a number of the CPU; torch wants that one among the sizes too."""
+    return _copysign_alone(tensor, other.to(tensor.device), **out)
+
+
 def _histc(tensor: torch.Tensor, *args: Any, **out: torch.Tensor) -> torch.Tensor:
     """A histogram, of integers too, which CUDA has and the CPU has not."""
     if tensor.is_floating_point() or out:
@@ -847,6 +848,7 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_fused_sgd_": _fused_sgd,
     "_grouped_mm": _grouped_mm,
+    "copysign": _copysign,
     "histc": _histc,
     "_logcumsumexp": _logcumsumexp,
     "_log_softmax": _log_softmax,

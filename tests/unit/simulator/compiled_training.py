@@ -36,4 +36,5 @@ if __name__ == "__main__":
         warnings.simplefilter("always")
         told = {str(backend): losses(backend) for backend in BACKENDS}
     said = sorted({str(warning.message) for warning in caught})
-    sys.stdout.write(json.dumps({"losses": told, "said": said}) + "\n")
+    traced = torch._dynamo.utils.counters["frames"]["total"]
+    sys.stdout.write(json.dumps({"losses": told, "said": said, "traced": traced}) + "\n")

@@ -188,6 +188,169 @@ def _(values: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(values)
 
 
+NUMBERS: tuple[Any, ...] = (False, True, 2, 1.5)
+
+
+def beside_numbers(device: torch.device) -> Callable[[], object]:
+    """A step that works with tensors whose numbers are known, or are not, and with plain numbers."""
+    truths = torch.zeros(2, 4, dtype=torch.bool, device=device)
+    counts = torch.ones(2, 4, dtype=torch.int64, device=device)
+    values = torch.rand(2, 4, device=device)
+    tensors = truths, truths.all(), counts, counts.sum(), values, values > 0, values.cpu(), (values > 0).cpu()
+
+    def step() -> None:
+        for tensor in tensors:
+            for number in NUMBERS:
+                kept.extend(work(tensor, number) for work in (torch.mul, torch.eq, torch.copysign, torch.xlogy))
+                if not tensor.is_floating_point() and not isinstance(number, float):
+                    kept.extend(
+                        (tensor & number, number | tensor, tensor ^ number, tensor.clone().__iand__(bool(number)))
+                    )
+
+    return step
+
+
+def all_finished(device: torch.device) -> Callable[[], object]:
+    """A step as that of a beam search that asks whether all beams are finished."""
+    weights = torch.rand(64, device=device)
+
+    @torch.inference_mode()
+    def step() -> torch.Tensor:
+        finished = torch.zeros((2, 4), dtype=torch.bool, device=device)
+        alive = ~(torch.all(finished, dim=-1, keepdim=True) & False)
+        return weights * 2 if alive.all() else weights
+
+    return step
+
+
+def network_of(device: torch.device) -> tuple[nn.Module, dict[str, torch.Tensor], torch.Tensor]:
+    """A network, its parameters without a graph, and a batch."""
+    network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+    return network, {name: one.detach() for name, one in network.named_parameters()}, torch.rand(256, 64, device=device)
+
+
+def gradient_of_each(device: torch.device) -> Callable[[], object]:
+    """A step that takes the gradients of each sample of a batch."""
+    network, parameters, batch = network_of(device)
+    loss = torch.func.grad(lambda given, one: torch.func.functional_call(network, given, (one,)).sum())
+    each = torch.func.vmap(loss, in_dims=(None, 0))
+    return lambda: each(parameters, batch)
+
+
+def second_derivatives(device: torch.device) -> Callable[[], object]:
+    """A step that takes a Hessian by two backward passes."""
+    network, _parameters, batch = network_of(device)
+    hessian = torch.func.jacrev(torch.func.jacrev(lambda one: network(one).tanh().sum()))
+    return lambda: hessian(batch[0])
+
+
+def adapted(device: torch.device) -> Callable[[], object]:
+    """A step of learning to learn: a gradient of what a gradient has changed."""
+    network, _parameters, batch = network_of(device)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+
+    def loss(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        made: torch.Tensor = torch.func.functional_call(network, given, (batch,))
+        return made.square().mean()
+
+    def step() -> None:
+        parameters = dict(network.named_parameters())
+        gradients = torch.func.grad(loss)(parameters)
+        loss({name: one - 0.1 * gradients[name] for name, one in parameters.items()}).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def item_of_each(device: torch.device) -> Callable[[], object]:
+    """A step that asks for a number of every sample at once."""
+    batch = torch.rand(4, 8, device=device)
+    each = torch.func.vmap(lambda one: one * one.sum().item())
+    return lambda: each(batch)
+
+
+TRANSFORMED: dict[str, Build] = {
+    "gradient of each": gradient_of_each,
+    "second derivatives": second_derivatives,
+    "adapted": adapted,
+}
+"""Code that uses transforms of ``torch.func``."""
+
+
+def gate(values: torch.Tensor) -> torch.Tensor:
+    """What a compiler would fuse: three operations on each element."""
+    return values * torch.sigmoid(values) + 1
+
+
+early_compile = torch.compile
+compiled_before: list[Callable[[torch.Tensor], torch.Tensor]] = []
+"""`gate`, compiled before the process begins with dry runs."""
+
+
+class Gated(nn.Module):
+    """A layer and what follows it."""
+
+    def __init__(self, then: Callable[[torch.Tensor], torch.Tensor] = gate) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.then = then
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """The layer, then the other."""
+        return self.then(self.layer(values))
+
+
+def by_decorator() -> nn.Module:
+    """A network that calls a function that was decorated."""
+
+    @torch.compile(fullgraph=True)
+    def then(values: torch.Tensor) -> torch.Tensor:
+        return gate(values)
+
+    return Gated(then)
+
+
+def in_place() -> nn.Module:
+    """A network that compiles itself."""
+    network = Gated()
+    network.compile(dynamic=True)
+    return network
+
+
+COMPILING: dict[str, Callable[[], nn.Module]] = {
+    "uncompiled": Gated,
+    "compiled": lambda: torch.compile(Gated()),
+    "compiled by a decorator": by_decorator,
+    "compiled in place": in_place,
+    "compiled within": lambda: torch.compile(nn.Sequential(torch.compile(Gated(), backend="aot_eager"))),
+    "compiled as a graph": lambda: torch.compile(Gated(), mode="reduce-overhead"),
+    "compiled without Inductor": lambda: torch.compile(Gated(), backend="aot_eager"),
+    "compiled before": lambda: Gated(compiled_before[0]),
+    "compiled by what was imported before": lambda: Gated(early_compile(gate, backend="eager")),
+}
+"""Networks, all but the first of which are compiled."""
+
+
+def trained(make: Callable[[], nn.Module]) -> Build:
+    """A step that trains a network, and makes sure that nothing has been compiled."""
+
+    def build(device: torch.device) -> Callable[[], object]:
+        network = make().to(device)
+        optimizer = torch.optim.AdamW(network.parameters())
+        batch = torch.rand(256, 64, device=device)
+
+        def step() -> None:
+            network(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert not torch._dynamo.utils.counters["frames"]
+
+        return step
+
+    return build
+
+
 def scaled_by_parameters(device: torch.device) -> Callable[[], object]:
     """An optimizer that scales its steps by the size of the parameters, or by a small number where that is larger."""
     layer = nn.Linear(64, 64).to(device)
@@ -345,6 +508,11 @@ CALLABLES: dict[str, Build] = {
     "into a tensor": step_then(lambda result, loss: torch.zeros(2).__setitem__(0, loss.item())),
     "of a list": step_then(lambda result, loss: torch.tensor([0.0, loss.item()]).mean()),
     "masked": masked,
+    "beside numbers": beside_numbers,
+    "all finished": all_finished,
+    **TRANSFORMED,
+    "item of each": item_of_each,
+    **{name: trained(make) for name, make in COMPILING.items()},
     "custom operation": step_then(lambda result, loss: kept.append(doubled(result))),
     "sharded": sharded,
     "ranks": waits,
@@ -369,6 +537,7 @@ CALLABLES: dict[str, Build] = {
 
 def answers() -> dict[str, dict[str, Any]]:
     """What is predicted for every callable, or why nothing is."""
+    compiled_before.append(torch.compile(gate, backend="eager"))
     dry = DryRun()
     found: dict[str, dict[str, Any]] = {}
     for name, build in CALLABLES.items():

@@ -11,3 +11,4 @@ def test_compiled_code_trains_as_it_does_uncompiled_and_says_that_nothing_was_co
     assert plain[0] > plain[-1] > 0
     assert told["losses"] == dict.fromkeys(("inductor", "eager", "aot_eager"), plain)
     assert "torch.compile compiles nothing for sim: the code runs as it is." in told["said"]
+    assert told["traced"] == 3  # the network by each compiler, and nothing of the simulator's own

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import ALL_PICKED, FINITE, ORDINARY
 from gpudash.simulator.dry_run.own_code import AS_ONE, AS_ZEROS, FALLS
+from gpudash.simulator.dry_run.uncompiled import CUDA_GRAPHS, INDUCTOR, UNCOMPILED
 from tests.programs import output_of
+from tests.unit.simulator.followed_callables import COMPILING, TRANSFORMED
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
@@ -64,6 +68,8 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
         "into a tensor",
         "of a list",
         "masked",
+        "beside numbers",
+        "all finished",
         "custom operation",
         "to list",
         "copy to list",
@@ -83,6 +89,44 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
 )
 def test_code_that_decides_by_no_number_is_predicted(name: str, answers: Answers) -> None:
     assert answers[name].get("peak", 0) > 0, answers[name]
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_torch_func_are_predicted_as_they_run_on_the_simulated_device(
+    name: str, sim: Backend, answers: Answers
+) -> None:
+    device = torch.device("sim", 0)
+    step = TRANSFORMED[name](device)
+    for _ in range(3):
+        step()
+    assert answers[name]["peak"] == torch.sim.max_memory_allocated(device)
+
+
+def test_a_number_of_each_sample_within_vmap_is_refused_in_torchs_words(answers: Answers) -> None:
+    assert "vmap: It looks like you're calling .item() on a Tensor" in answers["item of each"]["message"]
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILING if name != "uncompiled"])
+def test_code_is_left_uncompiled_and_that_is_said(name: str, answers: Answers) -> None:
+    assert answers[name].get("peak") == answers["uncompiled"]["peak"], answers[name]
+    assumed = answers[name]["assumed"]
+    assert assumed and all(f"{SHOWN}:" in one and f": {UNCOMPILED}" in one for one in assumed)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("compiled", INDUCTOR),
+        ("compiled by a decorator", INDUCTOR),
+        ("compiled in place", INDUCTOR),
+        ("compiled as a graph", CUDA_GRAPHS),
+        ("compiled without Inductor", UNCOMPILED),
+        ("compiled before", UNCOMPILED),
+    ],
+)
+def test_what_the_compiler_is_known_to_change_is_said(name: str, said: str, answers: Answers) -> None:
+    [assumed] = answers[name]["assumed"]
+    assert assumed.endswith(f": {said}")
 
 
 def test_what_is_taken_for_granted_is_said_with_its_line(answers: Answers) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from gpudash.memory.frames import Frame, site_of
+from gpudash.memory.snapshot.history.phases import Role, role_of
 from gpudash.simulator.device import memory_history
 from gpudash.simulator.device import memory_history as stacks
 from gpudash.simulator.device.backend import Backend
@@ -74,6 +76,20 @@ def test_a_stack_is_kept_once_and_spelt_out_once(history: MemoryHistory, sim: Ba
         event["frames"] for event in torch.sim.memory._snapshot()["device_traces"][0] if event["action"] == "alloc"
     )
     assert first is second is third and first[0]["name"] == "test_a_stack_is_kept_once_and_spelt_out_once"
+
+
+def test_the_workspace_of_cublas_is_known_by_its_stack(history: MemoryHistory, sim: Backend) -> None:
+    ones = torch.ones(4, 4, device="sim")
+    product = ones @ ones
+    trace = torch.sim.memory._snapshot()["device_traces"][0]
+    stacks = [
+        [Frame(one["filename"], one["line"], one["name"]) for one in event["frames"]]
+        for event in trace
+        if event["action"] == "alloc"
+    ]
+    assert [role_of(stack)[0] is Role.WORKSPACE for stack in stacks] == [False, False, True]
+    assert [site.file for site in map(site_of, stacks) if site is not None] == [__file__] * 3
+    assert product.shape == (4, 4)
 
 
 def test_frees_have_stacks_only_where_all_contexts_are_wanted(sim: Backend) -> None:

@@ -41,6 +41,7 @@ from gpudash.memory.snapshot.history.phases import (
     moved_gradients,
     numbered,
     phases,
+    role_of,
     roles,
     steps,
 )
@@ -274,6 +275,11 @@ class History:
             recorded=Evidence(self.count, None, 0.0 if self.is_recorded else None),
         ).with_segments(self.blocks(moment), stream)
 
+    def asks_for_workspace(self, moment: int) -> bool:
+        """Whether an event is about what cuBLAS works in."""
+        stack = int(self.columns.stack[moment])
+        return stack != NONE and role_of(self.device.stacks[stack])[0] is Role.WORKSPACE
+
     def _request(self, moment: int) -> RefusedRequest:
         columns = self.columns
         size, stack = int(columns.size[moment]), int(columns.stack[moment])
@@ -285,6 +291,7 @@ class History:
             step=self.step_at(moment),
             phase=self.phase_at(moment),
             stack=() if stack == NONE else python_stack(self.device.stacks[stack]),
+            is_workspace=self.asks_for_workspace(moment),
         )
 
 
