@@ -539,6 +539,7 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
     return part(tuple(self.shape))
 
 
+@hands_on
 def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """An array of zeros, where torch gives one at all: not of a tensor on the device, or of one that learns."""
     if device_of(self).type == DEVICE or self.requires_grad or self.is_conj():

@@ -10,6 +10,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
+from gpudash.simulator.faults import hands_on
+
 
 class WholeTraining:
     """Counts the steps of optimizers while it is entered.
@@ -34,6 +36,7 @@ class WholeTraining:
         kind: Any = Optimizer
         make = kind.__init__
 
+        @hands_on
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             self._made.add(optimizer)
             make(optimizer, *args, **kwargs)

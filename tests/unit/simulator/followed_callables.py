@@ -15,9 +15,11 @@ import torch
 from torch import nn
 
 from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.fit import peaks
 from gpudash.simulator.device.tracking import Tracker
-from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun
+from gpudash.simulator.dry_run.answering import answering_for_cuda
+from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun, ToldCard
 from gpudash.simulator.dry_run.own_code import follow, load
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 
@@ -535,6 +537,43 @@ CALLABLES: dict[str, Build] = {
 }
 
 
+def twice(device: torch.device) -> Callable[[], object]:
+    """Goes back through a graph that is gone."""
+    weight = torch.ones(3, device=device, requires_grad=True)
+
+    def step() -> None:
+        loss = (weight * weight).sum()
+        loss.backward()
+        loss.backward()
+
+    return step
+
+
+def hooked(device: torch.device) -> Callable[[], object]:
+    """A hook of a backward pass that divides by zero."""
+    weight = torch.ones(3, device=device, requires_grad=True)
+
+    def step() -> None:
+        made = weight * 2
+        made.register_hook(lambda _grad: 1 / 0)
+        made.sum().backward()
+
+    return step
+
+
+MISTAKES: dict[str, tuple[Build, str]] = {
+    "wrong sizes": (lambda device: lambda: nn.Linear(8, 8).to(device)(torch.ones(4, 9, device=device)), "RuntimeError"),
+    "no such device": (lambda _device: lambda: nn.Linear(8, 8).to("xpu"), ""),
+    "no parameters": (lambda _device: lambda: torch.optim.Adam([], lr=1), "ValueError"),
+    "no such method": (lambda device: lambda: torch.ones(3, device=device).nothing(), "AttributeError"),  # type: ignore[attr-defined] # it is a mistake
+    "back twice": (twice, "RuntimeError"),
+    "hook": (hooked, "ZeroDivisionError"),
+    "two devices": (lambda device: lambda: torch.ones(3, device=device) + torch.ones(3), "RuntimeError"),
+    "not on the host": (lambda device: lambda: torch.ones(3, device=device).numpy(), "TypeError"),
+}
+"""Code that raises wherever it runs, and the error's class; "" where that depends on how torch was built."""
+
+
 def answers() -> dict[str, dict[str, Any]]:
     """What is predicted for every callable, or why nothing is."""
     compiled_before.append(torch.compile(gate, backend="eager"))
@@ -544,6 +583,11 @@ def answers() -> dict[str, dict[str, Any]]:
         found[name] = asked(lambda build=build: follow(build, dry, steps=3))
     found["module that exits"] = asked(lambda: load("tests.unit.simulator.module_that_exits:build"))
     found["data parallel again"] = {"works": nn.DataParallel(nn.Linear(2, 2)).module.in_features}
+    for name, (build, _error) in MISTAKES.items():
+        found[name] = asked(lambda build=build: follow(build, dry, steps=2))
+    with answering_for_cuda(dry, Architecture(), ToldCard("a card", 2**34)) as device:
+        for name, (build, _error) in MISTAKES.items():
+            found[f"{name}, on cuda"] = asked(lambda build=build: follow(build, dry, steps=2, device=device))
     found["trusted"] = {"read": trusted(dry)}
     return found
 

@@ -16,7 +16,7 @@ from gpudash.simulator.dry_run.missing_numbers import ALL_PICKED, FINITE, ORDINA
 from gpudash.simulator.dry_run.own_code import AS_ONE, AS_ZEROS, FALLS
 from gpudash.simulator.dry_run.uncompiled import CUDA_GRAPHS, INDUCTOR, UNCOMPILED
 from tests.programs import output_of
-from tests.unit.simulator.followed_callables import COMPILING, TRANSFORMED
+from tests.unit.simulator.followed_callables import COMPILING, MISTAKES, TRANSFORMED
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
@@ -191,6 +191,15 @@ def test_code_that_asks_for_other_processes_is_told_at_once_how_its_share_is_pre
     assert answers[name]["kind"] == "several_gpus"
     assert f"The code asks for other processes at {SHOWN}:" in answers[name]["message"]
     assert "gpudash estimate training --devices sim:0,sim:1 --parallel fsdp" in answers[name]["remedy"]
+
+
+@pytest.mark.parametrize("where", ["", ", on cuda"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_as_the_codes_also_where_the_device_answers_for_cuda(
+    name: str, where: str, answers: Answers
+) -> None:
+    assert answers[name + where]["kind"] == "raised", answers[name + where]
+    assert f"the code raised {MISTAKES[name][1]}" in answers[name + where]["message"]
 
 
 def test_a_function_that_returns_no_step_is_told_so(answers: Answers) -> None:
