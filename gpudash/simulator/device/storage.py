@@ -75,8 +75,9 @@ class KernelLibrary(torch.library.Library):
 
 
 _is_mode_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
-_tracing_state: Callable[[], Any] = torch._C._get_tracing_state
-_set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state
+_jit: Any = torch._C
+_tracing_state: Callable[[], Any] = _jit._get_tracing_state
+_set_tracing_state: Callable[[Any], None] = _jit._set_tracing_state
 
 
 def seeing_plainly(kernel: Any, name: str = "") -> Any:

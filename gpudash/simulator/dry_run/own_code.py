@@ -31,6 +31,7 @@ from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
+from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
@@ -167,7 +168,7 @@ def follow(
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
         dry.know_custom_operations()
-        with training:
+        with training, generating_to_the_end(assume):
             for number in range(1, steps + 1):
                 tracker.step = number
                 step()

@@ -225,6 +225,24 @@ def all_finished(device: torch.device) -> Callable[[], object]:
     return step
 
 
+def beams(device: torch.device) -> Callable[[], object]:
+    """A step that generates six tokens, and searches four beams for as many."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        n_layer=2, n_embd=64, n_head=2, vocab_size=500, n_positions=64, eos_token_id=499, pad_token_id=0
+    )
+    model = GPT2LMHeadModel(config).to(device).eval()
+    prompt = torch.full((2, 8), 3, device=device)
+
+    def step() -> None:
+        for options in ({}, {"num_beams": 4}, {"num_beams": 4, "early_stopping": True}):
+            made = model.generate(prompt, max_new_tokens=6, do_sample=False, **options)
+            assert made.shape == (2, 14)
+
+    return step
+
+
 def network_of(device: torch.device) -> tuple[nn.Module, dict[str, torch.Tensor], torch.Tensor]:
     """A network, its parameters without a graph, and a batch."""
     network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
@@ -512,6 +530,7 @@ CALLABLES: dict[str, Build] = {
     "masked": masked,
     "beside numbers": beside_numbers,
     "all finished": all_finished,
+    "beams": beams,
     **TRANSFORMED,
     "item of each": item_of_each,
     **{name: trained(make) for name, make in COMPILING.items()},

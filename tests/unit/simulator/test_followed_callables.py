@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from gpudash.simulator.device.backend import Backend
+from gpudash.simulator.dry_run.generating import TO_THE_END
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import ALL_PICKED, FINITE, ORDINARY
 from gpudash.simulator.dry_run.own_code import AS_ONE, AS_ZEROS, FALLS
 from gpudash.simulator.dry_run.uncompiled import CUDA_GRAPHS, INDUCTOR, UNCOMPILED
 from tests.programs import output_of
-from tests.unit.simulator.followed_callables import COMPILING, MISTAKES, TRANSFORMED
+from tests.unit.simulator.followed_callables import COMPILING, MISTAKES, TRANSFORMED, beams
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
@@ -89,6 +90,16 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
 )
 def test_code_that_decides_by_no_number_is_predicted(name: str, answers: Answers) -> None:
     assert answers[name].get("peak", 0) > 0, answers[name]
+
+
+def test_text_is_generated_as_long_as_it_may_become(sim: Backend, answers: Answers) -> None:
+    device = torch.device("sim", 0)
+    torch.manual_seed(0)
+    step = beams(device)
+    for _ in range(3):
+        step()
+    assert answers["beams"]["peak"] == torch.sim.max_memory_allocated(device)
+    assert all(one.endswith(f": {TO_THE_END}") for one in answers["beams"]["assumed"])
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
