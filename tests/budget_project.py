@@ -123,6 +123,38 @@ def test_short_training(gpu_memory):
     train(gpu_memory.device, batch=8, steps=1)
 """
 
+AS_CUDA = """
+import pytest
+import torch
+
+from training import train
+
+FOUND = torch.cuda.is_available()
+
+
+@pytest.mark.gpu_memory("512MiB")
+def test_code_that_says_cuda(gpu_memory, request):
+    train("cuda")
+    assert FOUND and gpu_memory.device == torch.device("cuda:0")
+    assert torch.cuda.max_memory_allocated() == gpu_memory.peak_bytes
+    assert torch.cuda.get_device_properties(0).total_memory == 2**29
+
+
+@pytest.mark.gpu_memory("512MiB", as_cuda=True)
+def test_code_that_says_cuda_where_the_mark_says_so(gpu_memory):
+    train(torch.device("cuda"))
+    assert torch.ones(1, device=gpu_memory.device).is_cuda
+
+
+@pytest.mark.gpu_memory("400MiB", as_cuda=True)
+def test_too_much_for_cuda():
+    kept = [torch.ones(16 * 2**18, device="cuda") for _ in range(9)]
+
+
+def test_without_a_mark():
+    assert torch.cuda.is_available() is FOUND
+"""
+
 PLAIN = """
 import sys
 

@@ -48,6 +48,8 @@ POLL_S = 0.05
 FOLLOWED_STEPS = 3
 """Steps of a function that are followed: its optimizer makes its state in the first, and the third shows growth."""
 
+AS_CUDA_FORM = "Write for example: gpudash estimate --callable train.py:build --as-cuda --simulate 24GiB"
+
 Ask = Callable[["Session", str], int]
 
 SERVE = "serve"
@@ -84,6 +86,7 @@ def _estimate_callable(
     callable: str | None = None,
     model: str | None = None,
     steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
+    as_cuda: Annotated[bool, Parameter(negative="")] = False,
     python: str | None = None,
     options: EstimateOptions | None = None,
 ) -> int:
@@ -99,11 +102,16 @@ def _estimate_callable(
         --batch, --sequence, --precision, --optimizer and more, which gpudash estimate model --help lists. --task serve
         answers for a server instead, with flags as vLLM names them and --users and --length; the guide lists them.
     steps
-        Steps of the callable that are followed.
+        Steps of the callable that are followed. One that trains as a whole, such as trainer.train, is called once.
+    as_cuda
+        Let the GPU answer for CUDA, so that code that says "cuda", or chooses a GPU by itself as Accelerator and
+        Trainer do, is predicted unchanged. The callable is given torch.device("cuda:0").
     python
         The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
         the one that gpudash runs in.
     """
+    if as_cuda and callable is None:
+        raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
     if model is not None:
         return _estimate_model(model, words, callable, python, options or EstimateOptions())
     known = workloads()
@@ -117,7 +125,7 @@ def _estimate_callable(
             f"A {words[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
         )
     if words and words[0].startswith("-"):
-        hint = did_you_mean(words[0].partition("=")[0], ("--callable", "--model", "--steps", "--python"))
+        hint = did_you_mean(words[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
         raise RequestError(f"Unknown option: {words[0]}{hint}.", "gpudash estimate --help lists what there is.")
     if words:
         raise no_workload(words[0], there)
@@ -134,10 +142,13 @@ def _estimate_callable(
         raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
 
     def ask(session: "Session", device: str) -> int:
+        if as_cuda and device == "cpu":
+            raise RequestError("--as-cuda lets code find a GPU, and the CPU is none.", AS_CUDA_FORM)
         return session.estimates.ask_callable(
             callable,
             steps,
             device,
+            as_cuda=as_cuda,
             alternatives=options.alternatives,
             time_limit_s=options.time_limit,
             memory_cap=options.memory_cap,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.unit.simulator.models import library_trainings
 from tests.unit.simulator.models.rank_models import COUNT, WAYS
 from tests.unit.simulator.models.small_models import cases
 
@@ -66,3 +67,11 @@ def test_every_rank_of_a_model_allocates_what_was_predicted(way: str, rank_peaks
     assert len(allocated) == COUNT
     for rank in allocated:
         assert abs(rank - predicted) <= 0.01 * rank
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.13") or torch.cuda.get_device_capability() != (8, 0),
+    reason="written down for torch 2.13 on a card of 8.0",
+)
+def test_trainings_of_libraries_allocate_what_was_written_down() -> None:
+    assert library_trainings.every_one_allocated() == library_trainings.ALLOCATED

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.budget_project import BASELINES, BUDGETS, PLAIN, Project
+from tests.budget_project import AS_CUDA, BASELINES, BUDGETS, PLAIN, Project
 from tests.end_to_end.conftest import Command
 from tests.unit.simulator.models.small_models import written
 
@@ -66,6 +66,21 @@ def test_a_missing_baseline_fails_its_test_and_a_test_that_failed_leaves_none(tm
     code, printed = project.run("--gpu-memory-write-baseline")
     assert code == 1 and "No baseline was written, for tests/test_baselines.py::test_training failed." in printed
     assert not (project.folder / "memory.json").exists()
+
+
+def test_a_test_that_says_cuda_is_told_how_the_simulated_gpu_is_called_that_and_then_runs_on_it(tmp_path: Path) -> None:
+    project = Project(tmp_path, cuda=AS_CUDA)
+    code, printed = project.run()
+    assert code == 1 and "2 failed, 2 passed" in printed, printed
+    hint = "Run pytest with --gpudash-as-cuda, set gpudash_as_cuda = true in its configuration, or mark the test"
+    assert printed.count(hint) == 1 and "Torch not compiled with CUDA enabled" in printed
+    over = printed[printed.index("_ test_too_much_for_cuda _") :]
+    assert "The test has 400 MiB of sim:0 (SIMULATED)." in over and "96 MiB, most from test_cuda.py:" in over
+
+    for options in (("--gpudash-as-cuda",), ("-o", "gpudash_as_cuda=true", "-n", "2")):
+        code, printed = project.run(*options)
+        assert code == 1 and "1 failed, 3 passed" in printed and hint not in printed, printed
+        assert "torch.OutOfMemoryError: CUDA out of memory" in printed
 
 
 def test_a_run_without_the_marker_imports_nothing_and_the_plug_in_can_be_left_out(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ import pytest
 
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Command, environment
+from tests.unit.simulator.models import library_trainings
+
+LIBRARIES = Path(library_trainings.__file__)
 
 DEADLINE_S = 30
 """Of processor time, all processes together: on a computer that has nothing else to do it takes no longer."""
@@ -271,3 +274,81 @@ def test_a_python_that_cannot_follow_code_is_told_in_one_sentence(
     nothing = gpudash(*asked, "--python", os.fspath(tmp_path / "nothing"))
     assert nothing.code == 2
     assert "is no program. Name a Python, such as .venv/bin/python." in nothing.stderr
+
+
+@pytest.mark.parametrize("name", library_trainings.ALLOCATED)
+def test_code_that_chooses_a_gpu_by_itself_is_predicted_as_cuda(gpudash: Command, name: str) -> None:
+    done = gpudash(
+        *("estimate", "--callable", f"{LIBRARIES}:{name}", "--as-cuda", "--device", "sim:0", "--simulate", "24GiB"),
+        *("--time-limit", "120", "--no-alternatives", "--json"),
+    )
+    assert done.code == 0, done.stderr
+    found = done.document["peak_allocated_bytes"], done.document["peak_reserved_bytes"]
+    for predicted, taken in zip(found, library_trainings.ALLOCATED[name], strict=True):
+        assert abs(predicted - taken) <= 0.001 * taken, (found, library_trainings.ALLOCATED[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("layer.to('cuda')", "Torch not compiled with CUDA enabled. Add --as-cuda, and"),
+        ("layer.to('cuda' if torch.cuda.is_available() else 'cpu')", "; or add --as-cuda, and code that looks for"),
+    ],
+)
+def test_code_that_misses_cuda_is_told_of_the_option_and_predicted_with_it(
+    gpudash: Command, tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "train.py"
+    build = f"def build(device):\n    layer = torch.nn.Linear(512, 512)\n    {text}\n"
+    step = "    return lambda: layer(torch.ones(8, 512, device=layer.weight.device)).sum().backward()\n"
+    file.write_text(f"import torch\n\n\n{build}{step}", encoding="utf-8")
+    asked = ("estimate", "--callable", f"{file}:build", "--device", "sim:0", "--simulate", "h100", "--no-alternatives")
+    done = gpudash(*asked)
+    assert done.code == 1 and told in done.stderr, done.stderr
+    done = gpudash(*asked, "--as-cuda", "--json")
+    assert done.code == 0, done.stderr
+    assert done.document["by_category"]["weights"] >= 512 * 512 * 4
+
+
+ASKS = """
+import torch
+
+free, total = torch.cuda.mem_get_info()
+about = torch.cuda.get_device_properties(0)
+if not free == total == about.total_memory < 2**37:
+    raise SystemExit(f"{free} of {total} bytes")
+if "H100" not in torch.cuda.get_device_name() or torch.cuda.get_device_capability() != (9, 0):
+    raise SystemExit(torch.cuda.get_device_name())
+
+
+def build(device):
+    layer = torch.compile(torch.nn.Linear(512, 512).cuda())
+
+    def step():
+        values = torch.ones(8, 512, device=device)
+        layer(values).sum().backward()
+        if not values.is_cuda or values.device != device or torch.cuda.max_memory_allocated() == 0:
+            raise SystemExit(f"{values}")
+
+    return step
+"""
+
+
+def test_as_cuda_the_code_is_told_of_the_card_that_is_asked_for_and_what_is_otherwise_has_its_line(
+    gpudash: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(ASKS, encoding="utf-8")
+    asked = ("estimate", "--callable", f"{file}:build", "--as-cuda", "--device", "sim:0", "--simulate", "h100")
+    done = gpudash(*asked, "--no-alternatives", "--json")
+    assert done.code == 0, done.stderr
+    (assumed,) = done.document["assumptions"]
+    line = 1 + ASKS.splitlines().index("    layer = torch.compile(torch.nn.Linear(512, 512).cuda())")
+    assert assumed.startswith(f"{file}:{line}: torch.compile is left out")
+
+
+def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None:
+    done = gpudash("estimate", "--as-cuda")
+    assert done.code == 2 and "--as-cuda is for your own code" in done.stderr
+    done = gpudash("estimate", "--callable", f"{LIBRARIES}:says_cuda", "--as-cuda", "--device", "cpu")
+    assert done.code == 2 and "--as-cuda lets code find a GPU, and the CPU is none." in done.stderr

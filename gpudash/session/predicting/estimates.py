@@ -118,6 +118,7 @@ class Estimates:
         steps: int,
         device: str,
         *,
+        as_cuda: bool = False,
         alternatives: bool = True,
         time_limit_s: float = TIME_LIMIT_S,
         memory_cap: MemoryCap | None = None,
@@ -128,13 +129,14 @@ class Estimates:
         Args:
             name: of the function.
             steps: how many are followed.
+            as_cuda: whether the code calls the device cuda, and finds it as that.
             device, alternatives, time_limit_s, memory_cap: as of `ask`.
             python: the Python that has the function's libraries, torch among them; this one unless given.
 
         Raises:
             ValueError, RuntimeError: as `ask`.
         """
-        message = {"callable": name, "steps": steps, "alternatives": alternatives}
+        message = {"callable": name, "steps": steps, "as_cuda": as_cuda, "alternatives": alternatives}
         return self._ask(message, device, time_limit_s, memory_cap, command=(*OWN_CODE_COMMAND, python))
 
     def newest(self) -> Answer | None:

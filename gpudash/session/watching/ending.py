@@ -15,6 +15,7 @@ import gpudash
 from gpudash.devices.names import kind_of
 from gpudash.memory.frames import Frame, is_library, site_of
 from gpudash.session.watching.program import exit_words
+from gpudash.simulator.as_cuda.telling import misses_cuda
 from gpudash.telemetry.explanation import short
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
 from gpudash.units import format_beside
@@ -37,13 +38,6 @@ _TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
-_NO_CUDA = re.compile(
-    r"not compiled with CUDA|[Nn]o CUDA GPUs are available|[Ff]ound no NVIDIA driver|no CUDA-capable device|"
-    r"on a CUDA device but torch\.cuda\.is_available|CUDA (?:is not|not) available|[Nn]o supported gpu backend|"
-    r"device .?cuda.? is not available|requires? (?:a )?(?:CUDA|GPU)",
-)
-"""What torch and what is built on it say where there is no CUDA."""
-
 NEEDS_A_GPU = (
     "The GPU is simulated: Triton, kernels of one's own and NCCL's own calls need a real one; do without them here. "
     "What goes through torch.distributed is done by gloo."
@@ -286,11 +280,11 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
     if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
         remedy = NEEDS_A_GPU
-    misses_cuda = bool(ran.without_cuda) and _NO_CUDA.search(raised.message) is not None
-    if misses_cuda:
+    lacks_cuda = bool(ran.without_cuda) and misses_cuda(raised.message)
+    if lacks_cuda:
         remedy = ran.without_cuda
     failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
-    if misses_cuda:
+    if lacks_cuda:
         return replace(failed, result={**failed.result, "misses_cuda": True})
     lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
     python = ran.python_with_torch() if lacks_torch else None

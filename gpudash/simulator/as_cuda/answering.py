@@ -15,6 +15,7 @@ from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.telling import tell
 from gpudash.simulator.device.backend import NOT_SHARED, Backend
 from gpudash.simulator.device.naming import DEVICE, naming
+from gpudash.simulator.faults import hands_on
 
 FIRST = 0
 """Before all others that torch asks about storages in files, whose priorities begin at 10."""
@@ -135,6 +136,7 @@ def _answer_autocast(replaced: Replacements) -> None:
 
 
 def _of_simulated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def called(*args: Any, **kwargs: Any) -> Any:
         if "device_type" in kwargs:
             args = (kwargs.pop("device_type"), *args)
@@ -148,6 +150,7 @@ def _of_simulated(function: Callable[..., Any]) -> Callable[..., Any]:
 def _answer_default_device(replaced: Replacements) -> None:
     """``torch.set_default_device("cuda")``, and ``with torch.device("cuda"):``."""
 
+    @hands_on
     def with_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         if self.device.type != CUDA:
             return original(self, func, types, args, kwargs)
@@ -180,6 +183,7 @@ def _read_and_write_files(replaced: Replacements) -> None:
 
 
 def _loaded_from(load: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def loaded(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         return load(file, inward(map_location), *args, **kwargs)
 
@@ -204,6 +208,7 @@ def _profile_the_host(replaced: Replacements) -> None:
     """Profiling of CUDA's kernels is left out, as torch does where there is no CUDA: it would ask its C++ side."""
 
     def profile(make: Callable[..., None]) -> Callable[..., None]:
+        @hands_on
         def made(self: Any, *args: Any, use_device: str | None = None, **kwargs: Any) -> None:
             # an older way to ask is `use_cuda=True`
             if use_device == CUDA or kwargs.pop("use_cuda", False):

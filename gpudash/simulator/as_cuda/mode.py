@@ -20,6 +20,7 @@ from gpudash.simulator.as_cuda.devices import CUDA, inward, outward, reworded
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.telling import refusal
 from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.faults import hands_on
 
 Answer = Callable[..., Any]
 
@@ -29,6 +30,7 @@ _device_type = torch.device
 class CudaMode(overrides.TorchFunctionMode):
     """Maps devices."""
 
+    @hands_on
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Called by torch for each of its functions, with this mode turned off meanwhile."""
         answer = _answers.get(func)
@@ -98,6 +100,7 @@ def _with_mode_in_thread(start: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+    @hands_on
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         with nullcontext() if is_on() else _mode:
             return run(*args, **kwargs)
@@ -129,6 +132,7 @@ def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _asked_of_no_mode(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``torch.range``, the one maker of tensors that torch keeps from modes."""
 
+    @hands_on
     def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         return make(*args, device=placed(device), **kwargs)
 
@@ -144,6 +148,7 @@ def _reword(error: Exception) -> None:
         error.args = (reworded(error.args[0]), *error.args[1:])
 
 
+@hands_on
 def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
     """``tensor.cuda()``."""
     target = placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
@@ -153,6 +158,7 @@ def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False,
     return tensor.to(target, non_blocking=non_blocking, memory_format=layout)
 
 
+@hands_on
 def _sent(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """``tensor.to("cuda")``, whose device may be any argument."""
     if args and type(args[0]) in (str, _device_type):
@@ -171,6 +177,7 @@ def placed(device: Any) -> Any:
     return target
 
 
+@hands_on
 def _typed(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     """``tensor.type()``, and ``tensor.type("torch.cuda.FloatTensor")``."""
     if dtype is None:
@@ -189,12 +196,14 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return outward(tensor.device)
 
 
+@hands_on
 def _made_device(*args: Any, **kwargs: Any) -> torch.device:
     """``torch.device(0)`` is one of the accelerator's; a name stays as it is, also that of the simulated device."""
     made = torch.device(*args, **kwargs)
     return outward(made) if args and isinstance(args[0], int) else made
 
 
+@hands_on
 def _lent_by(tensor: torch.Tensor) -> Any:
     """What ``__dlpack_device__`` says: torch lends and borrows these bytes, and no other library takes them for a
     real GPU's, whose kernels would look for them there."""
@@ -202,6 +211,7 @@ def _lent_by(tensor: torch.Tensor) -> Any:
     return (DLDeviceType.kDLExtDev, device.index) if device.type == DEVICE else tensor.__dlpack_device__()
 
 
+@hands_on
 def _lent(tensor: torch.Tensor, *, stream: Any = None, **kwargs: Any) -> Any:
     """``__dlpack__``: a stream has nothing to wait for."""
     return tensor.__dlpack__(**kwargs) if tensor.device.type == DEVICE else tensor.__dlpack__(stream=stream, **kwargs)
@@ -213,17 +223,19 @@ def _no_array(tensor: torch.Tensor) -> Any:
     return tensor.__cuda_array_interface__
 
 
+@hands_on
 def _shown(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
     return _text(tensor, *args, **kwargs).replace(f"device='{DEVICE}", f"device='{CUDA}")
 
 
+@hands_on
 def _pinned(tensor: torch.Tensor, *_device: Any, **_named: Any) -> Any:
     return tensor.pin_memory()
 
 
 def _making_pinned(func: Answer) -> Answer:
     """Memory that is pinned when it is made is made first, then pinned: torch would ask CUDA's C++ side for it."""
-    return lambda *args, **kwargs: func(*args, **kwargs).pin_memory()
+    return hands_on(lambda *args, **kwargs: func(*args, **kwargs).pin_memory())
 
 
 _LIKE = frozenset(

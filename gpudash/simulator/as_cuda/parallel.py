@@ -15,6 +15,7 @@ from gpudash.simulator.as_cuda.devices import outward
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.telling import tell
 from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.faults import hands_on
 
 Tensors = Sequence[torch.Tensor]
 
@@ -40,10 +41,10 @@ def install(replaced: Replacements) -> None:
     replaced.wrap(parallel, "_get_stream", lambda get: lambda device: get(outward(device)))
     if not distributed.is_available():
         return
-    for owner in (distributed, distributed.distributed_c10d):
-        replaced.wrap(owner, "init_process_group", _by_gloo)
-        replaced.wrap(owner, "new_group", _by_gloo)
-        replaced.wrap(owner, "barrier", _without_devices)
+    for name, wrap in (("init_process_group", _by_gloo), ("new_group", _by_gloo), ("barrier", _without_devices)):
+        made = wrap(getattr(distributed, name))
+        for owner in (distributed, distributed.distributed_c10d):
+            replaced.put(owner, name, made)
     # not in the module that defines it, which would go on to what only a build with NCCL has
     replaced.put(distributed, "is_nccl_available", lambda: True)
 
@@ -51,6 +52,7 @@ def install(replaced: Replacements) -> None:
 def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
     """A group by gloo in place of one by NCCL, or by what is usual for CUDA; without NCCL's options and its device."""
 
+    @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = signature(make).bind(*args, **kwargs)
         asked = given.arguments.get("backend")
@@ -69,6 +71,7 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
 def _without_devices(barrier: Callable[..., Any]) -> Callable[..., Any]:
     """The barrier of gloo takes no devices, which that of NCCL does."""
 
+    @hands_on
     def waited(*args: Any, **kwargs: Any) -> Any:
         kwargs.pop("device_ids", None)
         return barrier(*args, **kwargs)
@@ -126,6 +129,7 @@ def _layout(tensors: Tensors) -> torch.memory_format:
 def _reduce_by_host(reduce: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """The sum of a tensor of each device, with no more memory on the cards than NCCL takes: the result's."""
 
+    @hands_on
     def reduced(inputs: Tensors, destination: Any = None) -> torch.Tensor:
         wanted = (
             torch.cuda.current_device() if destination is None else _torch._get_device_index(destination, optional=True)

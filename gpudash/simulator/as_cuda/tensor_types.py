@@ -10,6 +10,7 @@ import torch
 from gpudash.simulator.as_cuda.devices import CUDA, inward
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.faults import hands_on
 
 TENSOR_TYPES = {
     "BFloat16Tensor": torch.bfloat16,
@@ -35,6 +36,7 @@ def install(replaced: Replacements) -> None:
 def _default_tensor_type(plain: Callable[[Any], None]) -> Callable[[Any], None]:
     """``torch.set_default_tensor_type``, also for CUDA's types, which decide the default device as well."""
 
+    @hands_on
     def put(kind: Any) -> None:
         name = getattr(kind, "cuda_name", kind)
         there = isinstance(name, str) and name.startswith(f"torch.{CUDA}.")
@@ -55,6 +57,7 @@ def _make_on_card() -> None:
     ``torch.set_default_device`` alone leaves it on the CPU, on a real GPU too.
     """
 
+    @hands_on
     def made(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         there = torch.device(inward(CUDA if device is None else device)).type == DEVICE
         tensor = _plain_new(cls, *args, **kwargs, **({} if there or device is None else {"device": device}))

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator.faults import hands_on
+
 Watcher = Callable[[bool], None]
 
 watchers: list[Watcher] = []
@@ -53,6 +55,7 @@ def install() -> None:
     """Run every backward pass of this process in its own thread."""
     original = torch.autograd.graph._engine_run_backward
 
+    @hands_on
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         for told in watchers:
             told(True)

@@ -17,6 +17,7 @@ from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE, device_of, naming
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.storage import kernel_library
+from gpudash.simulator.faults import hands_on
 from gpudash.simulator.operations import (
     attention,
     autocast,
@@ -246,10 +247,12 @@ def _keep_parameters() -> None:
     """
     original: Any = nn.Module._apply
 
+    @hands_on
     def apply(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         with _without_sizes_moved(self, fn):
             return apply_to_sized(self, fn, recurse)
 
+    @hands_on
     def apply_to_sized(self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool) -> Any:
         before = torch.__future__.get_swap_module_params_on_conversion()
         if before or _stays(self, fn):
@@ -270,6 +273,7 @@ def _keep_parameters() -> None:
 
 
 @contextmanager
+@hands_on
 def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """Move what a lazy module will only know the size of at its first call, and hide it meanwhile.
 
@@ -293,6 +297,7 @@ def _without_sizes_moved(module: nn.Module, fn: Callable[[torch.Tensor], torch.T
             owned[name] = tensor
 
 
+@hands_on
 def _stays(module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether ``fn`` leaves the module's own parameters on the device, as a change of their dtype does.
 
@@ -324,6 +329,7 @@ def _keep_classes() -> None:
     of_class: Any = _OfClass.apply
     plain = tensor_type.as_subclass
 
+    @hands_on
     def as_subclass(self: torch.Tensor, cls: Any) -> Any:
         if device_of(self).type != DEVICE:
             return plain(self, cls)
@@ -343,6 +349,7 @@ def _set_data_across_devices() -> None:
         with torch._C.DisableTorchFunctionSubclass():  # else torch makes a lazy one of it, which it cannot from Python
             return plain.__get__(self)
 
+    @hands_on
     def set_data(self: torch.Tensor, value: torch.Tensor) -> None:
         kinds = {device_of(self).type, device_of(value).type}
         if len(kinds) == 1 or DEVICE not in kinds or "meta" in kinds:

@@ -286,7 +286,7 @@ class _Properties:
 
     def __init__(self, card: SimulatedGpu) -> None:
         self.name = card.product
-        self.total_memory = card.capacity
+        self.total_memory = card.free_and_total()[1]
         self.major, self.minor = card.architecture.capability
         self.multi_processor_count = card.architecture.multiprocessors
         self.max_threads_per_multi_processor = card.architecture.threads_per_multiprocessor

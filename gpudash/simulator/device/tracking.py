@@ -24,6 +24,7 @@ from gpudash.memory.allocator.trace import (
     WEIGHTS,
 )
 from gpudash.simulator.device import autograd
+from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.storage import unwrapped
 from gpudash.simulator.operations.operations import Engine
 
@@ -139,7 +140,8 @@ class Tracker:
         """(card, address) → category of what belongs to a module or an optimizer that has been at work."""
         found: dict[tuple[int, int], str] = {}
         for root, category in self.roots():
-            block = self._engine.storages.block(root.untyped_storage()) if root.device.type == "sim" else None
+            is_there = device_of(root).type == DEVICE
+            block = self._engine.storages.block(root.untyped_storage()) if is_there else None
             if block is not None:
                 found[block.card.index, block.address] = category
         return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._library import custom_ops, simple_registry
@@ -37,6 +37,18 @@ FEW_NUMBERS = 4096
 
 _to_copy: Any = torch.ops.aten._to_copy.default
 _TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
+class ToldCard(NamedTuple):
+    """What code is told of the GPU of its dry run, which has no end.
+
+    Attributes:
+        product: its name.
+        total_bytes: its memory.
+    """
+
+    product: str
+    total_bytes: int
 
 
 class LeftTheDeviceError(RuntimeError):
@@ -142,15 +154,20 @@ class RequestRecorder:
 
 
 class DryRun:
-    """A process's dry runs, one after another."""
+    """A process's dry runs, one after another.
+
+    Attributes:
+        told_card: what code is told of a GPU; ``None`` where it is told that there is no end.
+    """
 
     def __init__(self) -> None:
+        self.told_card: ToldCard | None = None
         self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
-        self._meta = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        self._meta.impl("copy_", self._copy, "Meta")  # type: ignore[no-untyped-call]
+        self._meta = kernel_library("aten")
+        self._meta.impl("copy_", self._copy, "Meta")
         for key in (KEY, "Meta"):
-            self._meta.impl("_to_copy", self._converted, key)  # type: ignore[no-untyped-call]
-        self._meta.impl("_pin_memory", _pinned, "Meta")  # type: ignore[no-untyped-call]
+            self._meta.impl("_to_copy", self._converted, key)
+        self._meta.impl("_pin_memory", _pinned, "Meta")
         show_sizes_only(DEVICE)
         self._custom: dict[str, Any] = {}
 
@@ -175,18 +192,19 @@ class DryRun:
         *,
         trusting: bool = False,
         capacity: int | None = None,
+        assume: Callable[[str], None] | None = None,
         architecture: Architecture = A100,
     ) -> Trace:
         """Record what ``run`` does on ``sim:0``.
 
         Args:
-            run, trusting, capacity: as of `record_each`.
+            run, trusting, capacity, assume: as of `record_each`.
             architecture: of the card.
 
         Raises:
             DataDependentError, LeftTheDeviceError: as `record_each`.
         """
-        return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity)[0]
+        return self.record_each(run, (architecture,), trusting=trusting, capacity=capacity, assume=assume)[0]
 
     def record_each(
         self,
@@ -195,6 +213,7 @@ class DryRun:
         *,
         trusting: bool = False,
         capacity: int | None = None,
+        assume: Callable[[str], None] | None = None,
     ) -> list[Trace]:
         """Record what ``run`` does on each of several cards: ``sim:0``, ``sim:1`` and so on.
 
@@ -203,6 +222,7 @@ class DryRun:
             architectures: of the cards.
             trusting: of `Engine`.
             capacity: bytes of each card; without end unless given.
+            assume: is told what is taken for granted of numbers that are not known.
 
         Raises:
             DataDependentError: when the code needs numbers that a dry run does not have.
@@ -210,8 +230,8 @@ class DryRun:
         """
         engine = self.backend.engine
         engine.trusting = trusting
-        engine.integers = None if trusting else KnownIntegers(engine.storages)
-        engine.replace([_card(capacity or ENDLESS, design, index) for index, design in enumerate(architectures)])
+        engine.integers = None if trusting else KnownIntegers(engine.storages, assume)
+        self.put_cards(architectures, capacity)
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
 
@@ -239,6 +259,11 @@ class DryRun:
                     f"Nothing was allocated on {DEVICE}:{index}; the code has to use the device it is given."
                 )
         return [recorder.trace for recorder in recorders]
+
+    def put_cards(self, architectures: Sequence[Architecture], capacity: int | None = None) -> None:
+        """Put cards in place of the present ones; the arguments are those of `record_each`."""
+        made = [_card(capacity or ENDLESS, design, index, self.told_card) for index, design in enumerate(architectures)]
+        self.backend.engine.replace(made)
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
@@ -268,5 +293,19 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
     return tensor
 
 
-def _card(capacity: int, architecture: Architecture, index: int = 0) -> SimulatedGpu:
+class _DryCard(SimulatedGpu):
+    """A card without end, which code is told to be another."""
+
+    def __init__(self, index: int, capacity: int, architecture: Architecture, told: ToldCard) -> None:
+        super().__init__(index, capacity, context=0, computes=False, architecture=architecture, product=told.product)
+        self._told = told
+
+    def free_and_total(self) -> tuple[int, int]:
+        total = self._told.total_bytes
+        return max(0, total - self.reserved_bytes()), total
+
+
+def _card(capacity: int, architecture: Architecture, index: int = 0, told: ToldCard | None = None) -> SimulatedGpu:
+    if told is not None:
+        return _DryCard(index, capacity, architecture, told)
     return SimulatedGpu(index, capacity, context=0, computes=False, architecture=architecture)

@@ -8,17 +8,19 @@ and how many of its labels count, is then known too.
 from __future__ import annotations
 
 import math
+import operator
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.device.storage import Storages, lacks_numbers, unwrapped
+from gpudash.simulator.dry_run import line_search
 from gpudash.simulator.faults import hands_on
 
 READS = "The code reads a number out of a tensor (as int(x) or a slice up to x does)"
@@ -30,6 +32,9 @@ DEPENDS = "The code calls {name}, whose result cannot be known without the numbe
 
 PICKING = frozenset(("index", "index_put", "index_put_", "masked_select", "nonzero"))
 
+SUPPRESSION = "torchvision::nms"
+"""The operation that picks boxes by their scores, as every detector does."""
+
 BY_MASKS = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"))
 """Those of them that take positions in place of a mask."""
 
@@ -37,8 +42,12 @@ SCALER = str(Path(torch.amp.__file__).parent / "grad_scaler.py")
 SAVER = str(Path(torch.autograd.graph.__file__))
 OWN = str(Path(__file__).parents[1])
 
-_LACK = re.compile(r"\b[Mm]eta (tensor|device)|\bdevice meta\b|\bmeta\b.*\bsame device\b|with unallocated storage")
-"""What torch says of a tensor that has no numbers: of one on its device ``meta``, or over no bytes."""
+_LACK = re.compile(
+    r"\b[Mm]eta (tensor|device)|\bdevice meta\b|\bmeta\b.*\bsame device\b|with unallocated storage"
+    r"|data-dependent output shape"
+)
+"""What torch says of a tensor that has no numbers: of one on its device ``meta``, over no bytes, or of a size that an
+operation of somebody else's decides by numbers."""
 
 
 class DataDependentError(RuntimeError):
@@ -53,15 +62,38 @@ def of_operation(name: str) -> DataDependentError:
     return DataDependentError(f"{MASKS if name in PICKING else DEPENDS.format(name=shown)}.")
 
 
+FINITE = "numbers of tensors are finite, at least a thousandth and below a million"
+ORDINARY = "any() and isnan() of a tensor are false, all() and isfinite() are true"
+ALL_PICKED = "what is picked by numbers that are not known is everything, so that this is the most it takes"
+
+LEAST, MOST = 1e-3, 1e6
+
+
+class Answer(NamedTuple):
+    """What a truth on the device is in a run as it should be.
+
+    Attributes:
+        truth: whether it is true.
+        because: what that rests on, a sentence without a full stop.
+    """
+
+    truth: bool
+    because: str
+
+
 ANSWER = "_sim_answer"
-"""Attribute of the storage of a truth that has an ordinary outcome: whether it is true."""
+"""Attribute of the storage of a truth that has an ordinary outcome: its `Answer`."""
 
 _ASKED = {"any": False, "all": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
+
+_COMPARING: dict[str, Callable[[Any, Any], bool]] = {
+    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
 
 _TURNING = ("logical_not", "bitwise_not")
 _JOINING = ("logical_and", "bitwise_and", "mul", "logical_or", "bitwise_or")
 
-QUESTIONS = frozenset((*_ASKED, "eq", "ne", *_TURNING, *_JOINING))
+QUESTIONS = frozenset((*_ASKED, *_COMPARING, *_TURNING, *_JOINING))
 """Operations whose truths have an ordinary outcome, or may have."""
 
 
@@ -73,23 +105,42 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
         args: what it was given.
         result: its truths.
     """
-    answer = _ASKED.get(name)
-    if name in ("eq", "ne"):
-        itself, other = args[0] is args[1], args[1]
-        if itself or (isinstance(other, float) and math.isinf(other)):
-            answer = (name == "eq") is itself  # a number equals itself unless it is NaN
+    answer = None
+    if name in _ASKED:
+        answer = Answer(_ASKED[name], ORDINARY)
+    elif name in _COMPARING:
+        answer = _compared(name, *args[:2], is_one=result.numel() == 1)
     elif name in _TURNING:
         before = answer_to(args[0])
-        answer = None if before is None else not before
-    elif name in _JOINING:
+        answer = None if before is None else before._replace(truth=not before.truth)
+    else:
         left, right = map(answer_to, args[:2])
         if left is not None and right is not None:
-            answer = (left or right) if name.endswith("or") else (left and right)
+            either = left.truth or right.truth
+            answer = left._replace(truth=either if name.endswith("or") else left.truth and right.truth)
     if answer is not None:
         setattr(result.untyped_storage(), ANSWER, answer)
 
 
-def answer_to(tensor: Any) -> bool | None:
+def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> Answer | None:
+    if name in ("eq", "ne") and (tensor is other or (isinstance(other, float) and math.isinf(other))):
+        return Answer((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
+    if not is_one:
+        return None
+    if line_search.is_search(_caller()):
+        outcome = line_search.outcome(name, other)
+        return None if outcome is None else Answer(outcome, line_search.SEARCHES)
+    if isinstance(other, (int, float)) and is_beyond(other):
+        return Answer(_COMPARING[name](1.0, other), FINITE)
+    return None
+
+
+def is_beyond(number: float) -> bool:
+    """Whether no number of a tensor is taken to reach ``number``, or to fall below it."""
+    return not LEAST < number < MOST  # NaN too
+
+
+def answer_to(tensor: Any) -> Answer | None:
     """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
     return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
 
@@ -99,12 +150,15 @@ def explains(error: BaseException) -> bool:
     return isinstance(error, (RuntimeError, TypeError)) and _LACK.search(str(error)) is not None
 
 
-def for_scaler() -> float | None:
-    """The answer to `torch.amp.GradScaler`, if it is what reads a number; ``None`` for everyone else.
+def for_known_code() -> float | None:
+    """The answer to code of torch's that is known to read a number; ``None`` for everyone else.
 
-    It asks whether a gradient was infinite, and is told that none was, and for its factor, which nothing has changed.
+    `torch.amp.GradScaler` asks whether a gradient was infinite, and is told that none was, and for its factor, which
+    nothing has changed. L-BFGS asks for the loss, which falls, and for factors.
     """
     frame = _caller()
+    if line_search.is_search(frame):
+        return line_search.falling_loss()
     if frame is None or frame.f_code.co_filename != SCALER:
         return None
     if frame.f_code.co_name == "get_scale":
@@ -159,10 +213,12 @@ class KnownIntegers:
 
     Args:
         storages: of the device.
+        assume: is told what is taken for granted; without it, nothing is picked by numbers that are not known.
     """
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: Storages, assume: Callable[[str], None] | None = None) -> None:
         self._storages = storages
+        self._assume = assume
 
     def prepare(self, storage: torch.UntypedStorage, size: int, dtype: torch.dtype) -> None:
         """Give a new storage for ``size`` elements zeros to be known, when it is for few integers."""
@@ -237,6 +293,21 @@ class KnownIntegers:
         named = {name: _as_tensor(value, name, plan, first) for name, value in named.items()}
         return plan.compute(*inner, **named)
 
+    def picked(self, mask: torch.Tensor) -> torch.Tensor | None:
+        """The positions of what is true in ``mask``, ``(count, dimensions)``: of everything where that is not known.
+
+        They lie on the CPU, or on the device where they are many. ``None`` when nothing may be assumed.
+        """
+        known = self.of(mask)
+        if known is not None:
+            return known.nonzero()
+        if self._assume is None:
+            return None
+        self._assume(ALL_PICKED)
+        if mask.numel() > MOST_INTEGERS:
+            return torch.empty((mask.numel(), mask.dim()), dtype=torch.int64, device=mask.device)
+        return torch.ones(mask.shape, dtype=torch.bool).nonzero()
+
     def places(self, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None] | None:
         """``indices`` with the positions of what is true in place of masks; ``None`` when one of them is unknown."""
         found: list[torch.Tensor | None] = []
@@ -244,10 +315,10 @@ class KnownIntegers:
             if index is None or index.dtype not in (torch.bool, torch.uint8):
                 found.append(index)
                 continue
-            mask = self.of(index)
-            if mask is None:
+            positions = self.picked(index)
+            if positions is None:
                 return None
-            found += [place.to(index.device) for place in mask.nonzero(as_tuple=True)]
+            found += [place.to(index.device) for place in positions.unbind(1)]
         return found
 
     def _inward(self, value: Any) -> Any:

@@ -25,7 +25,7 @@ from torch import distributed, nn
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device.naming import DEVICE
+from gpudash.simulator.device.naming import DEVICE, device_of
 from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
@@ -33,9 +33,11 @@ from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
-from gpudash.simulator.dry_run.missing_numbers import DECIDES, READS, TAKES_OUT, DataDependentError
+from gpudash.simulator.dry_run.line_search import SEARCHES
+from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
+from gpudash.simulator.dry_run.whole_training import WholeTraining
 from gpudash.simulator.faults import hands_on
 
 Build = Callable[[Any], Callable[[], object]]
@@ -53,7 +55,7 @@ PREDICT_SHARE = (
     "--parallel fsdp"
 )
 
-NOTHING_SAVED = "torch.save, which writes nothing now, takes no memory of the GPU"
+NOTHING_SAVED = "saving, which writes nothing now, takes no memory of the GPU"
 
 
 class Followed(NamedTuple):
@@ -144,15 +146,19 @@ def _of_file(file: Path) -> ModuleType:
     return made
 
 
-def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture = A100) -> Followed:
+def follow(
+    build: Build, dry: DryRun, *, steps: int, architecture: Architecture = A100, device: torch.device | None = None
+) -> Followed:
     """Follow any code that builds a model and steps it.
 
     Args:
         build: is given the device (a ``torch.device``), builds everything on it and returns a function that takes one
             step: ``def build(device): model = Net().to(device); ...; return step``.
         dry: of this process.
-        steps: how many; two or more, since optimizers make their state in the first.
+        steps: how many; two or more, since optimizers make their state in the first. A step that turns out to be a
+            whole training, as ``trainer.train`` is, is taken once.
         architecture: of the GPU.
+        device: that is given; ``sim:0`` unless it answers for CUDA, see `answering_for_cuda`.
 
     Raises:
         CannotPredictError: when the code raises or exits, decides by numbers in tensors, or leaves the device.
@@ -166,7 +172,7 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
         torch.manual_seed(0)  # the same question has the same answer
         dry.know_custom_operations()
         with HostTensors():
-            step = build(torch.device(DEVICE, 0))
+            step = build(torch.device(DEVICE, 0) if device is None else device)
         if not callable(step):
             raise CannotPredictError(
                 "callable",
@@ -174,12 +180,15 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
                 "Let it return a function that takes one step, such as: def step(): ...; return step",
             )
         dry.know_custom_operations()
-        with generating_to_the_end(assume):
+        with training, generating_to_the_end(assume):
             for number in range(1, steps + 1):
                 tracker.step = number
                 step()
+                if training.steps:
+                    break
         tracker.finish()
 
+    training = WholeTraining()
     left = LeftUncompiled(_uncompiled.get(getattr(build, "__module__", "")))
     with (
         in_words(),
@@ -188,8 +197,9 @@ def follow(build: Build, dry: DryRun, *, steps: int, architecture: Architecture 
         standing_in(),
         compiling_nothing(left),
     ):
-        trace = dry.record(run, architecture=architecture)
-        return Followed(replace(trace, followed=steps), (*assumptions(), *left.assumptions()))
+        trace = dry.record(run, architecture=architecture, assume=assume)
+        followed = replace(trace, followed=training.steps or steps)
+        return Followed(followed, (*assumptions(), *left.assumptions()))
 
 
 @contextmanager
@@ -258,7 +268,8 @@ def checkpoints_without_numbers() -> Iterator[None]:
     original, save = module.load, module.save
 
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
-        assume(NOTHING_SAVED)
+        if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
+            assume(NOTHING_SAVED)
 
     @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -270,21 +281,35 @@ def checkpoints_without_numbers() -> Iterator[None]:
             return original(file, *args, **kwargs)
 
     module.load, module.save = load_mapped, save_nothing
+    files = _safetensors()
+    before = {name: getattr(files, name) for name in _WRITING if hasattr(files, name)}
+    for name in before:
+        setattr(files, name, save_nothing)
     try:
         yield
     finally:
         module.load, module.save = original, save
+        for name, function in before.items():
+            setattr(files, name, function)
+
+
+_WRITING = ("serialize_file", "_flatten_as_ptr")
+"""What ``safetensors.torch`` writes a file with, and lays its tensors out with first."""
+
+
+def _safetensors() -> Any:
+    """``safetensors.torch``, which libraries save models with; ``None`` where it is not installed."""
+    if importlib.util.find_spec("safetensors") is None:
+        return None
+    return importlib.import_module("safetensors.torch")
 
 
 MOST_LISTED = 2**16
 """Elements up to which a tensor is turned into a list of numbers that are not known."""
 
-MILLION = 1e6
-
-FINITE = "numbers of tensors are finite, above 0 and below a million"
 FALLS = "each number that is compared with an earlier one of its kind is smaller, as a loss that falls"
-ORDINARY = "any() and isnan() of a tensor are false, all() and isfinite() are true"
 AS_ONE = "a tensor's number that is turned into a plain one is 1, whatever is decided by it"
+AS_ZEROS = "numbers that are turned into an array of NumPy's are 0, whatever is decided by them"
 
 _order = itertools.count()
 _assumed: list[str] = []
@@ -379,15 +404,19 @@ class UnknownNumber(float):
         if isinstance(other, UnknownNumber):
             assume(FALLS)
             return compare is float.__ne__ if smaller is None else smaller is (self._made > other._made)
-        if isinstance(other, (int, float)) and not 0 < other < MILLION:  # NaN too
+        if isinstance(other, (int, float)) and missing_numbers.is_beyond(other):
             assume(FINITE)
             return compare(1.0, other)
         return UnknownTruth()
 
 
-def assume(what: str) -> None:
-    """Note that the answer rests on ``what``, where the code asks for it."""
-    where = place_of(sys._getframe(1))
+def assume(what: str, *, within_torch: bool = False) -> None:
+    """Note that the answer rests on ``what``, where the code asks for it.
+
+    Args:
+        within_torch: whether it is noted where torch asks for it, too.
+    """
+    where = place_of(sys._getframe(1), within_torch=within_torch)
     said = f"{where}: {what}"
     if where and said not in _assumed:
         _assumed.append(said)
@@ -457,7 +486,7 @@ def lacks(tensor: torch.Tensor) -> bool:
     if torch._C._functorch.is_batchedtensor(tensor):
         return False
     tensor = unwrapped(tensor)
-    kind = tensor.device.type
+    kind = device_of(tensor).type
     if kind == DEVICE:
         return getattr(getattr(tensor.untyped_storage(), BLOCK, None), "host", None) is None
     return kind == "meta" or (kind == "cpu" and lacks_numbers(tensor))
@@ -465,39 +494,42 @@ def lacks(tensor: torch.Tensor) -> bool:
 
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
     @hands_on
-    def method(self: torch.Tensor, *args: Any) -> Any:
-        return unknown(self, original, *args) if lacks(self) else original(self, *args)
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return unknown(self, original, *args, **kwargs) if lacks(self) else original(self, *args, **kwargs)
 
     return method
 
 
 @hands_on
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
-    answer = missing_numbers.for_scaler()
+    answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
         return original(self) if answer is None else answer
     if self.dtype is torch.bool:
-        known = missing_numbers.answer_to(self)
-        if known is not None:
-            assume(ORDINARY)
-        return UnknownTruth() if known is None else known
+        return UnknownTruth() if missing_numbers.answer_to(self) is None else _ordinary(self)
     return UnknownNumber()
 
 
 @hands_on
 def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
-    answer = missing_numbers.answer_to(self)
-    if answer is None:
-        if self.numel() == 1:
-            raise DataDependentError(f"{DECIDES}.")
-        return bool(original(self))
-    assume(ORDINARY)
-    return answer
+    if missing_numbers.answer_to(self) is not None:
+        return _ordinary(self)
+    if self.numel() == 1:
+        raise DataDependentError(f"{DECIDES}.")
+    return bool(original(self))
+
+
+def _ordinary(truth: torch.Tensor) -> bool:
+    """What a truth with an ordinary outcome is; that it is taken for granted is noted."""
+    answer = missing_numbers.answer_to(truth)
+    assert answer is not None
+    assume(answer.because, within_torch=answer.because == SEARCHES)
+    return answer.truth
 
 
 @hands_on
 def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
-    answer = missing_numbers.for_scaler()
+    answer = missing_numbers.for_known_code()
     if answer is None:
         if self.numel() != 1:
             return float(original(self))
@@ -520,8 +552,16 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
     return part(tuple(self.shape))
 
 
-def _array(_self: torch.Tensor, _original: Callable[..., Any], *_args: Any) -> Any:
-    raise DataDependentError(f"{TAKES_OUT}.")
+@hands_on
+def _array(self: torch.Tensor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """An array of zeros, where torch gives one at all: not of a tensor on the device, or of one that learns."""
+    if device_of(self).type == DEVICE or self.requires_grad or self.is_conj():
+        return original(self, *args, **kwargs)
+    example = original(torch.zeros(1, dtype=self.dtype), *args, **kwargs)
+    assume(AS_ZEROS)
+    made = type(example)(tuple(self.shape), example.dtype)
+    made.fill(0)
+    return made
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

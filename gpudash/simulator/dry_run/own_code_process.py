@@ -5,7 +5,8 @@ line from its standard input and answers with one on its standard output:
 
 * first, unasked: ``{"ready": true, "torch": "2.13.0"}``, or ``{"ready": false, "problem": sentence}`` and it ends;
 * asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
-  or ``{"error": {"kind", "message", "remedy"}}``;
+  or ``{"error": {"kind", "message", "remedy"}}``; with ``{"as_cuda": {"product", "total_bytes"}}`` the device is what
+  the code calls cuda, a GPU of that name and memory;
 * asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.request` has it:
   the same, with ``model``, what is known of it.
 
@@ -88,7 +89,8 @@ def _read(requests, asked):
 
 def _answer(asked, dry):
     from gpudash.memory.predicting.architecture import Architecture
-    from gpudash.simulator.dry_run.own_code import follow, load
+    from gpudash.simulator.dry_run.answering import follow_named
+    from gpudash.simulator.dry_run.dry_run import ToldCard
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     known = asked["architecture"]
@@ -99,7 +101,9 @@ def _answer(asked, dry):
 
             found, facts = follow_model(asked["model"], dry, architecture)
             return {"trace": found.trace.to_json(), "assumptions": found.assumptions, "model": facts}
-        found = follow(load(asked["callable"]), dry, steps=asked["steps"], architecture=architecture)
+        card = ToldCard(**asked["as_cuda"]) if "as_cuda" in asked else None
+        steps = asked["steps"]
+        found = follow_named(asked["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
     except CannotPredictError as error:
         return {"error": {"kind": error.kind, "message": str(error), "remedy": error.remedy}}
     return {"trace": found.trace.to_json(), "assumptions": found.assumptions}

@@ -17,6 +17,7 @@ from gpudash.simulator.dry_run.missing_numbers import DataDependentError
 from gpudash.simulator.faults import (
     LIBRARIES,
     PACKAGE,
+    STANDARD_LIBRARY,
     TORCH,
     SimulatorError,
     UnsupportedError,
@@ -26,6 +27,8 @@ from gpudash.simulator.faults import (
 )
 
 DECIDING = tuple(str(Path(TORCH) / folder) for folder in ("optim", "nn", "distributions"))
+CALLING = str(Path(TORCH) / "_ops.py")
+"""Where code that names an operation in ``torch.ops`` calls it through."""
 
 Line = tuple[str, int]
 """File and number, from 1."""
@@ -66,7 +69,7 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
         within_torch: whether torch may ask.
     """
     lines = [(found.filename, found.lineno or 0) for found in traceback.extract_stack(frame)]
-    outside = [line for line in lines if not line[0].startswith((PACKAGE, "<"))]
+    outside = [line for line in lines if not line[0].startswith((PACKAGE, CALLING, "<"))]
     if not outside or (outside[-1][0].startswith(TORCH) and not within_torch):
         return ""
     kept = _followed(lines)
@@ -83,7 +86,11 @@ def _lines(error: BaseException) -> list[Line]:
 
 
 def _followed(lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if not line[0].startswith((PACKAGE, TORCH, "<"))]
+    return [line for line in lines if not line[0].startswith((PACKAGE, TORCH, "<")) and not _is_standard(line[0])]
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(STANDARD_LIBRARY) and not any(folder in file for folder in LIBRARIES)
 
 
 def _own(lines: Sequence[Line]) -> list[Line]:

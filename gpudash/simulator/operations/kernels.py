@@ -14,7 +14,8 @@ from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, seeing_plainly
 from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
-from gpudash.simulator.operations.temporaries import layout_of_convolution, suggested_layout
+from gpudash.simulator.operations.scripts import suggested_layout
+from gpudash.simulator.operations.temporaries import layout_of_convolution
 
 WHOLE = (
     "_chunk_cat",

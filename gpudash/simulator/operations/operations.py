@@ -30,8 +30,9 @@ from gpudash.simulator.device.storage import AS_ON_CPU, Storages, contiguous, ex
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import DataDependentError, KnownIntegers
 from gpudash.simulator.faults import UnsupportedError, hands_on
-from gpudash.simulator.operations import temporaries
+from gpudash.simulator.operations import batch_norm, temporaries
 from gpudash.simulator.operations.outcomes import Fresh, Outcomes, adds_bias_by_lt, call_flops
+from gpudash.simulator.operations.scripts import HALVES
 
 _set = torch.ops.aten.set_.source_Storage_storage_offset
 _number = torch.ops.aten._local_scalar_dense
@@ -336,11 +337,18 @@ class Engine:
         if plan.name == "masked_select" and (places := self.integers.places([args[1].expand(_broadcast(args))])):
             return torch.ops.aten.index(args[0].expand(_broadcast(args)), places)
         values = None if plan.written else self.integers.computed(plan, args, kwargs)
+        if values is None and plan.name == "nonzero":
+            values = self.integers.picked(args[0])
+        if values is None and plan.name == missing_numbers.SUPPRESSION:
+            positions = self.integers.picked(args[1])
+            values = None if positions is None else positions[:, 0]
         if values is None:
             raise missing_numbers.of_operation(plan.name)
         return tree_map_only(torch.Tensor, self._given, values)
 
     def _given(self, values: torch.Tensor) -> torch.Tensor:
+        if values.device.type == DEVICE:
+            return values
         made = self.empty_strided(values.shape, values.stride(), values.dtype, self.current)
         return self.copy(values, made)
 
@@ -538,7 +546,7 @@ class Engine:
             return _number(known)
         if self.trusting:
             return 0.0 if tensor.dtype.is_floating_point else 0
-        answer = missing_numbers.for_scaler()
+        answer = missing_numbers.for_known_code()
         if answer is None:
             raise DataDependentError(f"{missing_numbers.READS}.")
         return answer
@@ -689,7 +697,7 @@ def _with_wide_statistics(normalise: Normalisation) -> Normalisation:
 
     def compute(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
         made, *statistics = normalise(*args, **named)
-        return made, *(one.float() if one.dtype in temporaries.HALVES else one for one in statistics)
+        return made, *(one.float() if one.dtype in HALVES else one for one in statistics)
 
     return compute
 
@@ -705,7 +713,7 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
     def compute(*args: Any, **named: Any) -> Any:
         given, values = list(args), args[1]
         wanted = values.dtype if given[weight] is None else given[weight].dtype
-        if values.dtype in temporaries.HALVES and values.device.type == "cpu":
+        if values.dtype in HALVES and values.device.type == "cpu":
             given[first : first + 2] = (one if one is None else one.to(wanted) for one in given[first : first + 2])
         return backward(*given, **named)
 
@@ -797,16 +805,48 @@ def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
     return made
 
 
+def _col2im(tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    """``fold``, whose result CUDA makes as large as what is folded, and shrinks (Col2Im.cu)."""
+    made: torch.Tensor = torch.ops.aten.col2im.default(tensor, *args, **named)
+    if not made.is_meta or made.numel() > tensor.numel():
+        return made
+    room = torch.empty(tensor.numel(), dtype=made.dtype, device="meta")
+    return room.as_strided(made.shape, made.stride())
+
+
+def _logcumsumexp(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
+    """Its sizes too, which torch does not work out."""
+    if tensor.is_meta:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    made: torch.Tensor = torch.ops.aten._logcumsumexp.default(tensor, *args)
+    return made
+
+
+def _into_given(operation: Any) -> Callable[..., None]:
+    """An operation that writes what it is given, whose sizes torch does not work out: there is nothing to be made."""
+
+    def write(tensor: torch.Tensor, *args: Any) -> None:
+        if not tensor.is_meta:
+            operation(tensor, *args)
+
+    return write
+
+
 _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_ctc_loss_backward": _ctc_loss_backward,
+    "_cummax_helper": _into_given(torch.ops.aten._cummax_helper.default),
+    "_cummin_helper": _into_given(torch.ops.aten._cummin_helper.default),
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "log_sigmoid_forward": _log_sigmoid,
-    "native_batch_norm": _with_wide_statistics(torch.ops.aten.native_batch_norm),
-    "native_batch_norm_backward": _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5),
+    "native_batch_norm": batch_norm.without_unused_statistics(_with_wide_statistics(torch.ops.aten.native_batch_norm)),
+    "native_batch_norm_backward": batch_norm.laid_as_on_cuda(
+        _with_narrow_statistics(torch.ops.aten.native_batch_norm_backward, 2, 5)
+    ),
     "native_layer_norm": _with_wide_statistics(torch.ops.aten.native_layer_norm),
     "native_layer_norm_backward": _with_narrow_statistics(torch.ops.aten.native_layer_norm_backward, 5, 3),
+    "col2im": _col2im,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_fused_rms_norm_backward": _rms_norm_backward,
@@ -814,6 +854,7 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_grouped_mm": _grouped_mm,
     "copysign": _copysign,
     "histc": _histc,
+    "_logcumsumexp": _logcumsumexp,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,
     "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),

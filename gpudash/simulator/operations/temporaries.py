@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.operations import reductions
+from gpudash.simulator.operations import batch_norm, reductions
 from gpudash.simulator.operations.reductions import Kernel
-
-RESULT = 0
-"""In a script: where the results are allocated."""
-
-Script = tuple[int, ...]
-"""What a kernel does, in order: a size in bytes is taken, ``-n`` gives the n-th block taken back, and `RESULT`. What
-has not been given back at the end is then, the last one first."""
-
-Arguments = Mapping[str, Any]
-Writer = Callable[[Arguments, Architecture], Script]
-
-PLAIN: Script = (RESULT,)
-
-HALVES = (torch.float16, torch.bfloat16)
+from gpudash.simulator.operations.scripts import (
+    HALVES,
+    PLAIN,
+    RESULT,
+    Arguments,
+    Script,
+    Writer,
+    accumulating_bytes,
+    bytes_of,
+    copied_bytes,
+    suggested_layout,
+)
 
 
 def writer_of(name: str) -> Writer | None:
@@ -115,17 +113,12 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
-def _accumulating(dtype: torch.dtype) -> int:
-    """Bytes of what partial results of ``dtype`` are kept in: halves are added up in float32."""
-    return 4 if dtype in HALVES else dtype.itemsize
-
-
 def _summing(read: torch.dtype) -> Kernel:
-    return Kernel(read.itemsize, _accumulating(read), read.itemsize, vector=8 if read in HALVES else 4)
+    return Kernel(read.itemsize, accumulating_bytes(read), read.itemsize, vector=8 if read in HALVES else 4)
 
 
 def _multiplying(read: torch.dtype) -> Kernel:
-    return Kernel(read.itemsize, _accumulating(read), read.itemsize)
+    return Kernel(read.itemsize, accumulating_bytes(read), read.itemsize)
 
 
 def _compared(partial: Callable[[torch.dtype], int], whole: bool = False) -> Writer:
@@ -183,8 +176,8 @@ def _in_order(*behind: str, first: str | None = None, as_images: bool = False, i
     def written(given: Arguments, architecture: Architecture) -> Script:
         leading = given["self"] if "self" in given else given[first or behind[0]]
         layout = torch.channels_last if as_images and _has_channels_last(leading) else torch.contiguous_format
-        before = [] if first is None else _copies([given[first]], layout)
-        later = _copies([given[name] for name in behind], layout)
+        before = [] if first is None else copied_bytes([given[first]], layout)
+        later = copied_bytes([given[name] for name in behind], layout)
         steps = inner(given, architecture)[1:]
         known = len(before) + len(later)
         return (*before, RESULT, *later, *(step - known if step < 0 else step for step in steps))
@@ -192,17 +185,9 @@ def _in_order(*behind: str, first: str | None = None, as_images: bool = False, i
     return written
 
 
-def _copies(tensors: Sequence[torch.Tensor], layout: torch.memory_format) -> list[int]:
-    return [_size(one) for one in tensors if one.numel() and not one.is_contiguous(memory_format=layout)]
-
-
 def _has_channels_last(tensor: torch.Tensor) -> bool:
     in_order = tensor.is_contiguous()
     return tensor.dim() == 4 and not in_order and tensor.is_contiguous(memory_format=torch.channels_last)
-
-
-def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.dtype.itemsize
 
 
 def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
@@ -212,7 +197,7 @@ def _softmax_backward(given: Arguments, _architecture: Architecture) -> Script:
     product = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device="meta") * torch.empty_strided(
         result.shape, result.stride(), dtype=result.dtype, device="meta"
     )
-    return (RESULT, _size(product), *_copies((product, result), torch.contiguous_format))
+    return (RESULT, bytes_of(product), *copied_bytes((product, result), torch.contiguous_format))
 
 
 def _loss(given: Arguments, architecture: Architecture) -> Script:
@@ -254,7 +239,7 @@ def _embedding_sums(given: Arguments, architecture: Architecture) -> Script:
 
 def _bag_backward(given: Arguments, architecture: Architecture) -> Script:
     """The gradient in order; then as for embeddings, but for the largest of a bag (EmbeddingBag.cu)."""
-    copies = _copies([given["grad"]], torch.contiguous_format)
+    copies = copied_bytes([given["grad"]], torch.contiguous_format)
     if int(given["mode"]) == LARGEST_OF_BAG:
         return (*copies, RESULT)
     script = _sums_of_rows(given["grad"], given["indices"], int(given["num_weights"]), architecture)
@@ -276,7 +261,7 @@ def _sums_of_rows(grad: torch.Tensor, indices: torch.Tensor, weights: int, archi
         RESULT,
         *(listed, 8, listed, _unique(count, architecture), -8, -7),
         *(segments * each, segments * each, _scan(segments), -11, 8),
-        *(partial * each, partial * width * _accumulating(grad.dtype)),
+        *(partial * each, partial * width * accumulating_bytes(grad.dtype)),
         *(-14, -13, -12, -10, -9, -6, -5),
     )
 
@@ -375,12 +360,12 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
     (cudnn/ConvShared.cpp); then comes cuDNN's workspace."""
     values, weight = given["input"], given["weight"]
     layout = layout_of_convolution(values, weight)
-    inputs = _copies([values], layout) if layout != torch.contiguous_format else _dense_copies(values)
+    inputs = copied_bytes([values], layout) if layout != torch.contiguous_format else _dense_copies(values)
     work: Script = ()
     if layout == torch.contiguous_format:
         made = (values.shape[0], *(_transposed_sizes if given["transposed"] else _convolved_sizes)(given))
         work = _conversions(given, FORWARD, values, made, architecture)
-    return (*inputs, RESULT, *_copies([weight], layout), *work)
+    return (*inputs, RESULT, *copied_bytes([weight], layout), *work)
 
 
 def _convolution_backward(given: Arguments, architecture: Architecture) -> Script:
@@ -392,11 +377,11 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
     grad, values, weight = given["grad_output"], given["input"], given["weight"]
     if given["output_mask"][0]:
         layout = layout_of_convolution(grad, weight)
-        part, before, behind = OF_INPUT, [], _copies((weight, grad), layout)
+        part, before, behind = OF_INPUT, [], copied_bytes((weight, grad), layout)
     else:
         layout = layout_of_convolution(values, grad)
         read = (values, grad) if given["transposed"] else (grad, values)
-        part, before, behind = OF_WEIGHT, _copies(read, layout), []
+        part, before, behind = OF_WEIGHT, copied_bytes(read, layout), []
     is_plain = layout == torch.contiguous_format
     work = _conversions(given, part, values, tuple(grad.shape), architecture) if is_plain else ()
     return (*before, RESULT, *behind, *work)
@@ -483,16 +468,10 @@ def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.m
     return suggested_layout(weight) if found == torch.contiguous_format else found
 
 
-def suggested_layout(tensor: torch.Tensor) -> torch.memory_format:
-    """The layout that the strides are like, as ``suggest_memory_format`` of torch's C++ tells it."""
-    layout: torch.memory_format = torch._prims_common.suggest_memory_format(tensor)
-    return layout
-
-
 def _dense_copies(tensor: torch.Tensor) -> list[int]:
     """Bytes of a dense copy of images; none where they lie densely, with their channels first or last."""
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    return [] if dense else [_size(tensor)]
+    return [] if dense else [bytes_of(tensor)]
 
 
 def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
@@ -500,7 +479,7 @@ def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
     tensors = given["self"]
     dtype = tensors[0].dtype
     chunks = max(-(-tensor.numel() // 65_536) for tensor in tensors)
-    return (len(tensors) * max(1, chunks) * _accumulating(dtype), RESULT)
+    return (len(tensors) * max(1, chunks) * accumulating_bytes(dtype), RESULT)
 
 
 def _sorting(given: Arguments, architecture: Architecture) -> Script:
@@ -512,7 +491,7 @@ def _sorting(given: Arguments, architecture: Architecture) -> Script:
     sorted_, count = values.shape[dim], values.numel()
     if sorted_ <= MOST_SORTED_IN_PLACE:
         return (RESULT, sorted_ * 8)
-    size = _size(values)
+    size = bytes_of(values)
     is_ready = values.stride(dim) == 1 and torch.ops.aten.is_non_overlapping_and_dense(values)
     copies = [] if is_ready else [size, size, count * 8]
     return (RESULT, *copies, *_segments_sorted(sorted_, count, values.dtype.itemsize, architecture, len(copies)))
@@ -537,6 +516,18 @@ def _segments_sorted(sorted_: int, count: int, key: int, architecture: Architect
     )
 
 
+def _median(given: Arguments, architecture: Architecture) -> Script:
+    """All values in order, of which the indices are not kept, and whether the last is a NaN (Sorting.cpp)."""
+    values = given["self"]
+    if not values.numel():
+        return PLAIN
+    _result, *taken = _sorting({"self": torch.empty(values.numel(), dtype=values.dtype, device="meta")}, architecture)
+    steps = [step - 2 if step < 0 else step for step in taken]
+    held = 2 + sum(step > 0 for step in steps)
+    kept = [place for place in range(held, 1, -1) if -place not in steps]
+    return (bytes_of(values), values.numel() * 8, *steps, *(-place for place in kept), 1, RESULT)
+
+
 MOST_SORTED_IN_PLACE = 4096
 FEWEST_SORTED_ALONE = 1_000_000
 FEWEST_SEGMENTS = 128
@@ -555,19 +546,31 @@ def _shuffling(given: Arguments, architecture: Architecture) -> Script:
 def _drawing(given: Arguments, _architecture: Architecture) -> Script:
     """A random number for each chance; with replacement their sums, and those in order (Distributions.cpp,
     MultinomialKernel.cu)."""
-    chances = _size(given["self"])
+    chances = bytes_of(given["self"])
     again = given.get("replacement", False) and int(given["num_samples"]) > 1
     return (RESULT, *[chances] * (3 if again else 1))
 
 
+def _rolling(given: Arguments, _architecture: Architecture) -> Script:
+    """A copy in order, and what has been rolled along all dimensions but the last (TensorTransformations.cpp, .cu)."""
+    tensor, dims = given["self"], given.get("dims") or ()
+    if not tensor.numel():
+        return PLAIN
+    copies = copied_bytes([tensor], torch.contiguous_format)
+    between = [bytes_of(tensor)] * (len(dims) - 1)
+    if copies and between:
+        return (*copies, between[0], -1, *between[1:], RESULT)
+    return (*copies, *between, RESULT)
+
+
 def _pixels_in_columns(given: Arguments, _architecture: Architecture) -> Script:
     """A copy of the images, which are read in order (Im2Col.cu)."""
-    return (*_copies([given["self"]], torch.contiguous_format), _size(given["self"]), RESULT)
+    return (*copied_bytes([given["self"]], torch.contiguous_format), bytes_of(given["self"]), RESULT)
 
 
 def _overwriting(given: Arguments, _architecture: Architecture) -> Script:
     """A copy of the spectrum, which cuFFT overwrites (SpectralOps.cpp, `_fft_c2r_cufft`)."""
-    return (RESULT, _size(given["self"]))
+    return (RESULT, bytes_of(given["self"]))
 
 
 def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script:
@@ -577,21 +580,21 @@ def _logarithms_of_sums(given: Arguments, _architecture: Architecture) -> Script
         return PLAIN
     kept = math.prod(size for axis, size in enumerate(values.shape) if axis not in _dims(values, given.get("dim")))
     largest = kept * values.dtype.itemsize
-    return (largest, largest, kept, -3, -2, _size(values), RESULT)
+    return (largest, largest, kept, -3, -2, bytes_of(values), RESULT)
 
 
 def _means_by_index(given: Arguments, _architecture: Architecture) -> Script:
     """How many values come to each place, counted in their type (TensorAdvancedIndexing.cpp, `scatter_reduce_two`)."""
     if given["reduce"] != "mean":
         return PLAIN
-    return (RESULT, _size(given["self"]), _size(given["src"]), -2, given["self"].numel())
+    return (RESULT, bytes_of(given["self"]), bytes_of(given["src"]), -2, given["self"].numel())
 
 
 def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
     """Where each value of the source goes: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
     target, mask = given["self"], given["mask"]
     copies = [] if mask.shape == target.shape and mask.is_contiguous() else [target.numel()]
-    in_order = _copies([given["source"]], torch.contiguous_format)
+    in_order = copied_bytes([given["source"]], torch.contiguous_format)
     return (RESULT, *copies, target.numel() * 8, _scan(target.numel()), *in_order)
 
 
@@ -606,7 +609,7 @@ def _alignments_backward(given: Arguments, _architecture: Architecture) -> Scrip
     chances, forward = given["log_probs"], given["log_alpha"]
     steps, count, labels = chances.shape
     lengths, each = count * 8, chances.dtype.itemsize
-    script = (lengths, lengths, lengths, _size(forward), RESULT)
+    script = (lengths, lengths, lengths, bytes_of(forward), RESULT)
     if 2 * steps + 24 * count // 10 + 2 * labels // 10 <= LARGEST_AT_ONCE:
         return script
     of_blanks, of_steps = count * steps * (forward.shape[2] // 2 + 1) * each, count * steps * each
@@ -625,7 +628,7 @@ def _product(first: str, second: str) -> Writer:
     """
 
     def written(given: Arguments, _architecture: Architecture) -> Script:
-        copies = [_size(one) for one in (given[first], given[second]) if _is_scattered(one)]
+        copies = [bytes_of(one) for one in (given[first], given[second]) if _is_scattered(one)]
         return (RESULT, *copies) if copies else PLAIN
 
     return written
@@ -737,7 +740,8 @@ WRITERS: dict[str, Writer] = {
     "_log_softmax": _in_order("self"),
     "_log_softmax_backward_data": _in_order("grad_output", "output"),
     "nll_loss_forward": _in_order("self"),
-    "native_batch_norm_backward": _in_order(first="grad_out"),
+    "native_batch_norm": batch_norm.forward,
+    "native_batch_norm_backward": batch_norm.backward,
     "avg_pool2d": _in_order("self", as_images=True),
     "avg_pool2d_backward": _in_order("self", "grad_output", as_images=True),
     "max_pool2d_with_indices": _in_order("self", as_images=True),
@@ -757,8 +761,10 @@ WRITERS: dict[str, Writer] = {
     "_fused_rms_norm_backward": _in_order("grad_out", first="input", inner=_layer_norm_backward),
     "_foreach_norm.Scalar": _foreach_norm,
     "sort.stable": _sorting,
+    "median": _median,
     "_index_put_impl_": _index_put,
     "pow.Scalar": _scalar_base,
+    "roll": _rolling,
     "_embedding_bag_backward": _bag_backward,
     "_ctc_loss": _alignments,
     "_ctc_loss.Tensor": _alignments,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
@@ -32,10 +33,12 @@ class OwnCode:
     Attributes:
         name: ``package.module:function``.
         steps: how many are followed.
+        as_cuda: whether it calls the device cuda.
     """
 
     name: str
     steps: int
+    as_cuda: bool = False
 
 
 def estimate(
@@ -59,17 +62,23 @@ def estimate(
         RefusedError: as `CodeFollower.follow`.
     """
     began = time.perf_counter()
-    known: dict[Architecture, FollowedCode] = {}
-    what = {"callable": code.name, "steps": code.steps}
+    known: dict[tuple[Architecture, str], FollowedCode] = {}
+
+    def followed_on(where: Target) -> FollowedCode:
+        where = target if where.device == "cpu" else where
+        what: dict[str, Any] = {"callable": code.name, "steps": code.steps}
+        if code.as_cuda:
+            what["as_cuda"] = {"product": where.product, "total_bytes": where.capacity_bytes or LARGEST_CAPACITY}
+        key = where.architecture, str(what)
+        if key not in known:
+            known[key] = follower.follow(what, where.architecture)
+        return known[key]
 
     def trace_on(where: Target) -> Trace:
-        architecture = target.architecture if where.device == "cpu" else where.architecture
-        if architecture not in known:
-            known[architecture] = follower.follow(what, architecture)
-        return known[architecture].trace
+        return followed_on(where).trace
 
     found = judge(trace_on(target), target, code.name)
-    found = replace(found, assumptions=known[target.architecture].assumptions)
+    found = replace(found, assumptions=followed_on(target).assumptions)
     if alternatives and target.room_bytes is not None and not found.has_room:
         found = replace(found, alternatives=tuple(unchanged(trace_on, target, found, elsewhere)))
     return replace(found, seconds=time.perf_counter() - began)
@@ -112,7 +121,7 @@ def _estimates(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[Est
         ranks = [Target.from_json(rank) for rank in asked.get("ranks", ())]
         yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
         return
-    code = OwnCode(str(asked["callable"]), int(asked.get("steps", 3)))
+    code = OwnCode(str(asked["callable"]), int(asked.get("steps", 3)), bool(asked.get("as_cuda", False)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives)
 
 

@@ -26,11 +26,13 @@ class MemoryBudget:
         card: whose memory it may take, with a context's; ``None`` without a limit.
         baseline: file with the peaks that were; ``None`` where none is compared with.
         tolerance: growth beyond it that is let pass, as a share.
+        as_cuda: whether the simulated GPU answers for CUDA meanwhile; ``None`` leaves it to the run of pytest.
     """
 
     card: SimulatedCard | None = None
     baseline: Path | None = None
     tolerance: float = TOLERANCE
+    as_cuda: bool | None = None
 
     @property
     def bytes(self) -> int | None:
@@ -51,22 +53,25 @@ class MemoryBudget:
         Raises:
             MarkerError: when they mean nothing.
         """
-        unknown = keywords.keys() - {"baseline", "tolerance"}
+        unknown = keywords.keys() - {"as_cuda", "baseline", "tolerance"}
         if unknown:
             raise MarkerError(f"gpu_memory takes no {min(unknown)}=; {FORM}.")
         if len(args) > 1:
             raise MarkerError(f"gpu_memory takes one size, not {len(args)}; {FORM}.")
-        baseline, tolerance = keywords.get("baseline"), keywords.get("tolerance")
+        baseline, tolerance, as_cuda = (keywords.get(name) for name in ("baseline", "tolerance", "as_cuda"))
         if not args and baseline is None:
             raise MarkerError(f"gpu_memory has neither a size nor a baseline; {FORM}.")
         if tolerance is not None and baseline is None:
             raise MarkerError("gpu_memory has a tolerance, which is of a baseline, and no baseline=.")
         if baseline is not None and not (isinstance(baseline, (str, Path)) and str(baseline)):
             raise MarkerError(f"The baseline of gpu_memory is a file, not {baseline!r}; {FORM}.")
+        if as_cuda is not None and not isinstance(as_cuda, bool):
+            raise MarkerError(f"gpu_memory(as_cuda={as_cuda!r}): write True or False.")
         return cls(
             _card(args[0]) if args else None,
             None if baseline is None else root / baseline,
             TOLERANCE if tolerance is None else _tolerance(tolerance),
+            as_cuda,
         )
 
 

@@ -15,8 +15,11 @@ from gpudash.agent.memory import snapshots as cuda_snapshot
 from gpudash.devices.names import SimulatedCard, shown_name
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
+from gpudash.simulator.as_cuda.answering import answer_for_cuda, is_answering
+from gpudash.simulator.as_cuda.answering import end as end_answering
 from gpudash.simulator.device.backend import Backend, register, registered
 from gpudash.simulator.device.memory_history import MemoryHistory
+from gpudash.simulator.device.naming import naming
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu, card_of
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.workloads.live_blocks import CudaBlocks, SimulatedBlocks, can_record
@@ -79,7 +82,10 @@ class MeasuredDevice(Protocol):
 
 
 class SimulatedDevice:
-    """``sim:0``, a card of the budget's size; a `MeasuredDevice`. What an earlier test left on it stays and counts."""
+    """``sim:0``, a card of the budget's size; a `MeasuredDevice`. What an earlier test left on it stays and counts.
+
+    Where it answers for CUDA, code calls it ``cuda:0``.
+    """
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")  # until there is another
@@ -91,15 +97,19 @@ class SimulatedDevice:
         self._told: Callable[[], None] | None = None
         self._history: MemoryHistory | None = None
         self._steps: Any = None
+        self._answers = False
 
     def begin(self, budget: MemoryBudget, before_reset: Callable[[], None]) -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
+        if not is_answering() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
             raise MeasuringError(
                 "This process has run on a CUDA device, so it cannot run on a simulated one: measure there with "
                 "--gpu-memory-device cuda:0, or run these tests alone."
             )
         backend, card = self._put(budget.card)
-        self.device = torch.device("sim", 0)
+        if budget.as_cuda and not is_answering():
+            _answer(backend)
+            self._answers = True
+        self.device = torch.device(naming.shown, 0)
         self.words = shown_name("sim:0", card.product)
         self._card, self._told = card, before_reset
         card.reset_peaks()
@@ -132,6 +142,8 @@ class SimulatedDevice:
             self._history.record(None, None, "python", 0)
         if self._told is not None:
             self._card.before_reset.remove(self._told)
+        if self._answers:
+            end_answering()
         present = registered()
         if self._before and present is not None:
             _replace(present, self._before)
@@ -216,6 +228,29 @@ class CudaDevice:
         if budget is not None and budget - self.context_bytes < total * self._fraction:
             fraction = MemoryCap(size=budget - self.context_bytes).fraction(total)
             torch.cuda.set_per_process_memory_fraction(fraction, self.device)
+
+
+def answer_for_cuda_all_along() -> Callable[[], None]:
+    """Let a simulated GPU without end be what code calls ``cuda``, from now on.
+
+    Returns:
+        what ends it.
+
+    Raises:
+        MeasuringError: when a real one is.
+    """
+    _answer(register([card_of(0, LARGEST_CAPACITY, settings=AllocatorSettings.parse(allocator_text()))]))
+    return end_answering
+
+
+def _answer(backend: Backend) -> None:
+    try:
+        answer_for_cuda(backend)
+    except RuntimeError:
+        raise MeasuringError(
+            f"A GPU of this computer answers as cuda already ({torch.cuda.get_device_name()}): run pytest with "
+            "CUDA_VISIBLE_DEVICES=-1, or measure on it with --gpu-memory-device cuda:0."
+        ) from None
 
 
 def device_of(name: str) -> MeasuredDevice:

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from gpudash.workloads.testing.marker import MemoryBudget
 
 MARKER = (
-    "gpu_memory(size, *, baseline=FILE, tolerance='1%'): run the test on a simulated GPU of this size, and fail where "
-    "it takes more, or more than the baseline has stored"
+    "gpu_memory(size, *, baseline=FILE, tolerance='1%', as_cuda=False): run the test on a simulated GPU of this size, "
+    "which it may call cuda, and fail where it takes more, or more than the baseline has stored"
+)
+
+AS_CUDA = "gpudash_as_cuda"
+"""Name of the option and of the setting in pytest's configuration."""
+
+CALLED_CUDA = (
+    "The test looks for CUDA, and there is none. Run pytest with --gpudash-as-cuda, set gpudash_as_cuda = true in its "
+    "configuration, or mark the test gpu_memory(..., as_cuda=True), and the simulated GPU is what it calls cuda."
 )
 
 DEVICE = re.compile(r"sim(:0)?|cuda(:\d+)?")
@@ -45,6 +53,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="store the peaks of tests with gpu_memory(baseline=FILE) there, instead of comparing; all or none.",
     )
+    words = "let a simulated GPU answer for CUDA, so that code that says cuda runs on it"
+    group.addoption("--gpudash-as-cuda", action="store_true", help=f"{words}.")
+    parser.addini(AS_CUDA, f"{words}; as --gpudash-as-cuda.", type="bool", default=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Comes before anything of the project is imported, which may look for CUDA as it is."""
+    given = early_config.known_args_namespace
+    wanted = given.gpudash_as_cuda or early_config.getini(AS_CUDA)
+    if not wanted or not given.gpu_memory_device.startswith("sim"):
+        return
+    try:
+        from gpudash.workloads.testing.measured_device import MeasuringError, answer_for_cuda_all_along
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise pytest.UsageError("--gpudash-as-cuda needs torch, which this Python has not: install it.") from None
+    try:
+        early_config.add_cleanup(answer_for_cuda_all_along())
+    except MeasuringError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,8 +136,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if memory is None or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
         return (yield)
     # before pytest shows the tensors of a traceback, for which it allocates on the device as well
-    words = "" if call.excinfo is None else memory.ran_out(call.excinfo.value)
-    measured = _measured(item, memory, over=bool(words))
+    ran_out = "" if call.excinfo is None else memory.ran_out(call.excinfo.value)
+    words = ran_out or ("" if call.excinfo is None else _misses_cuda(call.excinfo.value))
+    measured = _measured(item, memory, over=bool(ran_out))
     item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
     if call.excinfo is not None:
         memory.leave_out_machinery(call.excinfo.value)
@@ -209,7 +240,7 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
     if not memory.used:
         raise _failure(
             f"The test allocated nothing on {memory.device}, so that its budget says nothing: put its model and "
-            "tensors on gpu_memory.device."
+            "tensors on gpu_memory.device, or run pytest with --gpudash-as-cuda where the code chooses a GPU by itself."
         )
     if budget.baseline is None or item.config.getoption("gpu_memory_write_baseline"):
         return
@@ -228,6 +259,13 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
         raise _failure(memory.grown(whole))
     if change.difference:
         item.stash[_remark] = change.words
+
+
+def _misses_cuda(error: BaseException) -> str:
+    """What to do about an error that says that there is no CUDA; "" about any other."""
+    from gpudash.simulator.as_cuda.telling import misses_cuda
+
+    return CALLED_CUDA if misses_cuda(str(error)) else ""
 
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:

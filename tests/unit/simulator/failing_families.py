@@ -112,6 +112,7 @@ def on_one(call: Callable[[torch.Tensor], object]) -> Callable[[torch.device], C
 CALLS: dict[str, Callable[[torch.device], Callable[[], object]]] = {
     "operations.attention": attend,
     "operations.autocast": mixed,
+    "operations.batch_norm": on_one(lambda one: functional.batch_norm(one, None, None, training=True)),
     "operations.collectives": gathered,
     "operations.cudnn_recurrent": recurrent(nn.LSTM),
     "operations.encoder_layers": encoded,
@@ -120,6 +121,7 @@ CALLS: dict[str, Callable[[torch.device], Callable[[], object]]] = {
     "operations.outcomes": on_one(lambda one: one * 2),
     "operations.recurrent": recurrent(nn.GRUCell),
     "operations.reductions": on_one(torch.sum),
+    "operations.scripts": on_one(lambda one: one.t().roll(1, 0)),
     "operations.temporaries": on_one(torch.sort),
 }
 """Of each family what comes to it."""

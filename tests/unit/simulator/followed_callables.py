@@ -10,13 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from gpudash.memory.allocator.settings import AllocatorSettings
+from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.fit import peaks
 from gpudash.simulator.device.tracking import Tracker
-from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun
+from gpudash.simulator.dry_run.answering import answering_for_cuda
+from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun, ToldCard
 from gpudash.simulator.dry_run.own_code import follow, load
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 
@@ -368,6 +371,111 @@ def trained(make: Callable[[], nn.Module]) -> Build:
     return build
 
 
+def scaled_by_parameters(device: torch.device) -> Callable[[], object]:
+    """An optimizer that scales its steps by the size of the parameters, or by a small number where that is larger."""
+    layer = nn.Linear(64, 64).to(device)
+
+    def step() -> None:
+        layer(torch.ones(4, 64, device=device)).sum().backward()
+        for parameter in layer.parameters():
+            scale = max(1e-3, parameter.detach().norm(2) / parameter.numel() ** 0.5)
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad * scale * -0.1)
+
+    return step
+
+
+def searching(line_search: str | None) -> Build:
+    """Training by L-BFGS, five iterations a step."""
+
+    def build(device: torch.device) -> Callable[[], object]:
+        layer = nn.Linear(1024, 64).to(device)
+        optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=5, history_size=20, line_search_fn=line_search)
+
+        def loss() -> torch.Tensor:
+            optimizer.zero_grad()
+            made = layer(torch.ones(4, 1024, device=device)).square().mean()
+            made.backward()
+            return made
+
+        return lambda: optimizer.step(loss)
+
+    return build
+
+
+def makes_pictures(device: torch.device) -> Callable[[], object]:
+    """What a pipeline returns in the end: arrays of the pictures it has made."""
+    layer = nn.Conv2d(3, 3, 3, padding=1).to(device)
+
+    def step() -> None:
+        with torch.no_grad():
+            made = layer(torch.ones(2, 3, 64, 64, device=device)).clamp(0, 1)
+        pictures = (made.cpu().permute(0, 2, 3, 1).numpy() * 255).round().astype("uint8")
+        same = np.asarray(made.half().cpu())
+        if pictures.shape != (2, 64, 64, 3) or pictures.any() or same.dtype != np.float16:
+            raise ValueError("no picture of zeros")
+
+    return step
+
+
+def trains_as_a_whole(device: torch.device) -> Callable[[], object]:
+    """A step that is a training of five steps: it makes its optimizer."""
+    layer = nn.Linear(64, 64).to(device)
+
+    def train() -> None:
+        optimizer = torch.optim.AdamW(layer.parameters())
+        for _ in range(5):
+            layer(torch.ones(4, 64, device=device)).sum().backward()
+            optimizer.step()
+
+    return train
+
+
+def learns_to_learn(device: torch.device) -> Callable[[], object]:
+    """A step with two steps of another optimizer within, which it makes anew."""
+    layer, inner = nn.Linear(64, 64).to(device), nn.Linear(64, 64).to(device)
+    optimizer = torch.optim.AdamW(layer.parameters())
+
+    def step() -> None:
+        within = torch.optim.SGD(inner.parameters())
+        for _ in range(2):
+            inner(torch.ones(4, 64, device=device)).sum().backward()
+            within.step()
+        layer(torch.ones(4, 64, device=device)).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+BOXES = torch.library.Library("torchvision", "FRAGMENT")
+BOXES.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def detects(device: torch.device) -> Callable[[], object]:
+    """A detector's way from many boxes to those that it learns from (torchvision/models/detection)."""
+    head = nn.Linear(4, 256).to(device)
+
+    def step() -> None:
+        boxes = torch.rand(5000, 4, device=device)
+        scores = head(boxes).sum(1).sigmoid()
+        kept = torch.where((boxes[:, 2] - boxes[:, 0]) >= 0.01)[0]
+        boxes, scores = boxes[kept], scores[kept]
+        boxes, scores = boxes[scores > 0.0], scores[scores > 0.0]
+        best = torch.ops.torchvision.nms(boxes, scores, 0.7)[:1000]
+        boxes = boxes[best]
+        matched = boxes.sum(1) > 2
+        chosen = torch.where(matched)[0]
+        chosen = chosen[torch.randperm(len(chosen), device=device)[:64]]
+        sampled = torch.zeros(1000, dtype=torch.uint8, device=device)
+        sampled[chosen] = 1
+        learnt = torch.where(sampled)[0]
+        if len(boxes) != 1000 or len(learnt) != 64:
+            raise ValueError(f"{len(boxes)} boxes, {len(learnt)} learnt from")
+        head(boxes[learnt]).sum().backward()
+
+    return step
+
+
 def sharded(device: torch.device) -> Callable[[], object]:
     """A model that FSDP2 is to shard."""
     from torch.distributed.fsdp import fully_shard
@@ -392,7 +500,7 @@ CALLABLES: dict[str, Build] = {
     "int of a copy": step_then(lambda result, loss: allocate_by(int(result.to("cpu")[0, 0]), result)),
     "copy to list": step_then(lambda result, loss: kept.append(result.cpu().tolist())),
     "copy to numpy": step_then(lambda result, loss: result.cpu().numpy()),
-    "condition on a copy": step_then(lambda result, loss: 1 if loss.cpu() > 0 else 2),
+    "condition on a copy": step_then(lambda result, loss: 1 if loss.cpu() > 0.5 else 2),
     "copy and host tensor": step_then(lambda result, loss: result.cpu() + torch.ones(4, 8)),
     "compared on the cpu": step_then(compared),
     "condition on what a copy gave": step_then(lambda result, loss: bool((result.cpu() + torch.ones(4, 8)).mean() > 1)),
@@ -400,7 +508,15 @@ CALLABLES: dict[str, Build] = {
     "into a host tensor": step_then(lambda result, loss: torch.zeros(4, 8).copy_(result)),
     "to list": step_then(lambda result, loss: result.tolist()),
     "item": step_then(lambda result, loss: loss.item()),
-    "mask": step_then(lambda result, loss: result[result > 0]),
+    "mask": step_then(lambda result, loss: result[result > 0].sum().backward),
+    "many masked": step_then(lambda result, loss: torch.ones(3, 2**19, device=result.device).gt(2).nonzero()),
+    "scaled by parameters": scaled_by_parameters,
+    "L-BFGS": searching(None),
+    "L-BFGS with a line search": searching("strong_wolfe"),
+    "pictures": makes_pictures,
+    "whole training": trains_as_a_whole,
+    "meta-learning": learns_to_learn,
+    "detector": detects,
     "unique": step_then(lambda result, loss: result.unique()),
     "shown": step_then(shown),
     "hits": step_then(hits),
@@ -440,6 +556,43 @@ CALLABLES: dict[str, Build] = {
 }
 
 
+def twice(device: torch.device) -> Callable[[], object]:
+    """Goes back through a graph that is gone."""
+    weight = torch.ones(3, device=device, requires_grad=True)
+
+    def step() -> None:
+        loss = (weight * weight).sum()
+        loss.backward()
+        loss.backward()
+
+    return step
+
+
+def hooked(device: torch.device) -> Callable[[], object]:
+    """A hook of a backward pass that divides by zero."""
+    weight = torch.ones(3, device=device, requires_grad=True)
+
+    def step() -> None:
+        made = weight * 2
+        made.register_hook(lambda _grad: 1 / 0)
+        made.sum().backward()
+
+    return step
+
+
+MISTAKES: dict[str, tuple[Build, str]] = {
+    "wrong sizes": (lambda device: lambda: nn.Linear(8, 8).to(device)(torch.ones(4, 9, device=device)), "RuntimeError"),
+    "no such device": (lambda _device: lambda: nn.Linear(8, 8).to("xpu"), ""),
+    "no parameters": (lambda _device: lambda: torch.optim.Adam([], lr=1), "ValueError"),
+    "no such method": (lambda device: lambda: torch.ones(3, device=device).nothing(), "AttributeError"),  # type: ignore[attr-defined] # it is a mistake
+    "back twice": (twice, "RuntimeError"),
+    "hook": (hooked, "ZeroDivisionError"),
+    "two devices": (lambda device: lambda: torch.ones(3, device=device) + torch.ones(3), "RuntimeError"),
+    "not on the host": (lambda device: lambda: torch.ones(3, device=device).numpy(), "TypeError"),
+}
+"""Code that raises wherever it runs, and the error's class; "" where that depends on how torch was built."""
+
+
 def answers() -> dict[str, dict[str, Any]]:
     """What is predicted for every callable, or why nothing is."""
     compiled_before.append(torch.compile(gate, backend="eager"))
@@ -449,6 +602,11 @@ def answers() -> dict[str, dict[str, Any]]:
         found[name] = asked(lambda build=build: follow(build, dry, steps=3))
     found["module that exits"] = asked(lambda: load("tests.unit.simulator.module_that_exits:build"))
     found["data parallel again"] = {"works": nn.DataParallel(nn.Linear(2, 2)).module.in_features}
+    for name, (build, _error) in MISTAKES.items():
+        found[name] = asked(lambda build=build: follow(build, dry, steps=2))
+    with answering_for_cuda(dry, Architecture(), ToldCard("a card", 2**34)) as device:
+        for name, (build, _error) in MISTAKES.items():
+            found[f"{name}, on cuda"] = asked(lambda build=build: follow(build, dry, steps=2, device=device))
     found["trusted"] = {"read": trusted(dry)}
     return found
 
@@ -474,7 +632,9 @@ def asked(predict: Callable[[], Any]) -> dict[str, Any]:
     """The answer of ``predict`` as JSON."""
     try:
         found = predict()
-        return {"peak": peaks(found.trace, AllocatorSettings()).allocated, "assumed": found.assumptions}
+        trace = found.trace
+        peak = peaks(trace, AllocatorSettings()).allocated
+        return {"peak": peak, "assumed": found.assumptions, "followed": (trace.steps, trace.followed)}
     except CannotPredictError as error:
         return {"kind": error.kind, "message": str(error), "remedy": error.remedy}
 

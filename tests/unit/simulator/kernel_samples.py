@@ -88,7 +88,62 @@ def cases(device: str) -> Mapping[str, Run]:
             device, torch.float32, non_blocking=True
         ),
         "a sound from its spectrum": lambda: torch.fft.irfft(spectrum),
+        "rolled along two dimensions": lambda: deep.roll((3, 5), (1, 2)),
+        "rolled along three dimensions, transposed": lambda: deep.transpose(0, 2).roll((1, 2, 3), (0, 1, 2)),
+        "rolled along one dimension, transposed": lambda: deep.transpose(0, 2).roll(1, 0),
+        "the median of all": lambda: columns.median(),
+        "the median of few": lambda: spectrum.real[0].median(),
+        "pixels folded": lambda: functional.fold(ones(2, 27, 196), (16, 16), 3),
+        "sums of exponentials": lambda: deep.logcumsumexp(1),
+        "the largest until then": lambda: deep.cummax(1),
         **recurrent(device),
+        **normalised(device),
+    }
+
+
+def normalised(device: str) -> Mapping[str, Run]:
+    """Training of convolutions with batch normalisation, whose channels lie first or last; made when first run."""
+
+    def trains(
+        layout: torch.memory_format, cast: torch.dtype | None, pool: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Run:
+        @functools.cache
+        def network() -> Any:
+            parts = (
+                *(torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.BatchNorm2d(32), torch.nn.ReLU(inplace=True)),
+                *(torch.nn.Conv2d(32, 64, 3, 2), torch.nn.BatchNorm2d(64), torch.nn.ReLU()),
+            )
+            return torch.nn.Sequential(*parts).to(device, memory_format=layout)
+
+        def run() -> None:
+            images = torch.ones(4, 3, 96, 96, device=device).contiguous(memory_format=layout)
+            with torch.autocast(device, cast or torch.bfloat16, enabled=cast is not None):
+                made = pool(network()(images))
+            made.float().square().sum().backward()
+            network().zero_grad()
+
+        return run
+
+    def averaged(images: torch.Tensor) -> torch.Tensor:
+        return functional.adaptive_avg_pool2d(images, 1).flatten(1)
+
+    first, last, half = torch.contiguous_format, torch.channels_last, torch.bfloat16
+    layer = functools.cache(lambda: torch.nn.BatchNorm1d(64).to(device))
+
+    def rows(count: int) -> Run:
+        return lambda: layer()(torch.ones(count, 64, device=device, requires_grad=True)).square().sum().backward()
+
+    return {
+        "images normalised": trains(first, None, averaged),
+        "images normalised in bfloat16": trains(first, half, averaged),
+        "images normalised in float16": trains(first, torch.float16, averaged),
+        "images normalised, channels last": trains(last, None, averaged),
+        "images normalised in bfloat16, channels last": trains(last, half, averaged),
+        "images normalised in float16, channels last": trains(last, torch.float16, averaged),
+        "images normalised, channels last, averaged by mean": trains(last, half, lambda made: made.mean((2, 3))),
+        "images normalised, channels last, of which all are kept": trains(last, half, lambda made: made),
+        "rows normalised": rows(8192),
+        "few rows normalised": rows(64),
     }
 
 

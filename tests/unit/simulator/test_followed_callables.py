@@ -12,10 +12,12 @@ import torch
 
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.dry_run.generating import TO_THE_END
-from gpudash.simulator.dry_run.own_code import AS_ONE, FALLS, FINITE, ORDINARY
+from gpudash.simulator.dry_run.line_search import SEARCHES
+from gpudash.simulator.dry_run.missing_numbers import ALL_PICKED, FINITE, ORDINARY
+from gpudash.simulator.dry_run.own_code import AS_ONE, AS_ZEROS, FALLS
 from gpudash.simulator.dry_run.uncompiled import CUDA_GRAPHS, INDUCTOR, UNCOMPILED
 from tests.programs import output_of
-from tests.unit.simulator.followed_callables import COMPILING, TRANSFORMED, beams
+from tests.unit.simulator.followed_callables import COMPILING, MISTAKES, TRANSFORMED, beams
 
 SOURCE = Path(__file__).with_name("followed_callables.py").read_text(encoding="utf-8").splitlines()
 SHOWN = "tests/unit/simulator/followed_callables.py"
@@ -37,13 +39,11 @@ def answers() -> Answers:
     [
         ("item of a copy", "reads a number out of a tensor"),
         ("int of a copy", "reads a number out of a tensor"),
-        ("copy to numpy", "needs the numbers in a tensor"),
         ("condition on what a copy gave", "decides by a number of a tensor"),
         ("condition on a copy", "decides by a number of a tensor"),
         ("into a host tensor", "copies numbers from the device into a tensor that lies on the CPU"),
         ("branch", "decides by a number of a tensor (as an if on a tensor or on .item() does)"),
         ("index", "reads a number out of a tensor"),
-        ("mask", "picks elements by the numbers in a tensor"),
         ("unique", "calls unique, whose result cannot be known without the numbers in a tensor"),
     ],
 )
@@ -74,6 +74,7 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
         "custom operation",
         "to list",
         "copy to list",
+        "copy to numpy",
         "copy and host tensor",
         "compared on the cpu",
         "saved",
@@ -154,6 +155,42 @@ def test_what_is_taken_for_granted_is_said_with_its_line(answers: Answers) -> No
         assert answers[name]["assumed"] == [f"{SHOWN}:{lines_of(chr(34) + name + chr(34))}: {AS_ONE}"]
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "asking"),
+    [
+        ("scaled by parameters", FINITE, ["scale = max(1e-3"]),
+        ("L-BFGS", SEARCHES, ["return lambda: optimizer.step(loss)"]),
+        ("L-BFGS with a line search", SEARCHES, ["return lambda: optimizer.step(loss)"]),
+        ("pictures", AS_ZEROS, ["pictures = (", "same = np.asarray"]),
+        ("copy to numpy", AS_ZEROS, ['"copy to numpy"']),
+        ("mask", ALL_PICKED, ['"mask"']),
+        ("many masked", ALL_PICKED, ['"many masked"']),
+        (
+            "detector",
+            ALL_PICKED,
+            ["kept = torch.where(", "boxes, scores = boxes[scores > 0.0]", "best = ", "chosen = torch.where("],
+        ),
+    ],
+)
+def test_code_that_needs_numbers_is_predicted_where_what_is_assumed_of_them_can_be_said(
+    name: str, what: str, asking: list[str], answers: Answers
+) -> None:
+    places = [1 + next(number for number, line in enumerate(SOURCE) if text in line) for text in asking]
+    assert answers[name].get("peak", 0) > 0, answers[name]
+    assert answers[name]["assumed"] == [f"{SHOWN}:{place}: {what}" for place in places]
+
+
+def test_a_step_that_is_a_whole_training_is_taken_once_and_its_steps_are_counted(answers: Answers) -> None:
+    assert answers["whole training"]["followed"] == [1, 5]
+    assert answers["meta-learning"]["followed"] == answers["item"]["followed"] == [3, 3]
+
+
+def test_a_search_fills_its_history_and_a_mask_that_is_not_known_picks_everything(answers: Answers) -> None:
+    parameters = 4 * 65 * 1024
+    assert answers["L-BFGS"]["peak"] > 2 * 13 * parameters  # of 15 iterations two have nothing to remember yet
+    assert answers["many masked"]["peak"] > 3 * 2**19 * 2 * 8
+
+
 def test_a_loss_that_is_the_best_yet_is_followed_where_it_improves(answers: Answers) -> None:
     assert answers["best"]["peak"] - answers["item"]["peak"] > 11 * 2**20  # three of 4 MiB
 
@@ -165,6 +202,15 @@ def test_code_that_asks_for_other_processes_is_told_at_once_how_its_share_is_pre
     assert answers[name]["kind"] == "several_gpus"
     assert f"The code asks for other processes at {SHOWN}:" in answers[name]["message"]
     assert "gpudash estimate training --devices sim:0,sim:1 --parallel fsdp" in answers[name]["remedy"]
+
+
+@pytest.mark.parametrize("where", ["", ", on cuda"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_as_the_codes_also_where_the_device_answers_for_cuda(
+    name: str, where: str, answers: Answers
+) -> None:
+    assert answers[name + where]["kind"] == "raised", answers[name + where]
+    assert f"the code raised {MISTAKES[name][1]}" in answers[name + where]["message"]
 
 
 def test_a_function_that_returns_no_step_is_told_so(answers: Answers) -> None:

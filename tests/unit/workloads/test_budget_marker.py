@@ -33,11 +33,17 @@ def test_a_tolerance_is_a_share_and_one_per_cent_unless_given() -> None:
     assert budget(baseline="a", tolerance="2%").tolerance == budget(baseline="a", tolerance=0.02).tolerance == 0.02
 
 
+def test_whether_code_says_cuda_is_left_to_the_run_of_pytest_unless_the_mark_tells() -> None:
+    assert budget("8GiB").as_cuda is None
+    assert budget("8GiB", as_cuda=True).as_cuda is True
+
+
 @pytest.mark.parametrize(
     ("args", "keywords", "why"),
     [
         ((), {}, "neither a size nor a baseline"),
         (("8GiB", "9GiB"), {}, "takes one size, not 2"),
+        (("8GiB",), {"as_cuda": "yes"}, "as_cuda='yes'): write True or False"),
         (("8 apples",), {}, "'8 apples' is not a size"),
         (("8",), {}, "did you mean 8GiB"),
         (("h101",), {}, "did you mean"),

@@ -1,0 +1,87 @@
+"""The device of a dry run in the place of CUDA's: for code that says "cuda", or that chooses a GPU by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.as_cuda import answering, telling
+from gpudash.simulator.as_cuda.devices import CUDA
+from gpudash.simulator.dry_run.dry_run import DryRun, ToldCard
+from gpudash.simulator.dry_run.own_code import Followed, assume, follow, load
+from gpudash.simulator.dry_run.refusals import CannotPredictError
+
+VISIBLE, NONE_VISIBLE = "CUDA_VISIBLE_DEVICES", "-1"
+
+AS_CUDA = "Add --as-cuda, and the device of the prediction is what the code calls cuda."
+GIVEN_OR_AS_CUDA = (
+    "Build the model and the tensors on the device that is given; or add --as-cuda, and code that looks for a GPU "
+    "finds it."
+)
+
+
+def follow_named(
+    name: str, dry: DryRun, *, steps: int, architecture: Architecture, as_cuda: ToldCard | None = None
+) -> Followed:
+    """Load a function and follow it, as `load` and `follow` do.
+
+    Args:
+        as_cuda: what the code is told of a GPU that it calls ``cuda``; ``None`` where it is given ``sim:0``.
+
+    Raises:
+        CannotPredictError: as `load` and `follow`, and where a GPU of this computer is in use.
+    """
+    if as_cuda is not None:
+        with answering_for_cuda(dry, architecture, as_cuda) as device:
+            return follow(load(name), dry, steps=steps, architecture=architecture, device=device)
+    try:
+        return follow(load(name), dry, steps=steps, architecture=architecture)
+    except CannotPredictError as error:
+        if error.kind == "left_the_device":
+            error.remedy = GIVEN_OR_AS_CUDA
+        elif telling.misses_cuda(str(error)):
+            error.remedy = AS_CUDA
+        raise
+
+
+@contextmanager
+def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ToldCard) -> Iterator[torch.device]:
+    """Let the device of dry runs be what code calls ``cuda``: from before it is imported until it has been followed.
+
+    A GPU of this computer is hidden from this process from here on, so that nothing is done on it.
+
+    Args:
+        dry: of this process.
+        architecture: of the GPU.
+        card: what code is told of it.
+
+    Yields:
+        ``cuda:0``.
+
+    Raises:
+        CannotPredictError: when code that ran here before has begun to use a GPU of this computer.
+    """
+    os.environ[VISIBLE] = NONE_VISIBLE
+    dry.told_card = card
+    dry.put_cards((architecture,))
+    telling.told.clear()
+    try:
+        answering.answer_for_cuda(dry.backend)
+    except RuntimeError as error:
+        raise CannotPredictError("as_cuda", str(error), "") from error
+    telling.listeners.append(_assume)
+    try:
+        yield torch.device(CUDA, 0)
+    finally:
+        telling.listeners.remove(_assume)
+        answering.end()
+        dry.told_card = None
+
+
+def _assume(sentence: str) -> None:
+    """Note what is otherwise than on a GPU, where the code asks for it."""
+    assume(sentence.rstrip("."), within_torch=True)
