@@ -137,6 +137,9 @@ def test_a_process_that_has_ended_since_it_spoke_never_enters(visited: subproces
         door = socket.socket(socket.AF_UNIX)
         door.settimeout(60)
         os.kill(pid, signal.SIGSTOP)  # nobody answers until this process is gone
+        threads = [f"/proc/{pid}/task/{one}/stat" for one in os.listdir(f"/proc/{pid}/task")]
+        while any(open(thread).read().rpartition(")")[2].split()[0] != "T" for thread in threads):
+            pass
         door.connect(b"\\0" + name)
         folder = struct.pack("i", os.open("/proc/self", os.O_RDONLY))
         door.sendmsg([b"import sys; sys.entered = 1"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, folder)])
