@@ -28,11 +28,11 @@ from gpudash.devices.names import (
     kind_of,
     shown_name,
     simulated_card,
-    simulated_device,
     torch_devices,
     unread_gpus,
     why_torch_has_no_gpu,
 )
+from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
@@ -119,10 +119,9 @@ class Machine:
         return Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
 
     def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU, torch's in torch's order, the simulated ones."""
+        """The CPU, torch's devices in torch's order, the simulated ones: what a run can use, or says why none can."""
         problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
-        simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
-        return [self.host, *torch_devices(self.cuda_order(), self.torch), *simulated]
+        return [self.host, *torch_devices(self.cuda_order(), self.torch), *self.simulated.devices(problem)]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
@@ -436,7 +435,7 @@ def program_of(
     """
     from gpudash.workloads.program_code import code
 
-    cards = [simulated_card(found) for found in devices if found.simulated]
+    cards = [simulated_card(found) for found in devices if found.simulated and not is_program_card(found.name)]
     if kind_of(device) == "sim":
         cards += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(cards))
     return code(spec, device, Simulation(tuple(cards), others_bytes), remark=remark)
