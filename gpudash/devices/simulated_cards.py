@@ -52,7 +52,11 @@ def address_of(name: str) -> str:
 
 def card_of_name(name: str) -> str:
     """What the card of a program's own is, for a person: "24 GiB" or "H100 80GB"; "" where the name does not say."""
-    text = name.partition(_CARD_MARK)[2]
+    return card_of_words(name.partition(_CARD_MARK)[2])
+
+
+def card_of_words(text: str) -> str:
+    """What `exact_words` wrote, for a person; any other text as it is."""
     known = find(text)
     if known is not None:
         return known.name
