@@ -178,7 +178,8 @@ class Machine:
         if memory == HOST:
             sharing = " and ".join(names.get(gpu.uuid, f"GPU {gpu.number}") for gpu in self.gpus if gpu.shared_memory)
             return f"This computer's memory, shared with {sharing}," if sharing else "This computer's memory"
-        return names.get(memory) or next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), memory)
+        number = next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), None)
+        return names.get(memory) or number or shown_name(self._store.torch_name(memory) or memory)
 
     def memory_of(self, device: str) -> str | None:
         """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
