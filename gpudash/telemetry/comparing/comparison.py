@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpudash.devices.names import badged_name
 from gpudash.devices.simulated_cards import card_of_words, exact_words
 from gpudash.telemetry.comparing.curves import ComparedRun
 from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, are_different_cards, figures
@@ -71,6 +72,8 @@ class FieldPair:
         """One of both values as a person reads it."""
         if self.field == "simulate" and isinstance(value, list | tuple):
             return " ".join(map(_card_words, value)) or NO_VALUE
+        if self.field == "device" and isinstance(value, str):
+            return badged_name(value)
         return field_words(value)
 
 
