@@ -165,11 +165,9 @@ def _figures(comparison: "Comparison") -> "Table":
 def _changes(comparison: "Comparison") -> "Table":
     from rich.table import Table
 
-    from gpudash.telemetry.comparing.comparison import field_words
-
     table = Table(box=None, pad_edge=False)
     for title in ("differs", "A", "B"):
         table.add_column(title)
     for pair in (*comparison.changed, *(pair for pair in comparison.machine if pair.differs)):
-        table.add_row(pair.field, field_words(pair.a), field_words(pair.b))
+        table.add_row(pair.field, pair.words(pair.a), pair.words(pair.b))
     return table

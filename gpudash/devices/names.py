@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu, find, nearest
+from gpudash.devices.simulated_cards import address_of, card_called, card_of_name, simulated_uuid
 from gpudash.units import GIB, MAX_SIZE, MIB, format_bytes, parse_size
 
 SIMULATED = "SIMULATED"
@@ -38,8 +39,8 @@ class Gpu:
 
     Attributes:
         nvml_index: position in NVML's own (PCI bus) order; not torch's index. Of a simulated one, N of ``sim:N``.
-        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-N" if simulated,
-            torch's name where torch alone knows it.
+        uuid: "GPU-…", the identity used in recordings and settings; "MIG-…" of a MIG instance, "SIM-0-24GiB" if
+            simulated, torch's name where torch alone knows it.
         pci_bus_id: "00000000:41:00.0" in any of the spellings in use; compare with `pci_address`. Empty if simulated.
         product: marketing name.
         total_bytes: memory, or ``None`` where the driver does not report it.
@@ -92,7 +93,7 @@ class Device:
     """A device torch can run on.
 
     Attributes:
-        name: torch's name: "cpu", "cuda:0", "sim:0", "xpu:0", "mps".
+        name: torch's name: "cpu", "cuda:0", "sim:0", "xpu:0", "mps"; "sim:0@24GiB" of a program's own card.
         product: what it is.
         total_bytes: its memory.
         uuid: the GPU's, as of `Gpu`; ``None`` for the CPU.
@@ -137,7 +138,14 @@ def shown_name(name: str, product: str = "") -> str:
     Args:
         product: of a simulated device, whose GPU is named where there is one: "sim:0 (SIMULATED H100 80GB)".
     """
-    return f"{name} ({simulated_words(product)})" if kind_of(name) == "sim" else name
+    if kind_of(name) != "sim":
+        return name
+    return f"{address_of(name)} ({simulated_words(product or card_of_name(name))})"
+
+
+def badged_name(name: str) -> str:
+    """A device's name where a badge says that it is simulated: "sim:0", "sim:0 · 24 GiB" of a program's own card."""
+    return " · ".join(filter(None, (address_of(name), card_of_name(name))))
 
 
 def simulated_words(product: str) -> str:
@@ -277,7 +285,7 @@ def simulated_product(card: SimulatedCard) -> str:
 
 def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
     """The GPU behind ``sim:index``."""
-    uuid, product = f"SIM-{index}", simulated_product(card)
+    uuid, product = simulated_uuid(index, card), simulated_product(card)
     if not isinstance(card, KnownGpu):
         return Gpu(index, uuid, "", product, card, simulated=True)
     capability, count = card.capability, card.multiprocessors
@@ -291,9 +299,7 @@ def simulated_device(gpu: Gpu, problem: str | None = None) -> Device:
 
 def simulated_card(device: Device) -> SimulatedCard:
     """The card that a simulated device was made as."""
-    known = find(device.product.removeprefix(SIMULATED_PREFIX))
-    size = device.total_bytes or OFFERED_BYTES
-    return known if known is not None and known.total_bytes == size else size
+    return card_called(device.product, device.total_bytes or OFFERED_BYTES)
 
 
 _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?")

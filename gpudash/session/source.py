@@ -93,8 +93,8 @@ class DashboardSource(Protocol):
     def forecast(self, device: str) -> Forecast | None:
         """When a memory ("host" or a GPU's UUID) reaches its capacity; ``None`` where it does not, or is past."""
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
-        """What a warning that stands says with the newest figures; ``None`` where nothing is newer.
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
+        """A warning that stands with the newest figures, and what can be done now; ``None`` where nothing is newer.
 
         Args:
             warning: of a memory.
@@ -146,7 +146,7 @@ class PastSource:
         """Nothing grows any more."""
         return None
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """What was said then stands."""
         return None
 

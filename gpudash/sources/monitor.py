@@ -48,7 +48,8 @@ class Monitor:
         self._processes = ProcessReader()
         self._period_s = _period(rate_hz)
         self._lock = threading.Lock()
-        self._cards: list[tuple[CardReader, Lane]] = []
+        self._cards = CardReader(())
+        self._card_lane: Lane | None = None
         self._stopping = False
         self._host_lane = Lane("host", self._read_host, emit, clock, self._period_s, title="The host", stale=_host_gap)
         title = "The list of processes"
@@ -90,23 +91,21 @@ class Monitor:
         """Reads memory ``rate_hz`` times a second from now on (1 to 50)."""
         with self._lock:
             self._period_s = _period(rate_hz)
-            lanes = [self._host_lane, *(lane for _reader, lane in self._cards)]
+            lanes = [self._host_lane, *([] if self._card_lane is None else [self._card_lane])]
         for source in self._sources:
             source.set_period(self._period_s)
         for lane in lanes:
             lane.set_period(self._period_s)
 
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:
-        """Reads simulated GPUs too from now on, at the memory rate."""
-        reader = CardReader(cards)
+        """Reads these simulated GPUs from now on, in place of those before, at the memory rate."""
+        self._cards.show(cards)
         with self._lock:
-            if self._stopping:
+            if self._stopping or self._card_lane is not None:
                 return
-            title = "The simulated GPU"
-            lane = Lane(
-                "simulated", reader.read, self._emit, self._clock, self._period_s, title=title, stale=reader.stale
-            )
-            self._cards.append((reader, lane))
+            read, stale, title = self._cards.read, self._cards.stale, "The simulated GPU"
+            lane = Lane("simulated", read, self._emit, self._clock, self._period_s, title=title, stale=stale)
+            self._card_lane = lane
             lane.start()
 
     def probe(self, device: str, read: Probe | None) -> None:
@@ -117,7 +116,7 @@ class Monitor:
             read: gives metrics of the ``allocator`` table, ``None`` for a gap, and of a GPU that nobody else reads its
                 ``free_bytes`` and ``total_bytes``. After detaching it is not called again.
         """
-        if any(reader.attach(device, read) for reader, _lane in self._cards):
+        if self._cards.attach(device, read):
             return
         self._torch.probe(device, read)
 
@@ -168,7 +167,7 @@ class Monitor:
 
     def _lanes(self) -> list[Lane]:
         with self._lock:
-            others = [lane for _reader, lane in self._cards]
+            others = [] if self._card_lane is None else [self._card_lane]
         lanes = [lane for source in self._sources for lane in source.lanes]
         return [self._host_lane, self._process_lane, *lanes, *others]
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from gpudash.devices.names import SIMULATED
+from gpudash.devices.names import SIMULATED, Gpu, simulated_gpu
+from gpudash.devices.simulated_cards import card_called
 from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, SimulatedGpu
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import Record, Sample, State, Value
@@ -52,10 +54,22 @@ class CardReader:
     """
 
     def __init__(self, cards: Sequence[SimulatedGpu | ShownCard]) -> None:
-        self._cards = tuple(cards)
+        self._cards = tuple(ShownCard.of(card) if isinstance(card, SimulatedGpu) else card for card in cards)
+        self._left: deque[ShownCard] = deque()
         self._probes: dict[str, Probe] = {}
-        self._busy: dict[int, tuple[int, float, float]] = {}
+        self._busy: dict[str, tuple[int, float, float]] = {}
         self._sensors_due_s = self._processes_due_s = -math.inf
+
+    def show(self, cards: Sequence[ShownCard]) -> None:
+        """Read these from now on. One that is not among them any more is read once more, as empty: its program has
+        ended. Any thread may call.
+        """
+        there = {card.uuid for card in cards}
+        before, self._cards = self._cards, tuple(cards)
+        for card in before:
+            if card.uuid not in there:
+                self._probes.pop(card.name, None)
+                self._left.append(card)
 
     def attach(self, device: str, probe: Probe | None) -> bool:
         """Read the allocator of ``device`` ("sim:0") by ``probe`` from now on, or with ``None`` no longer.
@@ -63,7 +77,7 @@ class CardReader:
         Returns:
             Whether it is one of these cards.
         """
-        if device not in (f"sim:{card.index}" for card in self._cards):
+        if device not in (card.name for card in self._cards):
             return False
         if probe is None:
             self._probes.pop(device, None)
@@ -79,21 +93,24 @@ class CardReader:
         found: list[Record] = [
             allocator_sample(now_s - AHEAD_S, device, probe) for device, probe in tuple(self._probes.items())
         ]
-        cards = [figures(card) if isinstance(card, SimulatedGpu) else card.now() for card in self._cards]
-        found += [self._sample(card, now_s, sensors=sensors) for card in cards]
+        cards = [(shown.uuid, shown.now()) for shown in self._cards]
+        found += [self._sample(uuid, card, now_s, sensors=sensors) for uuid, card in cards]
         if now_s >= self._processes_due_s:
             self._processes_due_s = now_s + PROCESS_PERIOD_S
-            for card in cards:
-                found += _processes(card, now_s)
+            for uuid, card in cards:
+                found += _processes(uuid, card, now_s)
+        while self._left:
+            left = self._left.popleft()
+            found.append(self._sample(left.uuid, empty(left.index, left.capacity), now_s, sensors=True))
         return found
 
     def stale(self, now_s: float) -> Iterable[Record]:
         """The rows of a tick in which `read` does not return."""
-        return [_gap(f"SIM-{card.index}", now_s) for card in self._cards]
+        return [_gap(card.uuid, now_s) for card in self._cards]
 
-    def _sample(self, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
+    def _sample(self, uuid: str, card: CardFigures, now_s: float, *, sensors: bool) -> Sample:
         if not card.fresh:
-            return _gap(card.uuid, now_s)
+            return _gap(uuid, now_s)
         values: dict[str, Value] = {
             "used_bytes": card.capacity - card.free,
             "free_bytes": card.free,
@@ -101,28 +118,28 @@ class CardReader:
             "process_bytes": card.held,
         }
         if not sensors:
-            return Sample(now_s, "gpu", card.uuid, values)
+            return Sample(now_s, "gpu", uuid, values)
         values.update(dict.fromkeys(NOT_SIMULATED))
-        before, self._busy[card.index] = self._busy.get(card.index), (card.pid, now_s, card.busy_s)
+        before, self._busy[uuid] = self._busy.get(uuid), (card.pid, now_s, card.busy_s)
         if before is not None and before[0] == card.pid and now_s > before[1]:
             values[UTILISATION] = min(1.0, max(0.0, (card.busy_s - before[2]) / (now_s - before[1])))
-        return Sample(now_s, "gpu", card.uuid, values, NOT_SIMULATED)
+        return Sample(now_s, "gpu", uuid, values, NOT_SIMULATED)
 
 
 def _gap(uuid: str, now_s: float) -> Sample:
     return Sample(now_s, "gpu", uuid, dict.fromkeys(MEMORY), dict.fromkeys(MEMORY, State.STALE))
 
 
-def _processes(card: CardFigures, now_s: float) -> Iterator[Sample]:
+def _processes(uuid: str, card: CardFigures, now_s: float) -> Iterator[Sample]:
     """One row for each process that holds memory of ``card``."""
     if card.held:
-        yield _row(card, now_s, card.pid, card.name, card.held)
+        yield _row(uuid, now_s, card.pid, card.name, card.held)
     for pid, held in card.others.items():
-        yield _row(card, now_s, pid, f"another process, {SIMULATED}", held)
+        yield _row(uuid, now_s, pid, f"another process, {SIMULATED}", held)
 
 
-def _row(card: CardFigures, now_s: float, pid: int, name: str, held: int) -> Sample:
-    return Sample(now_s, "process", card.uuid, {"pid": pid, "name": name, "user": None, "memory_bytes": held})
+def _row(uuid: str, now_s: float, pid: int, name: str, held: int) -> Sample:
+    return Sample(now_s, "process", uuid, {"pid": pid, "name": name, "user": None, "memory_bytes": held})
 
 
 STALE_S = 1.0
@@ -155,11 +172,6 @@ class CardFigures:
     pid: int = 0
     name: str = ""
     fresh: bool = True
-
-    @property
-    def uuid(self) -> str:
-        """The identity used where a GPU has its own."""
-        return f"SIM-{self.index}"
 
     @property
     def held(self) -> int:
@@ -253,31 +265,53 @@ class MirroredCard:
 
 
 class ShownCard:
-    """What is read for ``sim:index``: the card of this process, unless another process's is mirrored.
+    """What is read of one simulated card: the card of this process, or another process's that is mirrored in its place.
+
+    Args:
+        name: torch's name of it, or the one it has here beside another of that name.
+        gpu: what it is.
+        own: the card of this process; ``None`` of one that programs alone use.
 
     Attributes:
-        own: the card of this process.
-        mirror: what is shown in its place; ``None`` for nothing.
+        name, gpu, own: as given.
+        uuid: the identity of the card.
+        mirror: what is shown in place of the own one; ``None`` for nothing.
     """
 
-    def __init__(self, own: SimulatedGpu) -> None:
+    def __init__(self, name: str, gpu: Gpu, own: SimulatedGpu | None = None) -> None:
+        self.name = name
+        self.gpu = gpu
         self.own = own
+        self.uuid = gpu.uuid
         self.mirror: MirroredCard | None = None
+
+    @classmethod
+    def of(cls, own: SimulatedGpu) -> ShownCard:
+        """A card of this process."""
+        card = card_called(own.product, own.capacity)
+        return cls(f"sim:{own.index}", simulated_gpu(own.index, card), own)
 
     @property
     def index(self) -> int:
-        """Of ``sim:index``."""
-        return self.own.index
+        """What the program that uses it calls it: ``sim:index``."""
+        return self.gpu.nvml_index
 
     @property
     def capacity(self) -> int:
-        """Bytes of the card of this process."""
-        return self.own.capacity
+        """Bytes of the card."""
+        return self.gpu.total_bytes or 0
 
     def now(self) -> CardFigures:
-        """The figures to show."""
+        """The figures to show; of a card that no program uses now, that it is empty."""
         mirror = self.mirror
-        return figures(self.own) if mirror is None else mirror.now()
+        if mirror is not None:
+            return mirror.now()
+        return empty(self.index, self.capacity) if self.own is None else figures(self.own)
+
+
+def empty(index: int, capacity: int) -> CardFigures:
+    """A card that nobody uses."""
+    return CardFigures(index, capacity, capacity)
 
 
 def figures(card: SimulatedGpu) -> CardFigures:

@@ -47,8 +47,8 @@ def run(session: Session, spec: Spec, device: str = "sim:0", cap: MemoryCap | No
 
 def used(session: Session) -> int:
     """Bytes in use on sim:0, from a reading taken after everything so far."""
-    before = session.store.latest("gpu", "used_bytes", "SIM-0").time_s
-    while (reading := session.store.latest("gpu", "used_bytes", "SIM-0")).time_s == before:
+    before = session.store.latest("gpu", "used_bytes", "SIM-0-1GiB").time_s
+    while (reading := session.store.latest("gpu", "used_bytes", "SIM-0-1GiB")).time_s == before:
         session.wait_run(0.01)
     assert isinstance(reading.value, int)
     return reading.value

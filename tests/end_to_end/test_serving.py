@@ -189,7 +189,7 @@ def test_a_run_serves_its_steps_and_its_peaks_beside_what_was_predicted(start: S
 
 
 _SIMULATED = (
-    '",index="0",product="Simulated GPU",shared_memory="false",simulated="true",torch_name="sim:0",uuid="SIM-0"}'
+    '",index="0",product="Simulated GPU",shared_memory="false",simulated="true",torch_name="sim:0",uuid="SIM-0-2GiB"}'
 )
 
 

@@ -97,7 +97,7 @@ def served(home: Path, tmp_path: Path) -> Iterator[Prometheus]:
 
 def test_prometheus_scrapes_through_tls_with_the_token_and_fills_the_dashboard(served: Prometheus) -> None:
     assert served.until("up") == [1.0]
-    assert served.until('gpudash_gpu_memory_total_bytes{uuid="SIM-0"}') == [2.0 * 1024**3]
+    assert served.until('gpudash_gpu_memory_total_bytes{uuid="SIM-0-2GiB"}') == [2.0 * 1024**3]
     served.until("gpudash_run_predicted_peak_bytes")
     served.until("gpudash_run_throughput_items_per_second")
     board = json.loads((companions() / "grafana-dashboard.json").read_text(encoding="utf-8"))

@@ -80,7 +80,7 @@ def test_after_an_out_of_memory_the_device_is_back_and_the_next_run_works(runs: 
     full = runs["full"]
     assert (full["status"], full["error"]["kind"]) == ("out_of_memory", "sim")
     assert "The memory of sim:0 (SIMULATED) ran out: the last request was 1.00 GiB" in full["error"]["message"]
-    assert runs["after"] <= runs["before"]
+    assert runs["before"] == runs["after"] == 0, "no run is on"
     assert runs["next"]["status"] == "finished"
 
 
@@ -137,7 +137,7 @@ def test_they_are_listed_as_simulated_and_never_as_the_default(gpudash: Command)
     listed = {device["name"]: device for device in document["devices"]}
     assert [name for name, device in listed.items() if device["simulated"]] == ["sim:0", "sim:1"]
     first = listed["sim:0"]
-    assert (first["uuid"], first["product"], first["total_bytes"]) == ("SIM-0", "Simulated GPU", 2 * GIB)
+    assert (first["uuid"], first["product"], first["total_bytes"]) == ("SIM-0-2GiB", "Simulated GPU", 2 * GIB)
     assert first["readings"]["used_bytes"] == 256 * MIB and listed["sim:1"]["readings"]["used_bytes"] == 0
     assert first["states"]["temperature_c"] == "not supported" and first["problem"] is None
     assert not document["default"].startswith("sim")
@@ -159,11 +159,11 @@ def test_terminal_recording_and_export_say_simulated(gpudash: Command, tmp_path:
     assert "times and rates are the CPU's, for sim:0 is SIMULATED" in outcome.stdout
 
     opened = Replay(recording)
-    assert [(gpu.uuid, gpu.simulated) for gpu in opened.gpus] == [("SIM-0", True), ("SIM-1", True)]
+    assert [(gpu.uuid, gpu.simulated) for gpu in opened.gpus] == [("SIM-0-2GiB", True), ("SIM-1-1GiB", True)]
     assert opened.store.run is not None and opened.store.run.simulated
     assert opened.store.markers[0].label == "matmul on sim:0 (SIMULATED)"
 
     assert gpudash("export", str(recording), "--to", "csv", "-o", str(table)).code == 0
     with table.open(encoding="utf-8", newline="") as file:
         devices = {row["device"] for row in csv.DictReader(file)}
-    assert {"SIM-0", "SIM-1", "sim:0"} <= devices
+    assert {"SIM-0-2GiB", "SIM-1-1GiB", "sim:0"} <= devices

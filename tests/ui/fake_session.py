@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from gpudash.devices.names import Device, Gpu, shown_name, simulated_device
+from gpudash.devices.simulated_cards import program_card_name
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session import Status
@@ -125,8 +126,19 @@ class FakeSession:
         host = Device("cpu", "AMD EPYC 9554 64-Core Processor, 16 cores", HOST_BYTES)
         real = [found for found in self.gpus if not found.simulated]
         cuda = (Device(f"cuda:{n}", g.product, g.total_bytes, g.uuid) for n, g in enumerate(real))
-        simulated = (simulated_device(found, self.simulator_problem) for found in self.gpus if found.simulated)
-        return [host, *cuda, *simulated]
+        return [host, *cuda, *self._simulated()]
+
+    def _simulated(self) -> Iterator[Device]:
+        """The session's own cards, and behind each the programs' that are called as it is."""
+        seen: set[str] = set()
+        for found in self.gpus:
+            device = simulated_device(found, self.simulator_problem)
+            if found.simulated and device.name not in seen:
+                seen.add(device.name)
+                yield device
+            elif found.simulated:
+                name = program_card_name(found.nvml_index, found.total_bytes or 0)
+                yield replace(device, name=name, problem="It is a program's.")
 
     def gpu_facts(self) -> list[tuple[str, str]]:
         return [("NVML", "Driver Not Loaded"), ("torch", "torch 2.13.0+cpu")]
@@ -193,7 +205,7 @@ class FakeSession:
         """What grows is put into `forecasts`, by its memory."""
         return self.forecasts.get(device)
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """As the session's watch says it, of a memory that it has seen."""
         return self.memory_watch.standing(warning, ahead)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -53,7 +55,7 @@ def test_memory_that_ran_out_is_told_in_place_of_the_warning_that_foretold_it(ba
     offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
     assert offered == {"Open report", "×"}
     banner.take(warning("critical", "GPU-b", time_s=3.0))
-    assert "GPU-b" in words(banner), "what came last of equally grave ones"
+    assert "20 MiB" in words(banner), "no warning covers what a program ran out of"
 
 
 def test_a_forecast_does_not_take_the_place_of_a_warning_of_the_same_device(banner: Banner) -> None:
@@ -70,6 +72,15 @@ def test_passed_is_told_and_then_the_strip_closes(banner: Banner) -> None:
     assert not banner.isHidden()
     banner.tick(10.1 + PASSED_SHOWN_S)
     assert banner.isHidden()
+
+
+def test_a_warning_that_stands_says_and_offers_what_is_the_case_now(banner: Banner) -> None:
+    told = warning("critical", "GPU-a")
+    banner.take(told)
+    banner.say_now(told, replace(told, text="No run is on.", actions=("free_cache",)))
+    assert words(banner) == "critical: No run is on."
+    offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
+    assert offered == {"Free cache", "×"}
 
 
 def test_a_button_asks_for_its_action(qtbot: QtBot, banner: Banner) -> None:

@@ -93,7 +93,7 @@ def test_a_guess_starts_the_run_without_the_form_and_with_its_device_in_the_plot
     assert [asked for asked in session.asked if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
     assert (panel.workload.currentData(), panel.spec()) == before
     assert demo.bar.caption.text() == SCENES[0].acts[0].words
-    assert window.workspace.dashboard.selected == "SIM-0"
+    assert window.workspace.dashboard.selected == "SIM-0-8GiB"
     demo.leave()
     assert panel.isVisible()
 

@@ -47,8 +47,8 @@ def test_the_card_of_a_simulated_gpu_has_a_badge_and_no_other_has(open_window: O
     window.workspace.session.feed(1.0)  # type: ignore[attr-defined]
     settle(window)
     cards = window.workspace.dashboard.cards._cards
-    assert {key: badge(card) for key, card in cards.items()} == {"host": "", "GPU-00000000": "", "SIM-0": SIMULATED}
-    assert SIMULATED in cards["SIM-0"].accessibleName()
+    assert {key: badge(card) for key, card in cards.items()} == {"host": "", "GPU-00000000": "", SIM.uuid: SIMULATED}
+    assert SIMULATED in cards[SIM.uuid].accessibleName()
     assert SIMULATED not in cards["GPU-00000000"].accessibleName()
 
 
@@ -57,7 +57,7 @@ def test_the_badge_stays_whole_where_there_is_little_room(open_window: OpenWindo
     window = open_window(FakeSession([*(gpu(index) for index in range(2)), SIM]), size=size)
     window.workspace.session.feed(1.0)  # type: ignore[attr-defined]
     settle(window)
-    card = window.workspace.dashboard.cards._cards["SIM-0"]
+    card = window.workspace.dashboard.cards._cards[SIM.uuid]
     assert card._badge.width() >= card._badge.sizeHint().width()
     assert card._name.text().startswith("sim:0")
 
@@ -88,7 +88,7 @@ def test_where_torch_cannot_the_list_shows_it_disabled_with_the_reason(open_wind
 
 def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: OpenWindow) -> None:
     window = open_window(session_with_a_run())
-    window.workspace.dashboard.select_device("SIM-0")
+    window.workspace.dashboard.select_device(SIM.uuid)
     settle(window)
     specs = {spec.id: spec for spec in window.workspace.dashboard.layout_key}
     assert specs["memory"].title == "MEMORY sim:0 (SIMULATED)"
@@ -97,7 +97,7 @@ def test_plots_of_a_simulated_gpu_and_of_speeds_taken_on_it_say_so(open_window: 
     assert specs["utilisation"].curves[0].name == "GPU (SIMULATED)"
     names = {curve.name for spec in specs.values() for curve in spec.curves}
     assert not {"memory controller", "PCIe to the GPU", "PCIe from the GPU"} & names
-    assert "sim:0 (SIMULATED)" in window.workspace.dashboard.caption("SIM-0", "")
+    assert "sim:0 (SIMULATED)" in window.workspace.dashboard.caption(SIM.uuid, "")
 
 
 def test_plots_of_a_gpu_say_nothing_of_simulation(open_window: OpenWindow) -> None:

@@ -24,9 +24,9 @@ from gpudash.units import GIB, MAX_SIZE
 def test_a_simulated_gpu_has_a_name_an_identity_and_no_link() -> None:
     gpu = simulated_gpu(1, 2 * GIB)
     device = simulated_device(gpu)
-    assert (gpu.uuid, gpu.product, gpu.total_bytes, gpu.simulated) == ("SIM-1", "Simulated GPU", 2 * GIB, True)
+    assert (gpu.uuid, gpu.product, gpu.total_bytes, gpu.simulated) == ("SIM-1-2GiB", "Simulated GPU", 2 * GIB, True)
     assert gpu.link_bytes_per_second is None
-    assert (device.name, device.kind, device.uuid, device.simulated) == ("sim:1", "sim", "SIM-1", True)
+    assert (device.name, device.kind, device.uuid, device.simulated) == ("sim:1", "sim", "SIM-1-2GiB", True)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cpu", "cpu"), ("cuda:0", "cuda"), ("cuda", "cuda"), ("sim:3", "sim")])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpudash.memory.watching.forecaster import Forecaster
 from gpudash.memory.watching.growth import SOON_S, Forecast, is_due
@@ -13,13 +14,12 @@ from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import WATCH, RunView
+from gpudash.telemetry.store import PROCESSES_S
 from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
 
-SAVE = ("save_recording",)
-
-ACTIONS = ("stop", "free_cache", *SAVE)
-"""What every warning offers; of another machine's memory only `SAVE`."""
+STOP, FREE, SAVE = "stop", "free_cache", "save_recording"
+"""What a warning may offer; of another machine's memory it is `SAVE` alone."""
 
 GUARD_RATIO = 0.8
 """Part of the way to a guard's level (from the use when it was armed) that must be covered before a forecast becomes a
@@ -34,7 +34,10 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of one memory. `height`: 0 calm, 1 past the warning level, 2 past the critical one."""
+    """What is known of one memory.
+
+    `height`: 0 calm, 1 past the warning level, 2 past the critical one. `idle`: bytes that torch's allocator keeps.
+    """
 
     forecaster: Forecaster = field(default_factory=Forecaster)
     level: Level | None = None
@@ -45,6 +48,7 @@ class _Memory:
     guard_level: int | None = None
     guard_base: int = 0
     cause: str | None = None
+    idle: int = 0
 
 
 class MemoryWatch:
@@ -74,6 +78,7 @@ class MemoryWatch:
         self._reader = LevelReader()
         self._memories: dict[str, _Memory] = {}
         self._stepping: set[str] = set()
+        self._run: RunStarted | None = None
         self._processes: dict[str, tuple[float, list[Mapping[str, Value]]]] = {}
 
     def set_levels(self, warn_ratio: float, critical_ratio: float, hysteresis_ratio: float) -> None:
@@ -110,6 +115,7 @@ class MemoryWatch:
         """
         match event:
             case RunStarted():
+                self._run = event
                 self._stepping = {HOST, self.pool_of(self.memory_of(event.device) or HOST)}
                 for name in self._stepping:
                     self._begin(name)
@@ -123,7 +129,7 @@ class MemoryWatch:
             case _ if isinstance(event, RunEnded):
                 for name in self._stepping:
                     self._begin(name)
-                self._stepping = set()
+                self._run, self._stepping = None, set()
             case _:
                 pass
 
@@ -151,8 +157,8 @@ class MemoryWatch:
         memory = self._memories.get(self.pool_of(device))
         return None if memory is None else memory.ahead
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
-        """What ``warning`` says with the newest figures; ``None`` where nothing is known that is newer.
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
+        """``warning`` with the newest figures, and what can be done now; ``None`` where nothing is known that is newer.
 
         Args:
             warning: of a memory; one that has not passed.
@@ -164,11 +170,23 @@ class MemoryWatch:
         if memory is None or level is None or (warning.level == "note" and warning.cause is None):
             return None
         if warning.level in ("warning", "critical"):
-            return self._full(name, level, ahead, memory.cause)
-        if warning.level == "forecast" and ahead is not None:
-            return self._filling(name, ahead, level)
-        grows = warning.text if warning.cause is not None else _grows(memory.cause)
-        return f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
+            text = self._full(name, level, ahead, memory.cause)
+        elif warning.level == "forecast" and ahead is not None:
+            text = self._filling(name, ahead, level)
+        else:
+            grows = warning.text if warning.cause is not None else _grows(memory.cause)
+            text = f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
+        return replace(warning, text=text, actions=self._actions(name))
+
+    def _actions(self, name: str) -> tuple[str, ...]:
+        """What can be done about a memory now: Stop is of the run that uses it, Free of the cache of gpudash's runs."""
+        if not self.is_here:
+            return (SAVE,)
+        run = self._run if name in self._stepping else None
+        watches = run is not None and run.workload == WATCH
+        stops = run is not None and not (watches and "pid" in run.spec)  # a process that is attached to goes on
+        frees = not watches and (run is not None or name == HOST or self._holds_itself(name))
+        return (*([STOP] if stops else []), *([FREE] if frees else []), SAVE)
 
     def _memory(self, name: str) -> _Memory:
         return self._memories.setdefault(self.pool_of(name), _Memory())
@@ -189,6 +207,7 @@ class MemoryWatch:
         allocated, reserved = (sample.values.get(key) for key in ("allocated_bytes", "reserved_bytes"))
         if name is None or not isinstance(allocated, int | float) or not isinstance(reserved, int | float):
             return
+        self._memory(name).idle = max(0, int(reserved - allocated))
         peak = sample.values.get("peak_allocated_bytes")
         known = peak if isinstance(peak, int | float) else None
         self._memory(name).forecaster.observe_allocator(sample.time_s, allocated, reserved, known)
@@ -229,7 +248,7 @@ class MemoryWatch:
         return is_due(ahead)
 
     def _warning(self, gravity: Gravity, name: str, level: Level, text: str) -> Warning:
-        actions = () if gravity == "passed" else ACTIONS if self.is_here else SAVE
+        actions = () if gravity == "passed" else self._actions(name)
         return Warning(time_s=level.time_s, level=gravity, device=name, text=text, ratio=level.ratio, actions=actions)
 
     def _full(self, name: str, level: Level, ahead: Forecast | None, cause: str | None) -> str:
@@ -239,7 +258,7 @@ class MemoryWatch:
             for part in (
                 f"{self.describe(name)} is {format_percent(level.ratio)} full: {used}{_left(ahead)}.",
                 _grows(cause) or self._biggest_user(name),
-                "Stop the run, free the cache, or close what you do not need." if self.is_here else "",
+                self._advice(name, "close what you do not need") if self.is_here else "",
             )
             if part
         )
@@ -258,7 +277,17 @@ class MemoryWatch:
             used = format_pair(level.used, ahead.limit_bytes)
             return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
         words = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
-        return f"{words} Stop the run or free the cache." if self.is_here else words
+        return f"{words} {self._advice(name)}".rstrip()
+
+    def _advice(self, name: str, *more: str) -> str:
+        """What can be done about a memory, in a sentence: the buttons beside it, and ``more``."""
+        buttons = {STOP: "stop the run", FREE: "free the cache"}
+        ways = [*(buttons[action] for action in self._actions(name) if action in buttons), *more]
+        if not ways:
+            return ""
+        last = f"or {ways[-1]}" if ways[:-1] else ways[-1]
+        text = f"{ways[0]} {last}." if len(ways) == 2 else ", ".join([*ways[:-1], f"{last}."])
+        return text[0].upper() + text[1:]
 
     def _process(self, sample: Sample) -> None:
         name = sample.device or HOST
@@ -268,17 +297,39 @@ class MemoryWatch:
             self._processes[name] = (sample.time_s, rows)
         rows.append(sample.values)
 
+    def _rows(self, name: str) -> list[Mapping[str, Value]]:
+        """The processes that hold something of a memory, by lists that are not out of date."""
+        memory = self._memories.get(name)
+        level = None if memory is None else memory.level
+        since_s = -math.inf if level is None else level.time_s - PROCESSES_S
+        lists = [rows for of, rows in tuple(self._processes.items()) if self.pool_of(of) == name]
+        return [row for time_s, rows in lists if time_s >= since_s for row in tuple(rows)]
+
+    def _holds_itself(self, name: str) -> bool:
+        """Whether this process holds something of a memory, by the newest list."""
+        return any(row.get("pid") == os.getpid() for row in self._rows(name))
+
     def _biggest_user(self, name: str) -> str:
         """Who holds most of a memory, in a sentence; empty when no process is known to."""
-        rows = [row for of, (_, rows) in self._processes.items() if self.pool_of(of) == name for row in rows]
+        rows = self._rows(name)
         sized = [(size, row) for row in rows if isinstance(size := row.get("memory_bytes"), int | float)]
         if not sized:
             return ""
         size, row = max(sized, key=lambda item: item[0])
         if self.is_here and row.get("pid") == os.getpid():
-            return f"gpudash itself, with the run, holds {format_bytes(size)}."
+            return self._own_share(name, size)
         user = f", user {row['user']}" if row.get("user") else ""
         return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."
+
+    def _own_share(self, name: str, size: float) -> str:
+        """What this process holds of a memory, and for what, in a sentence."""
+        holds = f"holds {format_bytes(size)}"
+        if self._run is not None:
+            return f"gpudash itself, with the run, {holds}." if name in self._stepping else f"gpudash itself {holds}."
+        memory = self._memories.get(name)
+        idle = 0 if memory is None else memory.idle
+        rest = f", {format_bytes(idle)} of it idle in gpudash's cache" if idle else ""
+        return f"gpudash itself {holds}." if name == HOST else f"No run is on; gpudash itself {holds}{rest}."
 
 
 def _describe(name: str) -> str:

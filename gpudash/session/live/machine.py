@@ -28,11 +28,11 @@ from gpudash.devices.names import (
     kind_of,
     shown_name,
     simulated_card,
-    simulated_device,
     torch_devices,
     unread_gpus,
     why_torch_has_no_gpu,
 )
+from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
@@ -124,10 +124,9 @@ class Machine:
         return Device("cpu", f"{self._host.product}, {self._host.cores} cores", self._host.total_bytes)
 
     def devices(self) -> list[Device]:
-        """The devices a run can use: the CPU, torch's in torch's order, the simulated ones."""
+        """The CPU, torch's devices in torch's order, the simulated ones: what a run can use, or says why none can."""
         problem = self.simulated.problem or (None if self.torch is None else self.torch.get("simulator_problem"))
-        simulated = (simulated_device(gpu, problem) for gpu in self.simulated.gpus)
-        return [self.host, *torch_devices(self.cuda_order(), self.torch), *simulated]
+        return [self.host, *torch_devices(self.cuda_order(), self.torch), *self.simulated.devices(problem)]
 
     def cuda_order(self) -> CudaOrder:
         """torch's numbering of the GPUs NVML lists."""
@@ -184,7 +183,8 @@ class Machine:
         if memory == HOST:
             sharing = " and ".join(names.get(gpu.uuid, f"GPU {gpu.number}") for gpu in self.gpus if gpu.shared_memory)
             return f"This computer's memory, shared with {sharing}," if sharing else "This computer's memory"
-        return names.get(memory) or next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), memory)
+        number = next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), None)
+        return names.get(memory) or number or shown_name(self._store.torch_name(memory) or memory)
 
     def memory_of(self, device: str) -> str | None:
         """The memory of a device as torch names it (see `Device.memory`); ``None`` when there is no such device."""
@@ -442,7 +442,7 @@ def program_of(
     """
     from gpudash.workloads.program_code import code
 
-    cards = [simulated_card(found) for found in devices if found.simulated]
+    cards = [simulated_card(found) for found in devices if found.simulated and not is_program_card(found.name)]
     if kind_of(device) == "sim":
         cards += [OFFERED_BYTES] * (int(device.partition(":")[2]) + 1 - len(cards))
     return code(spec, device, Simulation(tuple(cards), others_bytes), remark=remark)

@@ -358,8 +358,8 @@ class Session:
         """When a memory ("host" or a GPU's UUID) reaches its capacity or the guard, if it grows on as it does."""
         return self._watch.forecast(device)
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
-        """What a warning says with the newest figures; as `MemoryWatch.standing`."""
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
+        """A warning with the newest figures; as `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)
 
     def explain(self) -> None:

@@ -1,4 +1,4 @@
-"""The simulated GPUs of a session: those that were asked for, or one where there is no other GPU."""
+"""The simulated GPUs of a session: its own, which were asked for or offered where there is no GPU, and programs'."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpudash.devices.names import OFFERED_BYTES, Gpu, SimulatedCard, Simulation, simulated_gpu, size_of
+from gpudash.devices.names import OFFERED_BYTES, Device, Gpu, SimulatedCard, Simulation, simulated_gpu
+from gpudash.devices.simulated_cards import program_card_name
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.settings import allocator_text, variable
 from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, SimulatedGpu, card_of
@@ -16,17 +17,24 @@ HOST_NAME = "gpudash-run"
 """What a run's own process is called in lists of processes."""
 
 
+OF_A_PROGRAM = "It is the card of a program that is watched; nothing else can use it."
+
+
 class SimulatedGpus:
-    """The cards behind ``sim:0``, ``sim:1`` and so on, and what they are listed as. Any thread may ask.
+    """The simulated cards of a session: its own, behind ``sim:0``, ``sim:1`` and so on, and those of programs that are
+    watched. Any thread may ask.
+
+    A program's card is the session's own where both are the same (`simulated_uuid`), else another card with a name, a
+    memory and a history of its own. Those of the newest program are listed.
 
     Args:
         wanted: what was asked for.
-        watch: called once with the cards as they are shown, as soon as there are any, so that they are read.
+        watch: called with the cards that are listed, whenever they become others, so that they are read.
 
     Attributes:
-        cards: the cards by index; none before `start` or `offer` made them.
-        gpus: the cards as GPUs.
-        problem: why no run can use them, in one sentence; ``None`` when one can.
+        cards: the session's own by index; none before `start` or `offer` made them.
+        gpus: the cards that are listed, as GPUs.
+        problem: why no run can use the session's own, in one sentence; ``None`` when one can.
     """
 
     def __init__(self, wanted: Simulation, watch: Callable[[Sequence[ShownCard]], None] | None = None) -> None:
@@ -35,8 +43,8 @@ class SimulatedGpus:
         self._settings, self.problem = allocator_settings()
         self._wanted = wanted
         self._watch = watch
-        self._made: tuple[SimulatedCard, ...] = ()
-        self._shown: tuple[ShownCard, ...] = ()
+        self._own: tuple[ShownCard, ...] = ()
+        self._of_programs: tuple[ShownCard, ...] = ()
         self._hosted: dict[int, MirroredCard] = {}
 
     def start(self) -> None:
@@ -49,39 +57,50 @@ class SimulatedGpus:
         if not self.cards and self._wanted.offered:
             self._make((OFFERED_BYTES,))
 
-    def provide(self, wanted: Sequence[SimulatedCard]) -> None:
-        """See to it that there are as many cards as a program that is watched asks for.
+    def provide(self, wanted: Sequence[SimulatedCard]) -> list[str]:
+        """List the cards of a program that is about to be watched.
 
-        Raises:
-            ValueError: one sentence, when there are some already, but fewer.
+        Args:
+            wanted: what its ``sim:0``, ``sim:1`` and so on are.
+
+        Returns:
+            their names here, in that order.
         """
-        if not self.cards:
-            self._make(tuple(wanted))
-        if len(self.cards) < len(wanted):
-            raise ValueError(
-                f"This session simulates {len(self.cards)} GPUs, not {len(wanted)}; begin it with --simulate for each."
-            )
+        cards = [self._card_of(index, card) for index, card in enumerate(wanted)]
+        self._of_programs = tuple(card for card in cards if card not in self._own)
+        self._list()
+        return [card.name for card in cards]
+
+    def provide_told(self, index: int, capacity: int) -> str:
+        """The name of the ``sim:index`` that a program tells of which it made itself; it is listed from now on."""
+        card = self._card_of(index, capacity)
+        if card not in (*self._own, *self._of_programs):
+            self._of_programs = (*self._of_programs, card)
+            self._list()
+        return card.name
 
     @property
     def others_bytes(self) -> int:
         """What other processes hold of ``sim:0``, as this session simulates them."""
         return self._wanted.others
 
-    def mirror(self, index: int, figures: MirroredCard | None) -> None:
-        """Show a card whose allocator lives in another process in place of ``sim:index``; with ``None`` no longer.
+    def devices(self, problem: str | None) -> list[Device]:
+        """The cards that are listed, as devices; no run of the session can use a program's.
 
-        Raises:
-            ValueError: one sentence, when there is no such card.
+        Args:
+            problem: why none can use the session's own.
         """
-        shown = self._shown
-        if not 0 <= index < len(shown):
-            raise ValueError(f"There is no sim:{index} that could show another process's; --simulate 8GiB adds one.")
-        shown[index].mirror = figures
-        capacity = (figures or shown[index].own).capacity
-        if self.gpus[index].total_bytes != capacity:  # a watched program's card may be of another size
-            made = self._made[index]
-            card = made if size_of(made) == capacity else capacity
-            self.gpus = (*self.gpus[:index], simulated_gpu(index, card), *self.gpus[index + 1 :])
+        problems = [(card, problem) for card in self._own] + [(card, OF_A_PROGRAM) for card in self._of_programs]
+        return [Device(card.name, card.gpu.product, card.capacity, card.uuid, why) for card, why in problems]
+
+    def mirror(self, name: str, figures: MirroredCard | None) -> None:
+        """Show a card whose allocator lives in another process as ``name``; with ``None`` no longer.
+
+        One that is not listed any more is left alone: its program may tell of its end after the next one has begun.
+        """
+        for card in (*self._own, *self._of_programs):
+            if card.name == name:
+                card.mirror = figures
 
     def hosted(self, pid: int, cards: Sequence[Mapping[str, Any]]) -> None:
         """Show the cards of a run's own process, by what it tells of them; this one's again when it tells of none.
@@ -89,7 +108,7 @@ class SimulatedGpus:
         Called by the worker's thread.
         """
         for index in self._hosted.keys() - {card["index"] for card in cards}:
-            self.mirror(index, None)
+            self.mirror(f"sim:{index}", None)
             del self._hosted[index]
         for card in cards:
             index = card["index"]
@@ -103,20 +122,31 @@ class SimulatedGpus:
                 busy_s=card["busy_s"],
             )
             self._hosted[index] = mirror
-            self.mirror(index, mirror)
+            self.mirror(f"sim:{index}", mirror)
 
     def _make(self, wanted: Sequence[SimulatedCard]) -> None:
         others = {OTHER_PROCESS: self._wanted.others} if self._wanted.others else {}
-        cards = tuple(
+        self.cards = tuple(
             card_of(index, card, others=None if index else others, settings=self._settings)
             for index, card in enumerate(wanted)
         )
-        self.gpus = tuple(simulated_gpu(index, card) for index, card in enumerate(wanted))
-        self._made = tuple(wanted)
-        self._shown = tuple(ShownCard(card) for card in cards)
-        self.cards = cards
+        self._own = tuple(ShownCard.of(card) for card in self.cards)
+        self._list()
+
+    def _card_of(self, index: int, card: SimulatedCard) -> ShownCard:
+        """A program's ``sim:index``: one that is known, or a new one."""
+        gpu = simulated_gpu(index, card)
+        known = next((one for one in (*self._own, *self._of_programs) if one.uuid == gpu.uuid), None)
+        if known is not None:
+            return known
+        has_own = self._wanted.offered or index < len(self._wanted.cards)
+        return ShownCard(program_card_name(index, card) if has_own else f"sim:{index}", gpu)
+
+    def _list(self) -> None:
+        listed = (*self._own, *self._of_programs)
+        self.gpus = tuple(card.gpu for card in listed)
         if self._watch is not None:
-            self._watch(self._shown)
+            self._watch(listed)
 
 
 def allocator_settings() -> tuple[AllocatorSettings, str | None]:

@@ -23,6 +23,7 @@ from gpudash.telemetry.recording.recorder import RecordingError, being_written
 from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store
+from gpudash.units import format_bytes
 
 MEMORY_COLUMNS = 20_000
 """Columns for which a curve of memory is thinned: more than any screen has, so that zooming in shows more."""
@@ -164,6 +165,8 @@ def _machine(recording: Recording, gathered: _Gathered, replay: Replay, view: Ru
     product = next((device.product for device in replay.devices() if device.name == view.device != "cpu"), None)
     if product is not None:
         facts["GPU"] = product
+    if product is not None and view.memory.capacity_bytes is not None:
+        facts["GPU memory"] = format_bytes(view.memory.capacity_bytes)
     if gathered.torch is not None:
         facts["torch"] = gathered.torch.removeprefix("torch ")
     return facts

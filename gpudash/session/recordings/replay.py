@@ -371,7 +371,8 @@ class Replay(PastSource):
                 found.append(_gpu(facts))
             except (TypeError, AttributeError):
                 self._odd += 1
-        self.gpus = tuple(found)
+        known = {gpu.uuid: gpu for gpu in (*self.gpus, *found)}  # a program's simulated card may be listed no more
+        self.gpus = tuple(known.values())[:MOST_GPUS]
         take_links(self.store.whole, note)
 
     def _buckets(self, pages: Pages, key: Key, until: int) -> RecordedSeries | None:
@@ -478,6 +479,9 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
     capability = known.get("cuda_capability")
     return Gpu(**{**known, "cuda_capability": None if capability is None else tuple(capability)})
 
+
+MOST_GPUS = 1024
+"""GPUs of a recording that are listed."""
 
 POLL_S = 0.25
 """Seconds between two looks: as often as the recorder commits."""

@@ -187,8 +187,8 @@ class RemoteMachine:
         """When a memory is full, if it grows on as it does; ``None`` while nothing comes."""
         return self._watch.forecast(memory) if self.state == "linked" else None
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
-        """What a warning says with the newest figures; as `MemoryWatch.standing`."""
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
+        """A warning with the newest figures; as `MemoryWatch.standing`."""
         return self._watch.standing(warning, ahead)
 
     def _pool_of(self, memory: str) -> str:
@@ -455,8 +455,8 @@ class RemoteReplay(Replay):
         """When a memory is full, while the present is shown."""
         return self.machine.forecast(device) if self.present else None
 
-    def standing(self, warning: Warning, ahead: Forecast | None) -> str | None:
-        """What a warning says with the newest figures, while the present is shown."""
+    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
+        """A warning with the newest figures, while the present is shown."""
         return self.machine.standing(warning, ahead) if self.present else None
 
     def device_words(self, device: str) -> str:

@@ -15,7 +15,8 @@ from gpudash.telemetry.records import Table
 Kind = Literal["gauge", "counter", "info"]
 
 GPU = ("uuid", "gpu")
-"""Labels of a GPU: the identity that survives a restart, and its short name on this machine ("0", "sim:0")."""
+"""Labels of a GPU: the identity that survives a restart, and its short name on this machine ("0", "sim:0", and
+"sim:0@24GiB" of the simulated card of a program that is watched)."""
 
 MEMORY = ("device",)
 """Label of a memory: a GPU's UUID, or "host"."""

@@ -88,15 +88,16 @@ class Figures:
         with session.store.lock:
             store, run = session.store, session.store.run
             self._warnings.follow(store)
-            devices = _devices(gpus, [device.name for device in others], _rank_names(run))
+            named = {gpu.uuid: _labels(gpu, memories) for gpu in gpus}
+            devices = _devices(named, [device.name for device in others], _rank_names(run))
             _readings(store, now_s, devices, 0.0 if run is None else run.began_s, rows)
             for gpu in gpus:
-                self._gpu(store, gpu, now_s, rows)
+                self._gpu(store, gpu, named[gpu.uuid], now_s, rows)
             _age(rows, HOST, store.latest("host", "used_bytes"), now_s)
             if run is not None:
                 left_s = ahead.get(memories.get(run.device, ""))
                 _run_rows(run, store, now_s, left_s, predicted, self._host, rows)
-        rows[names.GPU_FORECAST] = [(_labels(gpu), ahead[gpu.uuid]) for gpu in gpus if gpu.uuid in ahead]
+        rows[names.GPU_FORECAST] = [(labels, ahead[uuid]) for uuid, labels in named.items() if uuid in ahead]
         rows[names.HOST_FORECAST] = [((), ahead[HOST])] if HOST in ahead else []
         rows[names.BUILD] = [((__version__,), 1.0)]
         rows[names.HOST_INFO] = [((self._host, cpu.product, session.host_capacity_source), 1.0)]
@@ -106,8 +107,9 @@ class Figures:
         rows[names.OWN_CPU] = [((), status.own_cpu_ratio)]
         return rows
 
-    def _gpu(self, store: Store, gpu: Gpu, now_s: float, rows: defaultdict[ServedMetric, Rows]) -> None:
-        labels = _labels(gpu)
+    def _gpu(
+        self, store: Store, gpu: Gpu, labels: tuple[str, str], now_s: float, rows: defaultdict[ServedMetric, Rows]
+    ) -> None:
         told = (str(gpu.nvml_index), gpu.product, store.torch_name(gpu.uuid) or "", _flag(gpu.simulated), self._host)
         rows[names.GPU_INFO].append(((*labels, *told, _flag(gpu.shared_memory)), 1.0))
         used = store.latest("gpu", "used_bytes", gpu.uuid)
@@ -124,10 +126,10 @@ Devices = Mapping[str, Sequence[tuple[str | None, tuple[str, ...]]]]
 """Reading table → its devices, each with its label values."""
 
 
-def _devices(gpus: Iterable[Gpu], torch_names: Iterable[str], ranks: Iterable[str]) -> Devices:
+def _devices(gpus: Mapping[str, tuple[str, str]], torch_names: Iterable[str], ranks: Iterable[str]) -> Devices:
     return {
         "host": [(None, ())],
-        "gpu": [(gpu.uuid, _labels(gpu)) for gpu in gpus],
+        "gpu": list(gpus.items()),
         "allocator": [(name, (name,)) for name in torch_names],
         "rank": [(rank, (rank,)) for rank in ranks],
     }
@@ -147,8 +149,14 @@ def _readings(
                 rows[served].append((labels, float(reading.value)))
 
 
-def _labels(gpu: Gpu) -> tuple[str, str]:
-    return gpu.uuid, f"sim:{gpu.nvml_index}" if gpu.simulated else gpu.number
+def _labels(gpu: Gpu, memories: Mapping[str, str]) -> tuple[str, str]:
+    """The identity of a GPU and its short name.
+
+    Args:
+        memories: torch's names of devices, a program's simulated card apart from the session's → their identities.
+    """
+    name = next((name for name, uuid in memories.items() if uuid == gpu.uuid), gpu.number)
+    return gpu.uuid, name if gpu.simulated else gpu.number
 
 
 def _fresh(reading: Reading, now_s: float) -> bool:

@@ -12,7 +12,6 @@ import psutil
 
 import gpudash
 from gpudash.agent.server import AgentServer, Peer
-from gpudash.devices.names import SimulatedCard
 from gpudash.session.watching.ending import EndedRun
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
@@ -94,14 +93,12 @@ class Hearing:
         self._faults: set[tuple[str, str]] = set()
         self._taking_since: float | None = None
 
-    def begin(
-        self, pid: int, simulate: Sequence[SimulatedCard] = (), others: int = 0, *, as_cuda: bool = False
-    ) -> None:
+    def begin(self, pid: int, cards: Sequence[str] = (), others: int = 0, *, as_cuda: bool = False) -> None:
         """The program runs, and the session knows of its run.
 
         Args:
             pid: of its first process.
-            simulate: the GPUs that it is given.
+            cards: names of the simulated cards that it is given, its ``sim:0`` first.
             others: bytes of the first that simulated other processes hold.
             as_cuda: whether it calls them ``cuda:0`` and so on.
         """
@@ -114,7 +111,7 @@ class Hearing:
             wiring.probe,
             wiring.emit,
             wiring.clock,
-            simulate=simulate,
+            cards=cards,
             others=others,
             as_cuda=as_cuda,
         )

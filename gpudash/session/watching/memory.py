@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpudash.devices.names import SIMULATED, SimulatedCard, kind_of, size_of
+from gpudash.devices.names import MOST_SIMULATED, SIMULATED, badged_name, kind_of
+from gpudash.devices.simulated_cards import address_of
 from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, growth_warning
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.frames import Frame
@@ -116,7 +117,8 @@ class WatchedMemory:
         probe: has a device's allocator read.
         emit: takes notes and warnings.
         clock: session time in seconds.
-        simulate: the cards that the program is given; shown empty while no process tells of its own.
+        cards: names of the simulated cards that the program is given, its ``sim:0`` first; shown empty while no process
+            tells of its own.
         others: bytes that simulated other processes hold of the first.
         as_cuda: whether the program calls them ``cuda:0`` and so on.
 
@@ -131,7 +133,7 @@ class WatchedMemory:
         probe: Probe,
         emit: Callable[[Event], None],
         clock: Callable[[], float],
-        simulate: Sequence[SimulatedCard] = (),
+        cards: Sequence[str] = (),
         others: int = 0,
         as_cuda: bool = False,
     ) -> None:
@@ -149,10 +151,13 @@ class WatchedMemory:
         self._unshown: set[tuple[str, int]] = set()
         self._told: set[tuple[str, int]] = set()
         self._idle: dict[str, MirroredCard] = {}
-        for index, wanted in enumerate(simulate):
-            card = self._idle[f"sim:{index}"] = MirroredCard(index, size_of(wanted), clock, 0, "", math.inf)
+        self._names: dict[str, str] = {}
+        sizes = {device.name: device.total_bytes or 0 for device in machine.devices()}
+        for index, name in enumerate(cards):
+            self._names[f"sim:{index}"] = name
+            card = self._idle[name] = MirroredCard(index, sizes[name], clock, 0, "", math.inf)
             card.put(reserved_bytes=0, others_bytes=0 if index else others)
-            self._show(f"sim:{index}", None)
+            self._show(name, None)
 
     def take_allocator(self, pid: int, name: str, message: Message) -> None:
         """Take in the figures of a process's allocators.
@@ -165,7 +170,7 @@ class WatchedMemory:
             figures = _figures(found)
             if figures is None or kind_of(str(device)) == "cpu":
                 continue
-            device = self._here(str(device), found.get("uuid"))
+            device = self.name_of(str(device), found.get("uuid"), figures.get("capacity_bytes"))
             process = self._processes.setdefault(pid, _Process())
             if device not in process.figures and not figures["reserved_bytes"]:
                 continue  # it has a device and uses it not, as the process that starts all ranks
@@ -191,7 +196,7 @@ class WatchedMemory:
     def take_held(self, pid: int, message: Message) -> None:
         """Take in what is live in a process, and warn of lines that keep something of every step."""
         process = self._processes.setdefault(pid, _Process())
-        device, step = self._here(str(message.get("device")), None), message.get("step")
+        device, step = self.name_of(str(message.get("device"))), message.get("step")
         if not isinstance(step, int):
             return
         groups = list(_groups(message.get("holdings"), process.stacks))
@@ -228,7 +233,7 @@ class WatchedMemory:
 
     def surroundings(self, device: str) -> Surroundings:
         """What else holds memory of a device than the program's allocators."""
-        device = self._here(device, None)
+        device = self.name_of(device)
         card = self._cards.get(device)
         if card is not None:
             others = tuple(
@@ -255,10 +260,20 @@ class WatchedMemory:
         """The device that memory was told of first."""
         return next(iter(self.peaks), None)
 
-    def _here(self, device: str, uuid: Any) -> str:
-        """What a program's device is called here: it may number the GPUs in another way."""
-        found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
-        return next(found, device)
+    def name_of(self, device: str, uuid: Any = None, capacity: float | None = None) -> str:
+        """What a program's device is called here: it may number the GPUs in another way, and its simulated card may be
+        another than the session's of that name.
+
+        Args:
+            uuid: that the program tells of it.
+            capacity: in bytes of a simulated card, which the program may have made itself.
+        """
+        if kind_of(device) != "sim":
+            found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
+            return next(found, device)
+        if device not in self._names and capacity and _index(device) < MOST_SIMULATED:
+            self._names[device] = self._machine.simulated.provide_told(_index(device), int(capacity))
+        return self._names.get(device, device)
 
     def _measure_context(self, process: _Process, pid: int, device: str) -> None:
         """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
@@ -282,8 +297,8 @@ class WatchedMemory:
             self._allocators[device] = PushedReading(self._clock, STALE_S)
             self._probe(device, self._allocators[device])
             if not self.peaks:
-                called = f", which it calls {device.replace('sim', 'cuda')}" if self._as_cuda else ""
-                self._turn_to(device, f"The program allocates on {device}{called}.")
+                called = f", which it calls {address_of(device).replace('sim', 'cuda')}" if self._as_cuda else ""
+                self._turn_to(device, f"The program allocates on {badged_name(device)}{called}.")
         if kind_of(device) == "sim":
             told = self._shown_card(device, pid, name, told)
         self._allocators[device].put(self._reading(device, told))
@@ -321,8 +336,8 @@ class WatchedMemory:
         if card is None:
             self._cards.pop(device, None)
             card = self._idle.get(device)
-        if kind_of(device) == "sim" and _index(device) < len(self._machine.simulated.cards):
-            self._machine.simulated.mirror(_index(device), card)
+        if kind_of(device) == "sim":
+            self._machine.simulated.mirror(device, card)
 
     def _reading(self, device: str, told: Mapping[int, Figures]) -> dict[str, int | None]:
         """The figures of all processes together.
@@ -352,7 +367,7 @@ class WatchedMemory:
 
 
 def _index(device: str) -> int:
-    number = device.partition(":")[2]
+    number = address_of(device).partition(":")[2]
     return int(number) if number.isdecimal() else 0
 
 

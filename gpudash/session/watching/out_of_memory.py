@@ -331,7 +331,7 @@ class OutOfMemoryReports:
         problem = f" {message['problem']}" if message.get("problem") else ""
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{words}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
-        uuid = self._wiring.machine.memory_of(device)
+        uuid = self._wiring.machine.memory_of(memory.name_of(device))
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
         capacity, step = message.get("capacity_bytes"), message.get("step")
         around, context = memory.surroundings(device), message.get("context_bytes")

@@ -93,9 +93,8 @@ class Watching:
         self._wiring = wiring
         self._name = program_name(request.command)
         self._simulated = bool(request.simulate)
-        self._device = "sim:0" if request.simulate else wiring.machine.default_device()
-        if request.simulate:
-            wiring.machine.simulated.provide(request.simulate)
+        self._cards = wiring.machine.simulated.provide(request.simulate)
+        self._device = self._cards[0] if self._cards else wiring.machine.default_device()
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         try:
@@ -111,7 +110,7 @@ class Watching:
         wiring.emit(self._started())
         self._metrics = PrintedMetrics(request.metric_pattern)
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
-        self._hearing.begin(self._program.pid, request.simulate, request.simulate_others, as_cuda=request.as_cuda)
+        self._hearing.begin(self._program.pid, self._cards, request.simulate_others, as_cuda=request.as_cuda)
         self._news, self._ranks, self._memory = self._hearing.news, self._hearing.ranks, self._hearing.memory
         self._stopping = Stopping(self._name, self._program.signal)
         self._left = threading.Event()

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from gpudash.devices.known_gpus import SIMULATED_PREFIX, KnownGpu
+from gpudash.devices.simulated_cards import card_called, simulated_uuid
 from gpudash.memory.allocator.caching import CachingAllocator
 from gpudash.memory.allocator.device_memory import DeviceMemory, addresses_fall
 from gpudash.memory.allocator.refusal import AllocationRefused
@@ -92,6 +93,7 @@ class SimulatedGpu:
         self.busy_s = 0.0
         self.allocating: str | None = None
         self.before_reset: list[Callable[[], None]] = []
+        self._uuid = simulated_uuid(index, card_called(product, capacity))
         self._context_bytes = context
         self._memory = DeviceMemory(capacity, sum(self.others.values()), falls=_follows_addresses())
         self._allocator = CachingAllocator(self._memory, settings, index)
@@ -114,8 +116,8 @@ class SimulatedGpu:
 
     @property
     def uuid(self) -> str:
-        """The identity used where a GPU has its own."""
-        return f"SIM-{self.index}"
+        """The identity used where a GPU has its own: what it was made as."""
+        return self._uuid
 
     @property
     def opened(self) -> bool:
@@ -213,6 +215,14 @@ class SimulatedGpu:
         with self._lock:
             self._settle()
             self._allocator.reset_accumulated()
+
+    def close_context(self) -> None:
+        """Give the context back, as the end of a process does; not while the allocator holds anything."""
+        with self._lock:
+            self._settle()
+            if self._opened and not self._memory.taken:
+                self._opened = False
+                self._memory.others -= self._context_bytes
 
     def segments(self) -> list[Any]:
         """The segments and their blocks, each block with its tag as its owner."""

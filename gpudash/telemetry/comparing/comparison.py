@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpudash.devices.names import badged_name
+from gpudash.devices.simulated_cards import card_of_words, exact_words
 from gpudash.telemetry.comparing.curves import ComparedRun
-from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, figures
+from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, are_different_cards, figures
 from gpudash.telemetry.runs import RATES
 from gpudash.units import format_bytes, format_duration, format_percent, format_scaled, format_throughput
 
@@ -31,7 +33,7 @@ CROWDED = 0.05
 
 _ENDINGS = {
     "running": "{} has not ended: its figures are those up to its newest record.",
-    "cancelled": "{} was stopped early: how long it took says nothing.",
+    "cancelled": "{} was stopped early: how long it took says nothing, and its peaks are those up to then.",
     "failed": "{} failed: its figures are those up to the failure.",
     "out_of_memory": "{} ran out of memory: its figures are those up to then.",
 }
@@ -65,6 +67,14 @@ class FieldPair:
     @property
     def differs(self) -> bool:
         return bool(self.a != self.b)
+
+    def words(self, value: Any) -> str:
+        """One of both values as a person reads it."""
+        if self.field == "simulate" and isinstance(value, list | tuple):
+            return " ".join(map(_card_words, value)) or NO_VALUE
+        if self.field == "device" and isinstance(value, str):
+            return badged_name(value)
+        return field_words(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +183,8 @@ def _limits(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     if a.view.simulated or b.view.simulated:
         which = "Both ran" if a.view.simulated and b.view.simulated else "A ran" if a.view.simulated else "B ran"
         yield f"{which} on a simulated GPU, whose speed is not that of a GPU."
+    if are_different_cards(a.card, b.card) and "cpu" not in (a.card, b.card):
+        yield f"Different cards: {a.card} in A, {b.card} in B; what was reserved and used is neither better nor worse."
     for name, run in (("A", a), ("B", b)):
         if run.view.status != "finished":
             yield _ENDINGS[run.view.status].format(name)
@@ -254,7 +266,7 @@ def headline(comparison: Comparison) -> str:
 def _asked_words(changed: Sequence[FieldPair]) -> str:
     if not changed:
         return "Both were asked the same."
-    pairs = [f"{pair.field} ({field_words(pair.a)} in A, {field_words(pair.b)} in B)" for pair in changed]
+    pairs = [f"{pair.field} ({pair.words(pair.a)} in A, {pair.words(pair.b)} in B)" for pair in changed]
     return f"They differ in {_listed(pairs)}."
 
 
@@ -335,6 +347,12 @@ def figure_row(difference: FigureDifference) -> list[str]:
     ]
 
 
+def _card_words(card: Any) -> str:
+    """A simulated card of a spec: "24 GiB", "h100"."""
+    size = card_of_words(exact_words(card)) if isinstance(card, int) and not isinstance(card, bool) else ""
+    return size or field_words(card)
+
+
 def specs_row(pair: FieldPair) -> list[str]:
     """Field, whether both differ in it, A and B."""
-    return [pair.field, "differs" if pair.differs else "same", field_words(pair.a), field_words(pair.b)]
+    return [pair.field, "differs" if pair.differs else "same", pair.words(pair.a), pair.words(pair.b)]

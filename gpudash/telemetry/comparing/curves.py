@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.devices.known_gpus import KnownGpu
+from gpudash.devices.simulated_cards import card_called, card_of_words, exact_words
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.telemetry.series import Floats, cell_width, thin
 
@@ -88,6 +90,16 @@ class ComparedRun:
     def began_s(self) -> float:
         """Session time at which the run began."""
         return self.view.began_s
+
+    @property
+    def card(self) -> str:
+        """The GPU that the run was on, in words, a simulated one with its memory; "cpu"; "" where it is not known."""
+        product, capacity = self.machine.get("GPU", ""), self.view.memory.capacity_bytes
+        if self.view.device == "cpu":
+            return "cpu"
+        if not self.view.simulated or capacity is None or isinstance(card_called(product, capacity), KnownGpu):
+            return product
+        return f"{product or 'simulated GPU'} of {card_of_words(exact_words(capacity))}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

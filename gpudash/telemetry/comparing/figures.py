@@ -59,6 +59,8 @@ class Figure:
         noise: how far it would lie from that of an equal run (see `noise`), in its unit.
         wanted: which way is better; ``None`` where neither is.
         judged: whether a worse one counts against the run.
+        at_least: whether the whole run would have had this much or more: the peak of one that ended early.
+        card: the GPU that it depends on; figures of different ones are neither better nor worse. "" for none.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Figure:
     noise: float
     wanted: Direction | None = None
     judged: bool = False
+    at_least: bool = False
+    card: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,10 @@ class FigureDifference:
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether B is better or worse; ``None`` where it is the same, or where neither is wanted."""
-        if self._wanted is None or self.verdict in ("same", "unclear"):
+        """Whether B is better or worse; ``None`` where it is the same, where neither is wanted, and where less is that
+        of a run that ended early.
+        """
+        if self._wanted is None or self._less_is_of_a_part or self.verdict in ("same", "unclear"):
             return None
         return "worse" if self._points_to_worse else "better"
 
@@ -132,16 +138,28 @@ class FigureDifference:
     def may_exceed(self, tolerance: float) -> bool:
         """Whether B is worse by more than ``tolerance`` (a share of A), but too noisy to tell from an equal run."""
         beyond = abs(self.difference) > tolerance * abs(self.a.value)
-        return self.verdict == "unclear" and self._points_to_worse and beyond
+        return self.verdict == "unclear" and self._points_to_worse and beyond and not self._less_is_of_a_part
+
+    @property
+    def _less_is_of_a_part(self) -> bool:
+        """Whether the run that has less might have had as much as the other, had it not ended early."""
+        return self.b.at_least if self.difference < 0 else self.a.at_least
 
     @property
     def _wanted(self) -> Direction | None:
-        return self.a.wanted if self.a.wanted == self.b.wanted else None
+        if self.a.wanted != self.b.wanted or are_different_cards(self.a.card, self.b.card):
+            return None
+        return self.a.wanted
 
     @property
     def _points_to_worse(self) -> bool:
         """Whether B lies on the side that is not wanted, by however little."""
         return self._wanted is not None and (self.difference > 0) == (self._wanted == "lower")
+
+
+def are_different_cards(a: str, b: str) -> bool:
+    """Whether two runs were on cards that are known to be different (`ComparedRun.card`)."""
+    return bool(a and b and a != b)
 
 
 def figures(run: ComparedRun) -> dict[str, Figure]:
@@ -178,11 +196,21 @@ def _unsteadiness(run: ComparedRun) -> float:
 
 
 def _peaks(run: ComparedRun) -> Iterator[Figure]:
+    early = run.view.status != "finished"
     for name, share in _PEAKS:
         size = getattr(run.view.memory, f"{name}_bytes")
         if size is not None:
-            title = f"peak {name}"
-            yield Figure(f"peak_{name}_bytes", title, "bytes", float(size), share * size, "lower", judged=True)
+            yield Figure(
+                f"peak_{name}_bytes",
+                f"peak {name}",
+                "bytes",
+                float(size),
+                share * size,
+                "lower",
+                judged=True,
+                at_least=early,
+                card="" if name == "allocated" else run.card,
+            )
 
 
 def _ends(run: ComparedRun) -> Iterator[Figure]:

@@ -42,6 +42,9 @@ LATEST_S = 2.5e11
 MOST_RUNS = 500
 """Runs of a recording that are told, the first ones."""
 
+MOST_NOTES = 64
+"""Notes of which GPUs there are that are read: each simulated card that a program brings is told in one of its own."""
+
 MOST_FIELDS, LONGEST_WORDS = 60, 300
 """Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
 
@@ -232,7 +235,8 @@ def _peak(
 def _uuids(recording: Recording) -> dict[str, str]:
     """torch's name of a device → the key of its readings."""
     found: dict[str, str] = {}
-    for row in recording.select("SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT 8"):
+    notes = f"SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT {MOST_NOTES}"
+    for row in recording.select(notes):
         details = _read(row).get("details")
         names = details.get("torch_names") if isinstance(details, dict) else None
         for name, uuid in names.items() if isinstance(names, dict) else ():

@@ -133,10 +133,13 @@ class Banner(QFrame):
         """The warnings that stand, of which the figures may have changed."""
         return [event for event in self._open.values() if isinstance(event, Warning) and event.level != "passed"]
 
-    def say_now(self, warning: Warning, words: str) -> None:
-        """Bring the words of a warning up to date, where it is in front."""
-        if warning is self._shown and words != self._text.text():
-            self._say(warning, words)
+    def say_now(self, warning: Warning, now: Warning) -> None:
+        """Bring the words and the buttons of a warning up to date, where it is in front."""
+        if warning is not self._shown:
+            return
+        if now.text != self._text.text():
+            self._say(warning, now.text)
+        self._offer(now.actions)
 
     def tell_briefly(self, words: str) -> None:
         """Say only ``words`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
@@ -173,17 +176,20 @@ class Banner(QFrame):
         if gravest is None:
             return
         level = _level(gravest)
-        actions = _actions(gravest)
         ended = isinstance(gravest, (RunFailed, OutOfMemory))
         self._say(gravest, self._brief if ended and self._brief else _words(gravest))
-        for name, button in self._buttons.items():
-            button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
+        self._offer(_actions(gravest))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
         if self.property("level") != ground:
             self.setProperty("level", ground)
             for part in (self, *self._buttons.values(), self._close):
                 part.style().unpolish(part)
                 part.style().polish(part)
+
+    def _offer(self, actions: Sequence[str]) -> None:
+        """Show the buttons of ``actions``, as far as there is something to command."""
+        for name, button in self._buttons.items():
+            button.setVisible(name in actions and (self.commanding or name not in COMMANDS))
 
     def _say(self, event: Attention, text: str) -> None:
         self._text.setText(text)
@@ -251,9 +257,9 @@ def _words(ending: Attention) -> str:
 
 
 def _gravity(event: Attention) -> int:
-    """What ran out has what the warning foretold, and its cause beside it."""
+    """What ran out has what the warning foretold, and its cause beside it: no warning stands in front of it."""
     if isinstance(event, Warning):
         return _GRAVITY[event.level]
     if isinstance(event, Note) and event.topic == Topic.STRAGGLER:
         return _GRAVITY["note"]
-    return 3 if isinstance(event, OutOfMemory) else 2
+    return 4 if isinstance(event, OutOfMemory) else 2

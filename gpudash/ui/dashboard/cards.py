@@ -13,7 +13,8 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, short_product
+from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
+from gpudash.devices.simulated_cards import is_program_card
 from gpudash.session.recordings.run_names import process_words
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.plots import THIS_PROCESS
@@ -344,6 +345,8 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
     details = [f"{words}: {format_bytes(size)}" for _colour, size, words in bands]
+    if is_program_card(name):
+        details.append("the card of a program that is watched, apart from this session's own")
     if gpu.simulated:
         details.append("nothing of this GPU is there but its memory's bookkeeping; the CPU computes")
     elif gpu.by_torch:
@@ -363,7 +366,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         details.append(f"divided into {gpu.instances} MIG instances, which programs use in its place")
     return CardContent(
         key=key,
-        device=name,
+        device=badged_name(name),
         product=short_product(gpu.product),
         used=used,
         total=total,

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.names import shown_name
+from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
 from gpudash.session.recordings.run_names import given_name, process_words
@@ -267,6 +268,8 @@ class Dashboard(PlotsPage):
             self._awaited_device = event.device
         elif isinstance(event, RunStarted):
             self.tabs.leave_output()
+            if self._selected is not None and self._selected == self._shown_for_program:
+                self._awaited_device = event.device  # a program's card says nothing of a run on another
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
             self._awaited_device = event.details.get("device")
 
@@ -331,7 +334,7 @@ class Dashboard(PlotsPage):
     @property
     def selected(self) -> str:
         """The device shown: the one that was chosen, else the one a run would use."""
-        if self._selected is None:
+        if self._selected is None or self._selected not in ("host", *(gpu.uuid for gpu in self.session.gpus)):
             name = self.panel.device_name
             return next((d.uuid for d in self.session.devices() if d.name == name and d.uuid), "host")
         return self._selected
@@ -432,7 +435,8 @@ class Dashboard(PlotsPage):
             ended = "" if store.run is None or self.result.isHidden() else ended_badly(store.run)
         self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
         self._show_standing()
-        self.panel.set_devices(devices, session.default_device())
+        offered = [device for device in devices if not (self.live and is_program_card(device.name))]
+        self.panel.set_devices(offered, session.default_device())
         self.banner.set_running(session.running)
         self.banner.tell_briefly(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
@@ -449,11 +453,11 @@ class Dashboard(PlotsPage):
         super().refresh_figures()
 
     def _show_standing(self) -> None:
-        """Bring the warning in the strip up to date, with the time left that the cards show."""
+        """Bring the warning in the strip up to date: with the time left that the cards show, and what can be done."""
         for warning in self.banner.standing:
-            words = self.session.standing(warning, self.forecasts.get(warning.device))
-            if words is not None:
-                self.banner.say_now(warning, words)
+            now = self.session.standing(warning, self.forecasts.get(warning.device))
+            if now is not None:
+                self.banner.say_now(warning, now)
 
     def _loading(self) -> str:
         return "" if self.session.torch_ready else "PyTorch loading…"

@@ -134,6 +134,7 @@ class ExplanationPage(QWidget):
         commanding: bool,
         looking: bool,
         rank: int | None = None,
+        allocator: str = "",
     ) -> None:
         """Explain.
 
@@ -144,6 +145,7 @@ class ExplanationPage(QWidget):
             commanding: whether a remedy can be applied here.
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
+            allocator: what the device is called in readings, where that is not as the run calls it.
         """
         same = self.explanation is not None and self.explanation.with_remedies(()) == found.with_remedies(())
         self.explanation = found
@@ -155,10 +157,9 @@ class ExplanationPage(QWidget):
         self.owners.show_owners(found)
         evidence = evidence_words(found.evidence)
         self._evidence.setText(f"Evidence: {evidence}" if evidence else "")
-        self._show_when(found, began_s, uuid)
+        self._show_when(found, began_s, uuid, allocator or found.device)
 
-    def _show_when(self, found: Explanation, began_s: float, uuid: str | None) -> None:
-        allocator = found.device
+    def _show_when(self, found: Explanation, began_s: float, uuid: str | None, allocator: str) -> None:
         curves = (
             CurveSpec(("allocator", "reserved_bytes", allocator), "reserved", "bytes", "reserved", aside=True),
             CurveSpec(("allocator", "allocated_bytes", allocator), "allocated", "bytes", "allocated"),

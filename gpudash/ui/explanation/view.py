@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
+from gpudash.devices.names import Device
+from gpudash.devices.simulated_cards import address_of
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
@@ -116,10 +118,11 @@ class ExplanationView(QStackedWidget):
         with session.store.lock:
             run = session.store.run
         began_s = 0.0 if run is None else run.began_s
-        uuid = next((device.uuid for device in session.devices() if device.name == found.device), None)
+        device = device_of(found, session.devices())
+        uuid, name = (None, "") if device is None else (device.uuid, device.name)
         looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
         rank = failed_rank(run) if run is not None and places_of(run) else None
-        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank)
+        self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank, allocator=name)
         if not self.open:
             self.setCurrentWidget(self.page)
             self.page.owners.table.view.setFocus()
@@ -147,3 +150,13 @@ class ExplanationView(QStackedWidget):
             panel.workload.setCurrentIndex(row)
         panel.take_device(remedy.device or run.device)
         panel.change_fields({**run.spec, **remedy.fields})
+
+
+def device_of(found: Explanation, devices: Sequence[Device]) -> Device | None:
+    """The device that an explanation is about. A program's simulated card is called as the session's may be; its size
+    tells which is meant.
+    """
+    called_so = [device for device in devices if address_of(device.name) == found.device]
+    return next(
+        (device for device in called_so if device.total_bytes == found.capacity_bytes), next(iter(called_so), None)
+    )

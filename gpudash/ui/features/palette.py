@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpudash.devices.simulated_cards import is_program_card
 from gpudash.specs import workloads
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import product_words
@@ -136,6 +137,8 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
             tip = preset_words(preset, values)
             yield PaletteEntry(f"{title}: {preset}", "Preset", act, tip=tip, why_not=busy)
     for device in workspace.session.devices():
+        if is_program_card(device.name):
+            continue
         words = f"{device.name} · {product_words(device)}"
         act = in_form(partial(panel.take_device, device.name))
         yield PaletteEntry(words, "Device", act, tip="Run on this device", why_not=device.problem or busy)

@@ -378,11 +378,11 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
         )
 
 
-def release(*, cache: bool = False) -> tuple[int | None, int | None]:
-    """Let go of what a run has left: garbage, cuBLAS workspaces and the host's freed heap.
+def release(*, context: bool = False) -> tuple[int | None, int | None]:
+    """Let go of what a run has left: garbage, cuBLAS workspaces, segments that torch holds idle, the host's freed heap.
 
     Args:
-        cache: also give back the segments that torch holds idle.
+        context: also give back a simulated GPU's context, as a process of the run's own would at its end.
 
     Returns:
         bytes torch had and has reserved on all GPUs, the simulated ones too; ``None`` where no run has used any, which
@@ -394,7 +394,7 @@ def release(*, cache: bool = False) -> tuple[int | None, int | None]:
     give_back()
     backend = simulated.in_use()
     if backend is not None:
-        return simulated.release(backend, cache=cache)
+        return simulated.release(backend, context=context)
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None, None
@@ -402,8 +402,7 @@ def release(*, cache: bool = False) -> tuple[int | None, int | None]:
     clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001 - torch has no public name for it
     if clear_workspaces is not None:
         clear_workspaces()
-    if cache:
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
     return before, _reserved_bytes(torch)
 
 

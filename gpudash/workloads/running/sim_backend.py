@@ -68,10 +68,13 @@ def refuse_cuda() -> None:
         )
 
 
-def release(backend: Backend, *, cache: bool) -> tuple[int, int]:
-    """Let go of the workspaces and, with ``cache``, of idle segments; bytes reserved on all cards before and after."""
+def release(backend: Backend, *, context: bool) -> tuple[int, int]:
+    """Let go of the workspaces, of idle segments and, with ``context``, of the contexts of cards on which nothing is
+    left; bytes reserved on all cards before and after.
+    """
     before = sum(card.reserved_bytes() for card in backend.cards)
     backend.engine.drop_workspaces()
-    if cache:
-        backend.module.empty_cache()
+    backend.module.empty_cache()
+    for card in backend.cards if context else ():
+        card.close_context()
     return before, sum(card.reserved_bytes() for card in backend.cards)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
-from gpudash.telemetry.records import Event, Note, OutOfMemory, Record, Topic
+from gpudash.telemetry.records import Event, Note, Record, Topic
 from gpudash.units import format_beside, format_bytes
 from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.context import Wishes
@@ -264,9 +264,8 @@ class Worker:
         self._tried(self._load, "Torch could not be looked at")
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
         ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
-        # After an out-of-memory the device goes back to its level before: idle segments too.
-        full = isinstance(ending, OutOfMemory)
-        self._tried(lambda: release(cache=full), "What the run has left could not all be given back")
+        # As at the end of a process, the device goes back to its level before.
+        self._tried(lambda: release(context=True), "What the run has left could not all be given back")
         return ending
 
     def _hosted(self, request: RunRequest, wishes: Wishes) -> Event:
@@ -278,7 +277,7 @@ class Worker:
         return ending
 
     def _free_cache(self) -> None:
-        released = self._tried(lambda: release(cache=True), "Idle memory could not be given back")
+        released = self._tried(lambda: release(), "Idle memory could not be given back")
         if released is None:
             return
         before, after = released

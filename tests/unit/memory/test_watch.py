@@ -118,8 +118,7 @@ def test_each_memory_is_judged_by_itself() -> None:
 
 
 def test_a_warning_says_what_is_full_how_full_by_whom_and_what_to_do() -> None:
-    watch = MemoryWatch()
-    watch.describe = {GPU: "cuda:0", "host": "This computer's memory"}.__getitem__
+    watch = running("cuda:0")
     for pid, size in ((4711, 9 * GIB), (os.getpid(), 2 * GIB)):
         row = {"pid": pid, "name": "python", "user": "mia", "memory_bytes": size}
         assert watch.observe(Sample(0.0, "process", GPU, row)) == []
@@ -129,13 +128,71 @@ def test_a_warning_says_what_is_full_how_full_by_whom_and_what_to_do() -> None:
         "Stop the run, free the cache, or close what you do not need."
     )
     assert warning.actions == ("stop", "free_cache", "save_recording")
+    watch.observe_event(ended(0.15))
+    now = watch.standing(warning, None)
+    assert now is not None and now.actions == ("free_cache", "save_recording")
+    assert now.text.endswith("holds 9.00 GiB. Free the cache or close what you do not need.")
     (passed,) = told(watch, [gpu(0.2, GIB)])
     assert passed.text == "cuda:0 is back at 4 %: 1.00 of 24.0 GiB."
     assert passed.actions == ()
 
 
-def test_our_own_process_is_not_named_like_a_stranger() -> None:
+def running(device: str, workload: str = "training", **spec: object) -> MemoryWatch:
+    """A watch that knows of a run on ``device``."""
     watch = MemoryWatch()
+    watch.describe = {GPU: "cuda:0", "host": "This computer's memory"}.__getitem__
+    watch.memory_of = {"cuda:0": GPU, "cpu": "host"}.get
+    watch.observe_event(RunStarted(time_s=0.0, run_id=1, workload=workload, device=device, spec=spec))
+    return watch
+
+
+def ended(time_s: float) -> RunFinished:
+    return RunFinished(time_s=time_s, run_id=1, status="finished", seconds=time_s, steps=1, result={})
+
+
+def test_with_no_run_on_a_warning_says_what_holds_the_memory_and_stops_nothing() -> None:
+    watch = running("cuda:0")
+    watch.observe(Sample(0.0, "process", GPU, {"pid": os.getpid(), "name": "python", "memory_bytes": 22 * GIB}))
+    watch.observe(Sample(0.1, "allocator", "cuda:0", {"allocated_bytes": GIB, "reserved_bytes": 21 * GIB}))
+    (warning,) = told(watch, [gpu(0.1, 23 * GIB)])
+    assert "gpudash itself, with the run, holds 22.0 GiB. Stop the run, free the cache, or close" in warning.text
+    watch.observe_event(ended(0.2))
+    now = watch.standing(warning, None)
+    assert now is not None and now.actions == ("free_cache", "save_recording")
+    assert now.text == (
+        "cuda:0 is 96 % full: 23.0 of 24.0 GiB. No run is on; gpudash itself holds 22.0 GiB, 20.0 GiB of it idle in "
+        "gpudash's cache. Free the cache or close what you do not need."
+    )
+
+
+def test_stop_is_offered_for_the_memory_of_the_run_that_is_on_and_for_no_other() -> None:
+    watch = running("cpu")
+    (warning,) = told(watch, [gpu(0.1, 23 * GIB)])
+    assert (warning.actions, warning.text) == (
+        ("save_recording",),
+        "cuda:0 is 96 % full: 23.0 of 24.0 GiB. Close what you do not need.",
+    )
+    (warning,) = told(watch, [host(0.1, 15.9 * GIB)])
+    assert warning.actions == ("stop", "free_cache", "save_recording")
+
+
+def test_a_watched_program_can_be_stopped_and_has_no_cache_of_ours_and_an_attached_one_goes_on() -> None:
+    (warning,) = told(running("cuda:0", "watch", command=["python", "train.py"]), [gpu(0.1, 23 * GIB)])
+    assert warning.actions == ("stop", "save_recording")
+    assert warning.text.endswith("Stop the run or close what you do not need.")
+    (warning,) = told(running("cuda:0", "watch", pid=7), [gpu(0.1, 23 * GIB)])
+    assert warning.actions == ("save_recording",)
+
+
+def test_a_process_that_was_listed_long_ago_holds_nothing() -> None:
+    watch = running("cuda:0")
+    watch.observe(Sample(0.0, "process", GPU, {"pid": 4711, "name": "python", "memory_bytes": 9 * GIB}))
+    (warning,) = told(watch, [gpu(60.0, 23 * GIB)])
+    assert "4711" not in warning.text
+
+
+def test_our_own_process_is_not_named_like_a_stranger() -> None:
+    watch = running("cpu")
     watch.observe(Sample(0.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": GIB}))
     watch.observe(Sample(1.0, "process", None, {"pid": os.getpid(), "name": "python", "memory_bytes": 8 * GIB}))
     (warning,) = told(watch, [host(1.1, 15 * GIB)])
@@ -157,7 +214,7 @@ def test_a_ramp_that_stays_well_below_the_levels_raises_nothing() -> None:
 
 
 def test_a_ramp_is_foretold_before_the_warning_and_only_once() -> None:
-    found = told(MemoryWatch(), ramp(4 * GIB, 256 * MIB, 47.0))
+    found = told(running("cpu"), ramp(4 * GIB, 256 * MIB, 47.0))
     assert [warning.level for warning in found] == ["forecast", "warning", "critical"]
     match = re.fullmatch(
         r"This computer's memory fills in about (\d+) s \((\d+)–(\d+) s\): 1[23]\.\d of 16\.0 GiB, \+0\.25 GiB/s\. "
@@ -282,7 +339,8 @@ def test_at_every_level_the_warning_names_the_line_and_the_time_left_with_the_ne
             raised.add(found.level)
             assert "train.py:31" in found.text
         ahead = watch.forecast("host")
-        words = watch.standing(standing, ahead) or ""
+        now = watch.standing(standing, ahead)
+        words = "" if now is None else now.text
         assert "train.py:31" in words
         used = (2 * GIB + tick * 26 * MIB) / GIB
         assert f"{used:.2f} of 16.0 GiB" in words or f"{used:.1f} of 16.0 GiB" in words

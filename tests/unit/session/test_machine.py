@@ -192,7 +192,7 @@ def test_where_there_is_no_gpu_one_of_8_gib_is_offered_and_is_no_default(make: M
     live = known(make())
     assert names(live) == ["cpu", "sim:0"]
     device = live.session.machine.find("sim:0")
-    assert (device.total_bytes, device.uuid, device.simulated) == (OFFERED_BYTES, "SIM-0", True)
+    assert (device.total_bytes, device.uuid, device.simulated) == (OFFERED_BYTES, "SIM-0-8GiB", True)
     assert live.session.default_device() == "cpu"
     assert [card.capacity for card in live.monitor.cards] == [OFFERED_BYTES]
     assert live.session.gpu_problem is not None
@@ -225,13 +225,13 @@ def test_those_asked_for_come_behind_the_gpus_and_are_never_the_default(make: Ma
     live.monitor.has(gpu(0))
     known(live, CUDA_TORCH)
     assert names(live) == ["cpu", "cuda:0", "sim:0", "sim:1"]
-    assert [found.uuid for found in live.session.gpus] == ["GPU-0", "SIM-0", "SIM-1"]
+    assert [found.uuid for found in live.session.gpus] == ["GPU-0", "SIM-0-2GiB", "SIM-1-1GiB"]
     assert live.session.default_device() == "cuda:0"
     assert [card.own.others for card in live.monitor.cards] == [{OTHER_PROCESS: 256 * MIB}, {}]
 
 
 def test_sentences_call_a_simulated_gpu_simulated(make: Make) -> None:
-    assert known(make()).session.device_words("SIM-0") == "sim:0 (SIMULATED)"
+    assert known(make()).session.device_words("SIM-0-8GiB") == "sim:0 (SIMULATED)"
 
 
 def test_a_simulated_gpu_that_is_not_there_is_refused_with_the_flag_that_adds_one(make: Make) -> None:
@@ -253,7 +253,7 @@ def test_a_run_is_given_every_card_and_the_cap_and_no_link(make: Make) -> None:
     request = live.worker.request
     assert request.cards == tuple(shown.own for shown in live.monitor.cards) and len(request.cards) == 2
     assert request.memory_cap == MemoryCap(share=0.5)
-    assert (request.expected_uuid, request.link_bytes_per_second) == ("SIM-1", None)
+    assert (request.expected_uuid, request.link_bytes_per_second) == ("SIM-1-1GiB", None)
     live.worker.begin()
     live.worker.finish()
     assert live.session.wait_run(10.0)
@@ -276,13 +276,13 @@ def test_a_recording_says_which_gpus_were_simulated_and_opens_so(make: Make) -> 
     live = known(make(record=True))
     note = live.seen.wait_event(Note, topic="gpus")
     assert note.text == "Simulated GPU (SIMULATED)"
-    assert note.details["torch_names"] == {"sim:0": "SIM-0"}
+    assert note.details["torch_names"] == {"sim:0": "SIM-0-8GiB"}
     live.session.close()
     assert live.session.recording is not None
     opened = Replay(live.session.recording)
-    assert [(found.uuid, found.simulated) for found in opened.gpus] == [("SIM-0", True)]
+    assert [(found.uuid, found.simulated) for found in opened.gpus] == [("SIM-0-8GiB", True)]
     assert [device.name for device in opened.devices() if device.simulated] == ["sim:0"]
-    assert opened.device_words("SIM-0") == "sim:0 (SIMULATED)"
+    assert opened.device_words("SIM-0-8GiB") == "sim:0 (SIMULATED)"
 
 
 def test_the_cards_take_the_allocators_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
     around = Surrounded(GIB)
     memory = memory_of(around)
     memory.take_allocator(7, "python", told(capacity_bytes=GIB, context_bytes=300 * MIB, others_bytes=MIB, busy_s=2.0))
-    shown = around.machine.simulated._shown[0].now()
+    shown = around.machine.simulated._own[0].now()
     assert (shown.pid, shown.name, shown.fresh) == (7, "python", True)
     assert (shown.reserved, shown.context, sum(shown.others.values()), shown.busy_s) == (20 * MIB, 300 * MIB, MIB, 2.0)
     assert around.probes["sim:0"]()["allocated_bytes"] == 10 * MIB
@@ -38,7 +38,7 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
         {"device": "sim:0", "simulated": True}
     ]
     memory.close()
-    assert around.machine.simulated._shown[0].mirror is None
+    assert around.machine.simulated._own[0].mirror is None
     around.now_s += 1000
     read = around.probes["sim:0"]()
     assert (read["allocated_bytes"], read["reserved_bytes"]) == (0, 0), "nothing is held, which is no gap"
@@ -46,22 +46,67 @@ def test_a_simulated_card_is_shown_as_the_program_tells_of_it_and_put_back_after
 
 def test_cards_that_the_program_was_given_are_shown_as_they_are_while_nobody_uses_them() -> None:
     around = Surrounded(8 * GIB)
-    wiring = around.wiring
-    memory = WatchedMemory(1, wiring.machine, wiring.probe, wiring.emit, wiring.clock, [768 * MIB], 100 * MIB)
+    wiring, simulated = around.wiring, around.machine.simulated
+    cards = simulated.provide([768 * MIB])
+    memory = WatchedMemory(1, wiring.machine, wiring.probe, wiring.emit, wiring.clock, cards, 100 * MIB)
     around.now_s += 1000
 
     def shown() -> tuple[int, int, bool]:
-        found = around.machine.simulated._shown[0].now()
+        found = simulated._of_programs[0].now()
         return found.capacity, found.free, found.fresh
 
     assert shown() == (768 * MIB, 668 * MIB, True)
-    assert around.machine.gpus[0].total_bytes == 768 * MIB
+    assert [gpu.total_bytes for gpu in around.machine.gpus] == [8 * GIB, 768 * MIB]
     memory.take_allocator(7, "python", told(capacity_bytes=768 * MIB, others_bytes=100 * MIB))
     assert shown() == (768 * MIB, 648 * MIB, True)
     memory.forget(7)
     assert shown() == (768 * MIB, 668 * MIB, True)
     memory.close()
-    assert shown()[0] == around.machine.gpus[0].total_bytes == 8 * GIB
+    assert shown() == (768 * MIB, 768 * MIB, True), "its program has ended"
+
+
+def test_a_program_on_a_card_of_another_size_has_a_device_of_its_own() -> None:
+    around = Surrounded(2 * GIB)
+    simulated = around.machine.simulated
+    simulated.cards[0].allocate(900 * MIB)
+    (name,) = simulated.provide([24 * GIB])
+    assert name == "sim:0@24GiB"
+    memory = WatchedMemory(1, around.machine, around.probe, around.emit, lambda: around.now_s, [name], as_cuda=True)
+    memory.take_allocator(7, "python", told(capacity_bytes=24 * GIB, context_bytes=300 * MIB))
+
+    devices = {device.name: device.uuid for device in around.machine.devices() if device.simulated}
+    assert devices == {"sim:0": "SIM-0-2GiB", "sim:0@24GiB": "SIM-0-24GiB"}
+    assert list(around.probes) == ["sim:0@24GiB"]
+    (turn,) = around.events(Note, topic=Topic.DEVICE)
+    assert (turn.text, turn.details["device"]) == (
+        "The program allocates on sim:0 · 24 GiB, which it calls cuda:0.",
+        "sim:0@24GiB",
+    )
+    own, program = (card.now() for card in (*simulated._own, *simulated._of_programs))
+    assert (own.capacity, own.held) == (2 * GIB, 1200 * MIB), "what gpudash holds is not the program's"
+    assert (program.capacity, program.reserved, program.context) == (24 * GIB, 20 * MIB, 300 * MIB)
+    assert memory.peaks["sim:0@24GiB"]["reserved_bytes"] == 20 * MIB
+    memory.take_stacks(7, {"type": "stacks", "stacks": {"1": stack(31)}})
+    for step in (20, 30):
+        memory.take_held(7, held(step))
+    assert [warning.device for warning in around.events(Warning)] == ["SIM-0-24GiB"]
+    memory.close()
+
+
+def test_a_program_has_the_sessions_own_card_where_both_are_the_same() -> None:
+    around = Surrounded(GIB)
+    simulated = around.machine.simulated
+    assert simulated.provide([GIB, GIB]) == ["sim:0", "sim:1@1GiB"]
+    assert [gpu.uuid for gpu in simulated.gpus] == ["SIM-0-1GiB", "SIM-1-1GiB"]
+    assert simulated.provide([24 * GIB]) == simulated.provide([24 * GIB]) == ["sim:0@24GiB"]
+    assert [gpu.uuid for gpu in simulated.gpus] == ["SIM-0-1GiB", "SIM-0-24GiB"], "the newest program's are listed"
+
+
+def test_no_run_of_the_session_can_use_the_card_of_a_program() -> None:
+    around = Surrounded(GIB)
+    around.machine.simulated.provide([24 * GIB])
+    with pytest.raises(ValueError, match="No run can use sim:0@24GiB: It is the card of a program that is watched"):
+        around.machine.find("sim:0@24GiB")
 
 
 def test_a_peak_counts_when_it_has_risen_since_the_reading_before() -> None:
@@ -121,7 +166,7 @@ def test_each_process_has_a_simulated_card_of_its_own_and_the_first_is_shown() -
     assert around.texts("simulated") == ["pid 8 has a sim:0 of its own; the one of pid 7 is shown."]
     memory.forget(7)
     memory.take_allocator(8, "python", told(reserved_bytes=92 * MIB))
-    assert around.machine.simulated._shown[0].now().pid == 8
+    assert around.machine.simulated._own[0].now().pid == 8
     memory.close()
 
 
@@ -194,7 +239,7 @@ def test_a_line_that_keeps_something_of_every_step_is_told_once_whoever_runs_it(
         memory.take_held(8, held(step))
     (warning,) = around.events(Warning)
     assert warning.text == "train.py:31 keeps 1 MiB of every step since step 1."
-    assert (warning.device, warning.level, warning.run_id) == ("SIM-0", "note", 1)
+    assert (warning.device, warning.level, warning.run_id) == ("SIM-0-1GiB", "note", 1)
     assert warning.cause == "train.py:31, 1 MiB a step"
 
 
@@ -236,18 +281,10 @@ def test_stacks_share_their_frames_so_that_a_real_program_stays_far_below_the_bo
     assert len(stacks) == 20_000 and stacks.bytes < 20 * MIB
 
 
-def test_a_session_without_simulated_gpus_gets_those_a_program_asks_for() -> None:
-    simulated = Surrounded().machine.simulated
-    simulated.provide([GIB])
-    assert [card.capacity for card in simulated.cards] == [GIB]
-    with pytest.raises(ValueError, match="simulates 1 GPUs, not 2"):
-        simulated.provide([GIB, GIB])
-
-
-def test_a_card_of_another_size_is_listed_with_its_own_size_as_long_as_it_is_shown() -> None:
+def test_a_card_that_the_program_has_made_itself_is_another_than_the_sessions() -> None:
     around = Surrounded(8 * GIB)
     memory = memory_of(around)
     memory.take_allocator(7, "python", told(capacity_bytes=2 * GIB))
-    assert [gpu.total_bytes for gpu in around.machine.gpus] == [2 * GIB]
+    assert [gpu.uuid for gpu in around.machine.gpus] == ["SIM-0-8GiB", "SIM-0-2GiB"]
+    assert around.machine.memory_of(memory.name_of("sim:0")) == "SIM-0-2GiB"
     memory.close()
-    assert [gpu.total_bytes for gpu in around.machine.gpus] == [8 * GIB]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_memory_is_read_under_nvmls_names() -> None:
     (sample,) = samples(CardReader([card]), 0.0, "gpu")
 
     used = 256 * MIB + CONTEXT_BYTES + 100 * MIB
-    assert sample.device == "SIM-0"
+    assert sample.device == "SIM-0-2GiB"
     assert (sample.values["used_bytes"], sample.values["free_bytes"]) == (used, 2 * GIB - used)
     assert sample.values["total_bytes"] == 2 * GIB
     assert sample.values["process_bytes"] == CONTEXT_BYTES + 100 * MIB
@@ -72,7 +73,7 @@ def test_our_process_and_the_simulated_others_are_listed_and_those_are_marked() 
     card = SimulatedGpu(0, 2 * GIB, others={4711: 256 * MIB})
     reader = CardReader([card])
     (other,) = samples(reader, 0.0, "process")
-    assert (other.device, other.values["pid"], other.values["memory_bytes"]) == ("SIM-0", 4711, 256 * MIB)
+    assert (other.device, other.values["pid"], other.values["memory_bytes"]) == ("SIM-0-2GiB", 4711, 256 * MIB)
     assert "SIMULATED" in str(other.values["name"])
 
     address = card.allocate(MIB)
@@ -91,7 +92,7 @@ def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
     assert isinstance(first, Sample)
     assert (first.table, first.device, first.values) == ("allocator", "sim:1", {"allocated_bytes": 5})
     assert 3.0 - 1e-5 < first.time_s < 3.0  # a recording gives readings back in the order of their times
-    assert [record.device for record in rest if isinstance(record, Sample)] == ["SIM-0", "SIM-1"]
+    assert [record.device for record in rest if isinstance(record, Sample)] == ["SIM-0-1GiB", "SIM-1-1GiB"]
 
     assert reader.attach("sim:1", None)
     assert samples(reader, 4.0, "allocator") == []
@@ -99,7 +100,7 @@ def test_the_allocator_is_read_in_the_same_tick_just_before_its_card() -> None:
 
 def test_a_tick_without_an_answer_is_a_gap_of_every_card() -> None:
     gaps = list(CardReader([SimulatedGpu(0, GIB), SimulatedGpu(1, GIB)]).stale(7.0))
-    assert [gap.device for gap in gaps if isinstance(gap, Sample)] == ["SIM-0", "SIM-1"]
+    assert [gap.device for gap in gaps if isinstance(gap, Sample)] == ["SIM-0-1GiB", "SIM-1-1GiB"]
     for gap in gaps:
         assert isinstance(gap, Sample) and gap.time_s == 7.0
         assert set(gap.values.values()) == {None} and set(gap.states.values()) == {State.STALE}
@@ -120,7 +121,7 @@ def mirrored(clock: Clock, **figures: int) -> MirroredCard:
 
 
 def shown(mirror: MirroredCard | None) -> ShownCard:
-    card = ShownCard(SimulatedGpu(0, GIB))
+    card = ShownCard.of(SimulatedGpu(0, GIB))
     card.mirror = mirror
     return card
 
@@ -132,7 +133,7 @@ def rows(reader: CardReader, now_s: float, table: str) -> list[Sample]:
 def test_its_figures_are_those_that_were_put() -> None:
     card = mirrored(Clock(), busy_s=3)
     found = card.now()
-    assert (found.uuid, card.capacity, found.capacity, found.free) == ("SIM-0", 2 * GIB, 2 * GIB, 2 * GIB - 350 * MIB)
+    assert (card.capacity, found.capacity, found.free) == (2 * GIB, 2 * GIB, 2 * GIB - 350 * MIB)
     assert (found.reserved, found.context, found.busy_s) == (200 * MIB, 100 * MIB, 3)
     assert found.others == card.newest.others == {OTHER_PROCESS: 50 * MIB}
 
@@ -188,10 +189,10 @@ def test_a_session_shows_a_mirrored_card_and_its_own_again_after_it() -> None:
     gpus = SimulatedGpus(Simulation((GIB,)), watched.extend)
     gpus.start()
     reader = CardReader(watched)
-    gpus.mirror(0, mirrored(Clock()))
+    gpus.mirror("sim:0", mirrored(Clock()))
     (gpu,) = rows(reader, 0.0, "gpu")
     assert gpu.values["process_bytes"] == HELD
-    gpus.mirror(0, None)
+    gpus.mirror("sim:0", None)
     gpus.cards[0].allocate(MIB)
     records = reader.read(2.0)
     assert [found.values["pid"] for found in records if isinstance(found, Sample) and found.table == "process"] == [
@@ -200,6 +201,29 @@ def test_a_session_shows_a_mirrored_card_and_its_own_again_after_it() -> None:
     assert watched[0].now().held == CONTEXT_BYTES + 2 * MIB  # of a small segment
 
 
-def test_a_card_that_is_not_there_cannot_show_another() -> None:
-    with pytest.raises(ValueError, match=r"There is no sim:1 that could show another process's; --simulate 8GiB adds"):
-        SimulatedGpus(Simulation()).mirror(1, None)
+def test_a_card_that_is_not_listed_any_more_is_left_alone() -> None:
+    gpus = SimulatedGpus(Simulation((GIB,)))
+    gpus.start()
+    (name,) = gpus.provide([2 * GIB])
+    gpus.provide([])
+    gpus.mirror(name, mirrored(Clock()))
+    assert [gpu.uuid for gpu in gpus.gpus] == ["SIM-0-1GiB"]
+
+
+def test_a_card_whose_program_has_ended_is_read_once_more_as_empty() -> None:
+    listed: list[Sequence[ShownCard]] = []
+    gpus = SimulatedGpus(Simulation((GIB,)), listed.append)
+    gpus.start()
+    reader = CardReader(listed[-1])
+    (name,) = gpus.provide([2 * GIB])
+    gpus.mirror(name, mirrored(Clock()))
+    reader.show(listed[-1])
+    own, program = rows(reader, 0.0, "gpu")
+    assert (own.device, own.values["used_bytes"]) == ("SIM-0-1GiB", 0)
+    assert (program.device, program.values["used_bytes"]) == ("SIM-0-2GiB", 350 * MIB)
+
+    gpus.provide([])
+    reader.show(listed[-1])
+    own, program = rows(reader, 1.0, "gpu")
+    assert (program.device, program.values["used_bytes"], program.values["free_bytes"]) == ("SIM-0-2GiB", 0, 2 * GIB)
+    assert [row.device for row in rows(reader, 2.0, "gpu")] == ["SIM-0-1GiB"]

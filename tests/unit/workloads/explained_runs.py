@@ -33,7 +33,7 @@ def told(spec: Spec, card: SimulatedGpu, *, asks: bool = False, cap: MemoryCap |
     level = MemoryLevel(total - free, free, total)
     request = RunRequest(spec, "sim:0", 1, memory=lambda: level, expected_uuid=card.uuid, cards=(card,), memory_cap=cap)
     ending = Run(request, wishes, events.append, lambda: time.monotonic() - began).perform()
-    release(cache=True)
+    release()
     gc.collect()
     notes = [event for event in events if isinstance(event, MemoryExplained)]
     warnings = [event for event in events if isinstance(event, Warning)]

@@ -49,7 +49,7 @@ def test_letting_go_leaves_cuda_alone_when_no_run_has_used_it(monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     forbid(monkeypatch, "is_available", "device_count", "memory_reserved", "empty_cache", "init", "_lazy_init")
 
-    assert release() == release(cache=True) == (None, None)
+    assert release() == (None, None)
 
 
 def test_letting_go_gives_back_what_cuda_holds_idle_once_a_run_has_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,7 @@ def test_letting_go_gives_back_what_cuda_holds_idle_once_a_run_has_used_it(monke
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: reserved.__setitem__(0, 20))
     set_in_torch_c(monkeypatch, "_cuda_clearCublasWorkspaces", lambda: None)
 
-    assert release() == (100, 100)
-    assert release(cache=True) == (100, 20)
+    assert release() == (100, 20)
 
 
 def test_the_report_names_devices_by_nvmls_uuid(monkeypatch: pytest.MonkeyPatch) -> None:

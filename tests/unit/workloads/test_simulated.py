@@ -66,7 +66,7 @@ def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[.
 
 def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr("gpudash.workloads.running.worker.release", lambda *, cache=False: (None, None))
+    monkeypatch.setattr("gpudash.workloads.running.worker.release", lambda *, context=False: (None, None))
     ending = bench.run("pipeline", device="sim:0", request={"cards": (SimulatedGpu(0, GIB),)})
     assert isinstance(ending, RunFailed) and ending.error == "device"
     assert ending.message.startswith("This process has run on a CUDA device")
@@ -86,8 +86,24 @@ def test_what_a_run_leaves_is_given_back_by_simulated_gpus_too(added: Callable[.
     added(card)
     held = card.reserved_bytes()
     assert held >= 8 * MIB
-    assert release(cache=True) == (held, 0)
-    assert card.used_bytes() == card.context_bytes
+    assert release(context=True) == (held, 0)
+    assert (card.used_bytes(), card.opened) == (0, False), "the run has ended"
+
+
+def test_freeing_the_cache_leaves_the_context(added: Callable[..., FakeBackend]) -> None:
+    card = SimulatedGpu(0, GIB)
+    added(card)
+    release()
+    assert card.used_bytes() == card.context_bytes > 0
+
+
+def test_what_a_run_has_kept_keeps_the_context(added: Callable[..., FakeBackend]) -> None:
+    card = SimulatedGpu(0, GIB)
+    added(card)
+    address = card.allocate(MIB)
+    release(context=True)
+    assert card.used_bytes() == card.context_bytes + card.reserved_bytes() > 0
+    card.release(address)
 
 
 class FakeModule:

@@ -77,7 +77,7 @@ def test_stop_ends_a_waiting_run_at_once_as_cancelled_with_what_it_kept(bench: B
 POISONED = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported elsewhere"
 
 
-def broken_release(*, cache: bool = False) -> tuple[int | None, int | None]:
+def broken_release(*, context: bool = False) -> tuple[int | None, int | None]:
     raise RuntimeError(POISONED)
 
 

@@ -22,7 +22,7 @@ from gpudash.telemetry.records import (
 from tests.unit.session.serving.fake_session import GIB, GPU, SIM, FakeSession, Gathered, forecast
 
 ON_GPU = ("GPU-0", "0")
-ON_SIM = ("SIM-0", "sim:0")
+ON_SIM = (SIM.uuid, "sim:0")
 RUN = ("4", "training", "cuda:0")
 
 
@@ -61,7 +61,7 @@ def test_every_reading_that_is_served_exists_and_every_name_is_used_once() -> No
 
 def test_the_newest_reading_of_each_device_is_served(fake: FakeSession, gathered: Gathered) -> None:
     fake.read("gpu", "GPU-0", used_bytes=2 * GIB, temperature_c=41.0)
-    fake.read("gpu", "SIM-0", used_bytes=GIB)
+    fake.read("gpu", SIM.uuid, used_bytes=GIB)
     fake.read("host", None, used_bytes=3 * GIB)
     fake.read("allocator", "cuda:0", reserved_bytes=5)
     assert gathered.rows("gpudash_gpu_memory_used_bytes") == [(ON_GPU, 2.0 * GIB), (ON_SIM, 1.0 * GIB)]
@@ -95,7 +95,7 @@ def test_a_gpu_that_was_never_read_is_listed_without_figures(gathered: Gathered)
     infos = gathered.rows("gpudash_gpu_info")
     assert [(*labels[:6], labels[-1]) for labels, _ in infos] == [
         ("GPU-0", "0", "0", "NVIDIA H200", "cuda:0", "false", "false"),
-        ("SIM-0", "sim:0", "0", SIM.product, "", "true", "false"),
+        (SIM.uuid, "sim:0", "0", SIM.product, "", "true", "false"),
     ]
     assert gathered.rows("gpudash_gpu_state") == []
     assert gathered.rows("gpudash_reading_age_seconds") == []

@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.comparing import Comparison, FigureDifference, compare
-from gpudash.telemetry.comparing.comparison import MINUS, headline, signed, value_words, verdict_words
+from gpudash.telemetry.comparing import ComparedRun, Comparison, FigureDifference, compare
+from gpudash.telemetry.comparing.comparison import (
+    MINUS,
+    FieldPair,
+    headline,
+    signed,
+    specs_row,
+    value_words,
+    verdict_words,
+)
 from gpudash.telemetry.records import plain
 from gpudash.units import MIB
-from tests.unit.telemetry.comparing.made import MADE, Made
+from tests.unit.telemetry.comparing.made import MADE, Ending, Made
 
 RESULTS: dict[str, Any] = {
     "steps_per_second": 100.0,
@@ -171,6 +179,51 @@ def test_more_memory_is_worse_and_less_is_better() -> None:
     back = compare(MADE.but(allocated=150 * MIB).run(), MADE.run("b"))
     assert back.worse() == []
     assert by_name(back)["peak_allocated_bytes"].judgement == "better"
+
+
+@pytest.mark.parametrize("ending", ["out_of_memory", "cancelled", "failed", "running"])
+def test_less_memory_of_a_run_that_ended_early_is_neither_better_nor_worse(ending: Ending) -> None:
+    early = MADE.but(allocated=60 * MIB, ending=ending).run("b")
+    early.view.memory.allocated_bytes = early.view.memory.reserved_bytes = 60 * MIB
+    less = compare(MADE.run(), early)
+    peak = by_name(less)["peak_allocated_bytes"]
+    assert (peak.verdict, peak.judgement) == ("less", None)
+    assert "Better in B: peak" not in headline(less)
+    more = compare(early, MADE.run())
+    assert not {"peak_allocated_bytes", "peak_reserved_bytes"} & {*more.worse(), *more.unclear()}
+    assert "Worse in B: peak" not in headline(more)
+
+
+def test_more_memory_is_worse_also_of_a_run_that_ended_early() -> None:
+    comparison = compare(MADE.run(), MADE.but(allocated=150 * MIB, ending="out_of_memory").run("b"))
+    assert by_name(comparison)["peak_allocated_bytes"].judgement == "worse"
+
+
+def on_card(gib: int, label: str, **changed: Any) -> ComparedRun:
+    made = MADE.but(device="sim:0", simulated=True, spec={"simulate": [gib * 2**30]}, **changed)
+    run = made.run(label, machine={"GPU": "Simulated GPU"})
+    run.view.memory.capacity_bytes = gib * 2**30
+    run.view.memory.used_bytes = run.view.memory.reserved_bytes
+    return run
+
+
+def test_what_was_reserved_on_different_cards_is_neither_better_nor_worse() -> None:
+    comparison = compare(on_card(24, "a"), on_card(1, "b", allocated=60 * MIB))
+    told = {name: figure.judgement for name, figure in by_name(comparison).items() if name.startswith("peak")}
+    assert told == {"peak_allocated_bytes": "better", "peak_reserved_bytes": None, "peak_used_bytes": None}
+    assert comparison.notes[-1] == (
+        "Different cards: Simulated GPU of 24 GiB in A, Simulated GPU of 1 GiB in B; what was reserved and used is "
+        "neither better nor worse."
+    )
+    same = compare(on_card(24, "a"), on_card(24, "b", allocated=60 * MIB))
+    assert by_name(same)["peak_reserved_bytes"].judgement == "better"
+    assert not [note for note in same.notes if "Different cards" in note]
+
+
+def test_a_simulated_card_is_told_by_its_size_and_not_by_a_count_of_bytes() -> None:
+    comparison = compare(on_card(24, "a"), on_card(1, "b"))
+    assert "They differ in simulate (24 GiB in A, 1 GiB in B)." in headline(comparison)
+    assert specs_row(FieldPair("simulate", [25769803776], ["h100"])) == ["simulate", "differs", "24 GiB", "h100"]
 
 
 def test_memory_in_use_counts_only_where_the_allocator_tells_nothing() -> None:

@@ -1,0 +1,146 @@
+"""Simulated cards of several sizes in the window: each is drawn, named and warned of by itself."""
+
+from __future__ import annotations
+
+from gpudash.devices.names import simulated_gpu
+from gpudash.telemetry.records import Level, OutOfMemory, RunFinished, RunStarted, Sample, Warning
+from gpudash.ui.dashboard.dashboard import Dashboard
+from gpudash.ui.window.main_window import MainWindow
+from gpudash.units import GIB, MIB
+from tests.ui.conftest import OpenWindow, settle
+from tests.ui.fake_session import FakeSession
+
+OWN, LARGE, SMALL = simulated_gpu(0, 2 * GIB), simulated_gpu(0, 24 * GIB), simulated_gpu(0, GIB)
+
+
+def session_on(*cards: object) -> FakeSession:
+    session = FakeSession(cards)  # type: ignore[arg-type]
+    session.memory_watch.describe = session.device_words
+    session.memory_watch.memory_of = {device.name: device.memory for device in session.devices()}.get
+    return session
+
+
+def lists(session: FakeSession, *cards: object) -> None:
+    """The session has other cards from now on."""
+    session.gpus = cards  # type: ignore[assignment]
+    for device in session.devices():
+        if device.uuid is not None:
+            session.store.link(device.name, device.uuid)
+
+
+def holds(session: FakeSession, uuid: str, used: int, total: int) -> None:
+    session.now_s += 0.1
+    values = {"used_bytes": used, "free_bytes": total - used, "total_bytes": total, "process_bytes": used}
+    sample = Sample(session.now_s, "gpu", uuid, values)
+    session.apply(sample, *session.memory_watch.observe(sample))
+
+
+def dashboard_of(window: MainWindow) -> Dashboard:
+    return window.workspace.dashboard
+
+
+def memory_title(window: MainWindow) -> str:
+    settle(window)
+    return next(plot.title for plot in dashboard_of(window).layout_key if plot.id == "memory")
+
+
+def test_a_program_on_a_card_of_another_size_has_a_card_and_a_plot_of_its_own(open_window: OpenWindow) -> None:
+    session = session_on(OWN, LARGE)
+    window = open_window(session)
+    holds(session, OWN.uuid, 300 * MIB, 2 * GIB)
+    session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
+    holds(session, LARGE.uuid, 8 * GIB, 24 * GIB)
+    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 24 GiB)"
+    cards = dashboard_of(window).cards._cards
+    assert list(cards) == ["host", OWN.uuid, LARGE.uuid]
+    assert cards[LARGE.uuid]._full_name.startswith("sim:0 · 24 GiB")
+    memory = dashboard_of(window).plots.plot("memory")
+    assert memory.y_range[1] >= 8 * GIB
+
+
+def test_a_run_on_the_sessions_own_card_is_shown_in_place_of_the_programs(open_window: OpenWindow) -> None:
+    session = session_on(OWN, SMALL)
+    window = open_window(session)
+    session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
+    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 1 GiB)"
+    session.end()
+    session.start("sim:0")
+    assert memory_title(window) == "MEMORY sim:0 (SIMULATED)"
+
+
+def test_a_card_that_is_listed_no_more_is_not_what_is_shown(open_window: OpenWindow) -> None:
+    session = session_on(OWN, LARGE)
+    window = open_window(session)
+    session.watched("sim:0@24GiB", {"command": ["python", "leak.py"]})
+    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 24 GiB)"
+    session.end()
+    lists(session, OWN, SMALL)
+    session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
+    assert memory_title(window) == "MEMORY sim:0 (SIMULATED 1 GiB)"
+    assert list(dashboard_of(window).cards._cards) == ["host", OWN.uuid, SMALL.uuid]
+
+
+def test_the_card_of_a_program_is_not_offered_to_other_runs(open_window: OpenWindow) -> None:
+    window = open_window(session_on(OWN, LARGE))
+    settle(window)
+    offered = dashboard_of(window).panel.device
+    assert offered.findData("sim:0") >= 0 and offered.findData("sim:0@24GiB") < 0
+
+
+def buttons(window: MainWindow) -> set[str]:
+    banner = dashboard_of(window).banner
+    return {name for name, button in banner._buttons.items() if not button.isHidden()}
+
+
+def words(window: MainWindow) -> str:
+    settle(window)
+    banner = dashboard_of(window).banner
+    return "" if banner.isHidden() else banner.accessibleName()
+
+
+def begin(session: FakeSession, run: RunStarted) -> None:
+    session.running = True
+    session.apply(run)
+    session.memory_watch.observe_event(run)
+
+
+def finish(session: FakeSession) -> None:
+    ended = RunFinished(time_s=session.now_s, run_id=1, status="cancelled", seconds=session.now_s, steps=1, result={})
+    session.running = False
+    session.apply(ended)
+    session.memory_watch.observe_event(ended)
+
+
+def test_the_strip_of_a_full_card_stops_its_run_and_no_other_and_goes_once_it_is_empty(
+    open_window: OpenWindow,
+) -> None:
+    session = session_on(OWN)
+    window = open_window(session)
+    begin(session, RunStarted(time_s=0.0, run_id=1, workload="training", device="sim:0", spec={}))
+    holds(session, OWN.uuid, round(1.98 * GIB), 2 * GIB)
+    assert "sim:0 (SIMULATED) is 99 % full" in words(window)
+    assert {"stop", "free_cache"} <= buttons(window)
+
+    finish(session)
+    assert "Stop the run" not in words(window)
+    assert "stop" not in buttons(window)
+
+    begin(session, RunStarted(time_s=session.now_s, run_id=2, workload="watch", device="cpu", spec={"pid": 7}))
+    words(window)
+    assert "stop" not in buttons(window), "what is attached does not fill sim:0"
+
+    holds(session, OWN.uuid, 0, 2 * GIB)
+    assert "is back at 0 %" in words(window)
+
+
+def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWindow) -> None:
+    session = session_on(OWN, SMALL)
+    window = open_window(session)
+    session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
+    message = "leak.py ran out of memory on sim:0."
+    session.end(
+        OutOfMemory(time_s=1.0, run_id=1, error="sim", message=message, remedy="", seconds=1.0, steps=3, result={})
+    )
+    level: Level = "critical"
+    session.apply(Warning(time_s=2.0, level=level, device=OWN.uuid, text="sim:0 is 99 % full.", ratio=0.99))
+    assert "out of memory" in words(window)
