@@ -32,6 +32,11 @@ def data_folder() -> Path:
     return Path(home).expanduser() if home else Path(platformdirs.user_data_dir("gpudash", appauthor=False))
 
 
+def log_file() -> Path:
+    """Where gpudash's own processes log what they could not do."""
+    return data_folder() / "gpudash.log"
+
+
 def recordings_folder() -> Path:
     """Where recordings are written unless a file is named."""
     return data_folder() / "recordings"

@@ -352,3 +352,33 @@ def test_as_cuda_is_for_code_of_ones_own_and_for_a_gpu(gpudash: Command) -> None
     assert done.code == 2 and "--as-cuda is for your own code" in done.stderr
     done = gpudash("estimate", "--callable", f"{LIBRARIES}:says_cuda", "--as-cuda", "--device", "cpu")
     assert done.code == 2 and "--as-cuda lets code find a GPU, and the CPU is none." in done.stderr
+
+
+FAULTY = """
+import torch
+from tests.unit.simulator.failing_families import failing
+
+
+def build(device):
+    x = torch.ones(8, device=device)
+
+    def step():
+        with failing("operations.reductions", []):
+            return x.sum()
+
+    return step
+"""
+
+
+def test_a_fault_of_the_simulator_goes_to_the_log_with_its_traceback(
+    gpudash: Command, home: Path, tmp_path: Path
+) -> None:
+    code = tmp_path / "faulty.py"
+    code.write_text(FAULTY)
+    root = str(Path(__file__).parents[2])
+    answer = gpudash("estimate", "--callable", f"{code}:build", "--simulate", "1GiB", env={"PYTHONPATH": root})
+    assert "gpudash cannot predict the code at" in answer.stderr
+    log = home / "gpudash.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    text = log.read_text()
+    assert "Traceback (most recent call last)" in text and "IndexError" in text

@@ -38,6 +38,10 @@ def main():
         return 1
     import torch
 
+    from gpudash.system.log import VARIABLE, start_log
+
+    if VARIABLE in os.environ:
+        start_log(os.environ[VARIABLE])
     torch.set_num_threads(1)
     try:
         from gpudash.simulator.dry_run.dry_run import DryRun

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
+from gpudash.settings import log_file
 from gpudash.specs import build, workloads
+from gpudash.system.log import start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.running.context import MemoryLevel
@@ -41,6 +43,7 @@ class SupersededError(BaseException):
 def main() -> int:
     """Answer until the standard input ends; returns only when nothing can be predicted here."""
     os.nice(NICENESS)
+    start_log(str(log_file()))
     conversation = Conversation()
     try:
         version, dry = _prepare(lambda: conversation.waits)
