@@ -49,7 +49,7 @@ def test_a_loss_kept_with_its_graph_is_named_before_memory_is_full(runs: dict[st
     leak = runs["leak"]
     assert leak["steps_before_warning"] < 0.5 * leak["steps"]
     (warning,) = leak["warnings"]
-    assert warning["device"] == "SIM-0"
+    assert warning["device"] == "SIM-0-1GiB"
     assert warning["text"].startswith("pressure.py:")
     assert "losses.append(" in warning["text"] and "of every step" in warning["text"]
     assert warning["cause"].startswith("pressure.py:")
