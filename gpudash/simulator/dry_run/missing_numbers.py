@@ -69,7 +69,7 @@ ALL_PICKED = "what is picked by numbers that are not known is everything, so tha
 LEAST, MOST = 1e-3, 1e6
 
 
-class Answer(NamedTuple):
+class AssumedTruth(NamedTuple):
     """What a truth on the device is in a run as it should be.
 
     Attributes:
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
 
 ANSWER = "_sim_answer"
-"""Attribute of the storage of a truth that has an ordinary outcome: its `Answer`."""
+"""Attribute of the storage of a truth that has an ordinary outcome: its `AssumedTruth`."""
 
 _ASKED = {"any": False, "all": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
 
@@ -107,7 +107,7 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
     """
     answer = None
     if name in _ASKED:
-        answer = Answer(_ASKED[name], ORDINARY)
+        answer = AssumedTruth(_ASKED[name], ORDINARY)
     elif name in _COMPARING:
         answer = _compared(name, *args[:2], is_one=result.numel() == 1)
     elif name in _TURNING:
@@ -122,16 +122,16 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
         setattr(result.untyped_storage(), ANSWER, answer)
 
 
-def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> Answer | None:
+def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTruth | None:
     if name in ("eq", "ne") and (tensor is other or (isinstance(other, float) and math.isinf(other))):
-        return Answer((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
+        return AssumedTruth((name == "eq") is (tensor is other), ORDINARY)  # a number equals itself unless it is NaN
     if not is_one:
         return None
     if line_search.is_search(_caller()):
         outcome = line_search.outcome(name, other)
-        return None if outcome is None else Answer(outcome, line_search.SEARCHES)
+        return None if outcome is None else AssumedTruth(outcome, line_search.SEARCHES)
     if isinstance(other, (int, float)) and is_beyond(other):
-        return Answer(_COMPARING[name](1.0, other), FINITE)
+        return AssumedTruth(_COMPARING[name](1.0, other), FINITE)
     return None
 
 
@@ -140,7 +140,7 @@ def is_beyond(number: float) -> bool:
     return not LEAST < number < MOST  # NaN too
 
 
-def answer_to(tensor: Any) -> Answer | None:
+def answer_to(tensor: Any) -> AssumedTruth | None:
     """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
     return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
 
