@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -43,15 +44,24 @@ _MARGIN_PX = 12
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What a picture says of itself: a title, and a line with device and range."""
+    """What a picture says of itself: a title, and a line with device and range.
+
+    Attributes:
+        span: session time.
+        wall_origin_s: seconds since the epoch at session time 0, where times are told by the clock.
+    """
 
     title: str
     device: str
     span: tuple[float, float]
+    wall_origin_s: float | None = None
 
     @property
     def line(self) -> str:
         start, end = self.span
+        if self.wall_origin_s is not None:
+            began, ended = (datetime.fromtimestamp(self.wall_origin_s + each, UTC).astimezone() for each in self.span)
+            return f"{self.device} · {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} ({end - start:.4g} s)"
         return (
             f"{self.device} · {format_clock(max(start, 0))} to {format_clock(end)} of the session ({end - start:.4g} s)"
         )

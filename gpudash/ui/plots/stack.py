@@ -488,7 +488,13 @@ class PlotStack(QFrame):
         return picture_size([*self.plots, self.axis])
 
     def _said(self) -> Caption:
-        return Caption(self._caption[0], self._caption[1] or self.plots[0].spec.title, self.view.range())
+        origin = self.view.wall_origin_s
+        return Caption(
+            self._caption[0],
+            self._caption[1] or self.plots[0].spec.title,
+            self.view.range(),
+            None if origin is None else origin(),
+        )
 
     @contextlib.contextmanager
     def _drawn_alone(self, plots: Sequence[TimePlot], palette: Palette | None) -> Iterator[None]:

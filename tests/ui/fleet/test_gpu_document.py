@@ -242,3 +242,5 @@ def test_the_axis_has_the_times_of_the_users_clock(shown: Shown) -> None:
     moments = [datetime.fromtimestamp(drawn_s + time_s, UTC).astimezone() for time_s, _ in ticks.marks]
     assert len(moments) >= 4
     assert [text for _, text in ticks.marks] == [f"{moment:%H:%M}" for moment in moments]
+    picture = shown.document.past.plots.picture()
+    assert f" · {began:%Y-%m-%d %H:%M:%S} to " in picture.text("Title")
