@@ -26,6 +26,7 @@ from gpudash.session.watching.program import Program, Stopping, is_running, oom_
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
+from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
 
 OUTPUT_PERIOD_S = 0.25
@@ -82,6 +83,7 @@ class Watching:
             wiring.machine.simulated.provide(request.simulate)
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
+        self._table = _new_table()
         try:
             self._environment = self._watched_environment()
             self._program = Program(request, self._environment)
@@ -303,8 +305,11 @@ class Watching:
             "period_s": 0.1,
         }
         path = [str(Path(gpudash.__file__).parent / "agent" / "inject"), environment.get("PYTHONPATH", "")]
+        # all that the program starts shares the simulated cards, also what has no process of Python's in between
+        environment.pop(VARIABLE, None)
         return {
             **environment,
+            **({} if self._table is None else {VARIABLE: self._table.path}),
             "GPUDASH_SOCKET": str(self._hearing.path),
             "GPUDASH_AGENT": json.dumps(agent),
             "PYTHONPATH": os.pathsep.join(part for part in path if part),
@@ -323,6 +328,14 @@ class Watching:
 
     def _clean_up(self) -> None:
         self._hearing.close()
+
+
+def _new_table() -> ProcessTable | None:
+    """What the program's processes hold of its simulated cards; ``None`` where the system has no room for it."""
+    try:
+        return ProcessTable.create()
+    except OSError:
+        return None
 
 
 def _named(processes: Sequence[psutil.Process]) -> str:
