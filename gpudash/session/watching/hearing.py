@@ -179,6 +179,7 @@ class Hearing:
                 "report": None if report is None else str(report),
                 "agent_cpu_seconds": news.agent_cpu_s,
                 "memory": self.peaks(device),
+                **({"processes": processes} if (processes := self.memory.processes) else {}),
                 **self.ranks.result(),
             },
             ranks=self.ranks.known(),

@@ -99,6 +99,7 @@ class Watching:
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
         self._hearing.begin(self._program.pid, request.simulate, request.simulate_others, as_cuda=request.as_cuda)
         self._news, self._ranks, self._memory = self._hearing.news, self._hearing.ranks, self._hearing.memory
+        self._memory.table = self._table
         self._stopping = Stopping(self._program)
         self._due: dict[str, float] = {}
         self._told_silence = False
