@@ -113,6 +113,7 @@ class EndedRun:
         refusal: why it was ended by us, in a sentence.
         ranks: processes of its ranks, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
+        held: says what a rank had on its device, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
         as_cuda: whether a simulated GPU answered for CUDA.
         without_cuda: what to do where it is CUDA that the program misses, in a sentence or "".
@@ -135,6 +136,7 @@ class EndedRun:
     result: Mapping[str, Any] = field(default_factory=dict)
     ranks: Mapping[int, int] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
+    held: Callable[[int], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
     without_cuda: str = ""
     as_cuda: bool = False
@@ -193,7 +195,7 @@ def _rank_ended(ran: EndedRun) -> RunEnded | None:
         if dead.code == -9 and ran.oom_kills:
             return _killed_by_the_kernel(ran, f"Rank {dead.rank} (pid {dead.pid})", ran.why_full(dead.rank))
         remedy = "What it printed may say why; torchrun --tee 3 puts the rank before every line."
-        return _failed(ran, _kind(dead.code), dead.text, remedy)
+        return _failed(ran, _kind(dead.code), f"{dead.text} {ran.held(dead.rank)}".rstrip(), remedy)
     if hanging := awaited(ran.ranks, others):
         remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
         return _failed(ran, "hang", hang_words(hanging, ran.ranks, ran.steps), remedy, others[0])

@@ -184,6 +184,7 @@ class Hearing:
             },
             ranks=self.ranks.known(),
             why_full=self.ranks.why_full,
+            held=self.ranks.held,
         )
 
     def close(self) -> None:
@@ -215,6 +216,7 @@ class Hearing:
             case "held":
                 self.memory.take_held(peer.pid, message)
             case "oom":
+                self.ranks.refused(peer, message)
                 self.reports.refused(self.news, peer, message, self.memory)
             case "snapshot":
                 self.reports.saved(self.news, message)
