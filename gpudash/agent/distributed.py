@@ -2,7 +2,8 @@
 
 How long is told by DistributedDataParallel's own logger (torch/csrc/distributed/c10d/logger.cpp): at the beginning of
 a forward pass it works out the times of the iteration before. On the CPU its clock is read at five places; on CUDA it
-records events, and waits for them at the next forward pass, so that there only some iterations are measured.
+records events, and waits for them at the next forward pass, so that there only some iterations are measured. It knows
+no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import weakref
 
 # collections itself would delay every watched Python
 from _collections import deque  # type: ignore[import-not-found]
+
+from .memory import simulating
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are left out."""
 
 MEMORY_PERIOD_S = 0.5
-"""Between two readings of the memory."""
+"""Between two readings of the memory, unless a peak has risen: a rank that is killed tells nothing more."""
 
 STALLED_S = 2.0
 """Time since the newest step from which on it is told where the rank's main thread stands: it may hang."""
@@ -51,7 +54,8 @@ PLACE_PERIOD_S = 1.0
 MOST_FRAMES = 64
 """Of its stack, the innermost."""
 
-_ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+_PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
+_ALLOCATOR = ("allocated_bytes", "reserved_bytes", *_PEAKS)
 
 
 class Distributed:
@@ -72,8 +76,12 @@ class Distributed:
         self._device: str | None = None
         self._number = 0
         self._open: Row | None = None
+        self._open_blocked_s: float | None = None
         self._ended_s: float | None = None
-        self._looked_s = self._placed_s = 0.0
+        self._spent_s = 0.0
+        self._looked_s = 0.0
+        self._placed_s = 0.0
+        self._peaks: list[Any] = []
         self._place: list[list[Any]] = []
 
     def follow(self, module: Any) -> Callable[[], None]:
@@ -115,6 +123,7 @@ class Distributed:
         self._number += 1
         seconds = None if self._ended_s is None else now_s - self._ended_s
         self._open = [self._number, time.time_ns() // 1000, seconds]
+        self._open_blocked_s = self._in_collectives_s()
         self._ended_s = now_s
 
     def look(self, figures: dict[str, Any], *, last: bool = False) -> bool:
@@ -133,10 +142,12 @@ class Distributed:
             rows.append(self._rows.popleft())
         if rows:
             self._post({"type": "rank_steps", "steps": rows})
+        memory = _memory(self._device, figures)
+        peaks = [memory.get(name) for name in _PEAKS]
         now_s = time.monotonic()
-        if last or now_s - self._looked_s >= MEMORY_PERIOD_S:
-            self._looked_s = now_s
-            self._post({"type": "rank_memory", **_memory(figures.get(self._device))})
+        if memory and (last or peaks != self._peaks or now_s - self._looked_s >= MEMORY_PERIOD_S):
+            self._looked_s, self._peaks = now_s, peaks
+            self._post({"type": "rank_memory", **memory})
         if not last:
             self._tell_place()
         return True
@@ -157,8 +168,9 @@ class Distributed:
         self._models.clear()
         self._measured.clear()
         self._rows.clear()
-        self._device = self._open = self._ended_s = None
+        self._device = self._open = self._open_blocked_s = self._ended_s = None
         self._number = 0
+        self._peaks = []
 
     def _made(self, model: Any) -> None:
         every = EVERY if model.device_type == "cpu" else EVERY_ON_CUDA
@@ -170,6 +182,7 @@ class Distributed:
         self._introduce("ddp", str(next(model.module.parameters()).device))
         if self._ended_s is None:
             self._ended_s = time.perf_counter()
+            self._in_collectives_s()  # the model's parameters have been sent to all ranks before its first step
 
     def _introduced(self, optimizer: Any) -> bool:
         """Tell who this is where no DistributedDataParallel did: whether it is a rank at all."""
@@ -183,15 +196,16 @@ class Distributed:
         group = _group()
         if group is None or self._device is not None:
             return group is not None
-        self._device = device
-        self._keep({"type": "rank", "strategy": strategy, "device": device, **group})
+        self._device = simulating.called_here(device)
+        self._keep({"type": "rank", "strategy": strategy, "device": self._device, **group})
         return True
 
     def _close_row(self) -> None:
         """Tell the step before: only now what was measured of it is known, and its loss was told."""
         row, self._open = self._open, None
         loss, accuracy = self._steps.newest_told()
-        blocked_s = self._blocked_s()
+        logged_s, blocked_s = self._blocked_s(), self._open_blocked_s
+        blocked_s = logged_s if blocked_s is None else blocked_s
         if row is None or row[2] is None:
             return
         compute_s = None if blocked_s is None else max(0.0, row[2] - blocked_s)
@@ -215,6 +229,16 @@ class Distributed:
                 found.append(max(0, communicated - overlap) / 1e9)
             self._measured[id(reference)] = iteration
         return sum(found) if found else None
+
+    def _in_collectives_s(self) -> float | None:
+        """Time in collectives of simulated devices since the last call; ``None`` on other devices."""
+        if self._device is None or not self._device.startswith("sim"):
+            return None
+        spent_s = simulating.in_collectives_s()
+        if spent_s is None:
+            return None
+        since_s, self._spent_s = spent_s - self._spent_s, spent_s
+        return since_s
 
 
 def _group() -> dict[str, Any] | None:
@@ -242,10 +266,16 @@ def _place_of_main_thread() -> list[list[Any]]:
     return found[::-1]
 
 
-def _memory(figures: dict[str, Any] | None) -> dict[str, Any]:
-    """Memory in bytes: of the rank's device as its allocator tells it, else what the process holds of the host's."""
+def _memory(device: str, every: dict[str, Any]) -> dict[str, Any]:
+    """Memory in bytes: of the rank's device as its allocator tells it, of a rank on the CPU what its process holds.
+
+    Args:
+        device: of the rank.
+        every: figures of the allocators by device. Nothing is known of a device that is not among them.
+    """
+    figures = every.get(device)
     if figures is None:
-        return {"used_bytes": _resident()}
+        return {"used_bytes": _resident()} if device.startswith("cpu") else {}
     found = {key: figures.get(key) for key in _ALLOCATOR}
     return {"used_bytes": figures.get("used_bytes"), "capacity_bytes": figures.get("capacity_bytes"), **found}
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def simulate(*capacities: int | str, settings: str | None = None, others: int = 0, as_cuda: bool = False) -> None:
     """Give torch the devices ``sim:0``, ``sim:1`` and so on, for the rest of the process.
 
-    Called again, it puts other GPUs in their place.
+    Called again, it puts other GPUs in their place. What this process starts or forks shares them where it simulates
+    GPUs of the same memory: what one process holds, another cannot have.
 
     Args:
         capacities: memory of each GPU, bytes; or the name of a GPU to simulate, such as "h100".
@@ -31,6 +32,7 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
     """
     from gpudash.memory.allocator.settings import AllocatorSettings, allocator_text
     from gpudash.simulator.device.backend import register
+    from gpudash.simulator.device.process_table import table_of_program
     from gpudash.simulator.device.simulated_gpu import OTHER_PROCESS, card_of
 
     if not capacities:
@@ -41,7 +43,11 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
         raise ValueError(f"simulate() takes the bytes that other processes hold, not {others}.")
     read = AllocatorSettings.parse(allocator_text() if settings is None else settings)
     held = {OTHER_PROCESS: others} if others else None
-    cards = [card_of(index, one, others=None if index else held, settings=read) for index, one in enumerate(wanted)]
+    table = table_of_program()
+    cards = [
+        card_of(index, one, others=None if index else held, settings=read, table=table)
+        for index, one in enumerate(wanted)
+    ]
     if not as_cuda:
         register(cards)
         return

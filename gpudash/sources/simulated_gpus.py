@@ -132,8 +132,8 @@ def _gap(uuid: str, now_s: float) -> Sample:
 
 def _processes(uuid: str, card: CardFigures, now_s: float) -> Iterator[Sample]:
     """One row for each process that holds memory of ``card``."""
-    if card.held:
-        yield _row(uuid, now_s, card.pid, card.name, card.held)
+    for pid, (name, held) in card.users.items():
+        yield _row(uuid, now_s, pid, name, held)
     for pid, held in card.others.items():
         yield _row(uuid, now_s, pid, f"another process, {SIMULATED}", held)
 
@@ -154,12 +154,14 @@ class CardFigures:
         index: of ``sim:index``.
         capacity: of the card.
         free: of it.
-        reserved: by the allocator.
-        context: that the context takes.
+        reserved: by the allocator; by those of all processes that share it.
+        context: that the context takes; that all of theirs take.
         others: that simulated other processes hold, by their number.
         busy_s: seconds spent in operations so far.
         pid, name: of the process whose allocator it is.
         fresh: whether these are figures of now; not once the process has gone silent.
+        sharing: name of each process that shares it, and what it holds in all, by number; empty where ``pid`` has it
+            alone.
     """
 
     index: int
@@ -172,10 +174,18 @@ class CardFigures:
     pid: int = 0
     name: str = ""
     fresh: bool = True
+    sharing: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def users(self) -> Mapping[int, tuple[str, int]]:
+        """Name of each process that uses it, simulated ones apart, and what it holds in all, by number."""
+        if self.sharing or not self.held:
+            return self.sharing
+        return {self.pid: (self.name, self.held)}
 
     @property
     def held(self) -> int:
-        """What the process holds in all: its context, and what its allocator has reserved."""
+        """What the process holds in all, or all that share it: contexts, and what allocators have reserved."""
         return self.context + self.reserved
 
 
@@ -219,12 +229,15 @@ class MirroredCard:
         others_bytes: int | Mapping[int, int] = 0,
         busy_s: float = 0.0,
         capacity_bytes: int | None = None,
+        sharing: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
         """Take in figures of now.
 
         Args:
+            reserved_bytes, context_bytes: of all processes that share it.
             others_bytes: what simulated other processes hold: of all together, or by their number.
             busy_s: seconds spent in operations so far.
+            sharing: of `CardFigures`.
         """
         if isinstance(others_bytes, int):
             others_bytes = {OTHER_PROCESS: others_bytes} if others_bytes else {}
@@ -242,6 +255,7 @@ class MirroredCard:
                 busy_s,
                 self.pid,
                 self.name,
+                sharing=dict(sharing or {}),
             )
 
     def now(self) -> CardFigures:

@@ -20,7 +20,9 @@ from gpudash.telemetry.records import Sample
 from tests.end_to_end.conftest import Command, Outcome
 
 SCRIPT = Path(__file__).parent / "watched_scripts" / "unequal_ranks.py"
+CUDA_SCRIPT = Path(__file__).parent / "watched_scripts" / "cuda_ranks.py"
 STEPS = 60
+MIB, GIB = 2**20, 2**30
 
 
 def torchrun(*words: str) -> list[str]:
@@ -147,3 +149,65 @@ def test_a_rank_that_hangs_is_named_with_the_line_at_which_it_stands(gpudash: Co
     assert [frame["name"] for frame in stands] == ["<module>", "next_batch"]
     line = script.read_text().splitlines().index("    return batches.get()") + 1
     assert error["remedy"] == f"Rank 1 stood at hanging_rank.py:{line}; look what that line waits for."
+
+
+def on_simulated_cards(gpudash: Command, count: int, strategy: str, fault: str, rank: int) -> Outcome:
+    """A script that says "cuda", each of whose ranks has a simulated card of 8 GiB; one of them has a fault."""
+    command = torchrun("--standalone", "--nproc-per-node", str(count), str(CUDA_SCRIPT), strategy, fault, str(rank))
+    cards = ("--simulate", ",".join(["8GiB"] * count), "--as-cuda")
+    return gpudash("watch", "--json", *cards, "--", *command, env=LOOPBACK)
+
+
+RANKS = pytest.mark.parametrize(("strategy", "count"), [("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)])
+
+
+@pytest.mark.timeout(600)  # five processes that import torch, on few cores
+@RANKS
+def test_a_rank_that_fills_its_simulated_card_is_named_with_its_memory(
+    gpudash: Command, strategy: str, count: int
+) -> None:
+    rank = count - 1
+    outcome = on_simulated_cards(gpudash, count, strategy, "full", rank)
+    assert outcome.code == 3, outcome.stderr
+    found = outcome.document
+    row = found["result"]["ranks"][rank]
+    # seven of 1 GiB fit beside the context, the eighth does not
+    assert 7 * GIB < row["peak_allocated_bytes"] <= row["peak_reserved_bytes"] < 7 * GIB + 50 * MIB
+    assert row["peak_used_bytes"] == row["peak_reserved_bytes"] + 300 * MIB
+    assert (row["device"], row["capacity_bytes"]) == (f"sim:{rank}", 8 * GIB)
+    assert found["error"]["message"].startswith(f"Rank {rank} (pid {row['pid']}) ran out of memory on sim:{rank}")
+    assert f"Memory is unequal: rank {rank} allocated 7.0" in found["error"]["message"]
+    others = [other for other in found["result"]["ranks"] if other["rank"] != rank]
+    assert len(others) == count - 1
+    assert all(0 < other["peak_allocated_bytes"] < 50 * MIB for other in others)
+    assert found["result"]["memory_imbalance"]["rank"] == rank
+
+
+@pytest.mark.timeout(600)
+@RANKS
+def test_a_rank_that_is_killed_is_named_with_the_memory_of_its_simulated_card(
+    gpudash: Command, strategy: str, count: int
+) -> None:
+    outcome = on_simulated_cards(gpudash, count, strategy, "killed", 1)
+    assert outcome.code == 1, outcome.stderr
+    found = outcome.document
+    row = found["result"]["ranks"][1]
+    assert 3 * GIB < row["peak_allocated_bytes"] < 3 * GIB + 50 * MIB
+    message = found["error"]["message"]
+    assert message.startswith(f"Rank 1 (pid {row['pid']}) was killed by SIGKILL")
+    assert "At its peak it had 3.02 GiB allocated on sim:1" in message
+
+
+@pytest.mark.timeout(600)
+@RANKS
+def test_a_rank_on_a_simulated_card_that_the_others_wait_for_is_named(
+    gpudash: Command, strategy: str, count: int
+) -> None:
+    outcome = on_simulated_cards(gpudash, count, strategy, "slow", 1)
+    assert outcome.code == 0, outcome.stderr
+    result = outcome.document["result"]
+    assert result["strategy"] == strategy and result["straggler"]["rank"] == 1
+    slow, *others = sorted(result["ranks"], key=lambda row: row["rank"] != 1)
+    assert all(slow["waiting_share"] < other["waiting_share"] for other in others)
+    assert len({row["peak_reserved_bytes"] for row in result["ranks"]}) == 1
+    assert slow["peak_allocated_bytes"] > 0 and result["memory_imbalance"] is None

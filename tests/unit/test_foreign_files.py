@@ -39,6 +39,7 @@ EXCEPTIONS = {
     "memory/snapshot/reading/stored.py _mapped": OURS,
     "session/child_process.py _family": KERNEL,
     "session/serving/address.py tls_context": CHECKED,
+    "simulator/device/process_table.py open": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,
     "simulator/dry_run/own_code_process.py _prepare": SHIPPED,
     "simulator/models/config.py _json": INSIDE,

@@ -174,10 +174,12 @@ class Allocators:
     def __init__(self) -> None:
         self._cards: dict[int, Figures] = {}
         self._at_fork: dict[str, int] = {}
+        self._inherited: dict[str, tuple[Any, Figures]] = {}
 
     def forked(self) -> None:
         """In a child: what the parent allocated on a simulated card is not this process's."""
         self._at_fork = {device: counted(card) for device, card in simulated()}
+        self._inherited = {device: (card, _card(card)) for device, card in simulated()}
 
     def read(self) -> dict[str, Figures]:
         """Figures in bytes by device; empty where no device is in use."""
@@ -187,8 +189,16 @@ class Allocators:
             if device in self._at_fork and counted(card) == self._at_fork[device]:
                 continue
             self._at_fork.pop(device, None)
-            found[device] = _card(card)
+            found[device] = self._own(device, card)
         return found
+
+    def _own(self, device: str, card: Any) -> Figures:
+        """Figures of a simulated card without what a forked child has of its parent."""
+        figures = _card(card)
+        inherited, at_fork = self._inherited.get(device, (None, {}))
+        if inherited is card:
+            figures.update((key, max(0, figures[key] - at_fork[key.replace("peak_", "")])) for key in _OF_ALLOCATOR)
+        return figures
 
     def _cuda(self, index: int) -> Figures:
         torch: Any = sys.modules["torch"]
@@ -250,7 +260,12 @@ def counted(card: Any) -> int:
     return int(card.statistics()["allocation.all.allocated"])
 
 
+_OF_ALLOCATOR = ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+
+
 def _card(card: Any) -> Figures:
+    # the program's own environment may have an older simulator, whose cards are each process's own
+    is_shared = getattr(card, "is_shared", False)
     stats = card.statistics()
     return {
         "allocated_bytes": stats["allocated_bytes.all.current"],
@@ -260,9 +275,10 @@ def _card(card: Any) -> Figures:
         "allocation_retries": stats["num_alloc_retries"],
         "ooms": stats["num_ooms"],
         "capacity_bytes": card.capacity,
-        "used_bytes": card.used_bytes(),
+        "used_bytes": card.held_bytes if is_shared else card.used_bytes(),
         "context_bytes": card.context_bytes,
-        "others_bytes": sum(card.others.values()),
+        "others_bytes": sum((card.simulated_others if is_shared else card.others).values()),
+        "shared": int(is_shared),
         "busy_s": card.busy_s,
         "uuid": card.uuid,
         "product": card.product,

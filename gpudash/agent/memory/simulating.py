@@ -83,6 +83,19 @@ def answers_for_cuda() -> bool:
     return asked is not None and bool(asked())
 
 
+def called_here(device: str) -> str:
+    """What a device is called among the figures of the allocators: a simulated one ``sim``, also as ``cuda``."""
+    kind, colon, index = device.partition(":")
+    return f"sim{colon}{index}" if kind == "cuda" and answers_for_cuda() else device
+
+
+def in_collectives_s() -> float | None:
+    """Seconds that this process has spent in collectives of simulated devices; ``None`` where it has had none."""
+    module = sys.modules.get("gpudash.simulator.operations.collectives")
+    spent = getattr(module, "spent", None)
+    return None if spent is None else float(spent.seconds)
+
+
 def told() -> Sequence[str]:
     """What does nothing, or runs otherwise, on the simulated devices, of what the program asked for so far."""
     return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.telling"), "told", ()))

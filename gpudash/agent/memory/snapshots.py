@@ -71,6 +71,7 @@ class Snapshots:
             "allocated_bytes": refused.allocated,
             "reserved_bytes": refused.reserved,
             "context_bytes": card.context_bytes,
+            "others": {str(pid): size for pid, size in card.others.items()},
         }
         self._out_of_memory(told)
 

@@ -189,7 +189,7 @@ def others_words(processes: Sequence[Part], capacity: int, ours: int) -> str:
     together = format_bytes(sum(process.bytes for process in processes))
     many = f", the {len(processes)} others together {together}" if len(processes) > 1 else ""
     held = format_pair(largest.bytes, capacity)
-    return f"{process_words(largest)} holds {held}{many}. This run uses {format_bytes(ours)}."
+    return f"{process_words(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
 
 
 def process_words(process: Part) -> str:

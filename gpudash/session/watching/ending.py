@@ -108,6 +108,7 @@ class EndedRun:
         ranks: processes of its ranks, by rank.
         places: where ranks stand that made no step for a while: frames, outermost first, by rank.
         why_full: says why memory ran out on this rank and not on another, in a sentence or with "".
+        held: says what a rank had on its device, in a sentence or with "".
         python_with_torch: names an interpreter that has PyTorch; asked where the program's own has none.
         as_cuda: whether a simulated GPU answered for CUDA.
         without_cuda: what to do where it is CUDA that the program misses, in a sentence or "".
@@ -131,6 +132,7 @@ class EndedRun:
     ranks: Mapping[int, int] = field(default_factory=dict)
     places: Mapping[int, list[dict[str, Any]]] = field(default_factory=dict)
     why_full: Callable[[int | None], str] = lambda _rank: ""
+    held: Callable[[int], str] = lambda _rank: ""
     python_with_torch: Callable[[], Path | None] = lambda: None
     without_cuda: str = ""
     as_cuda: bool = False
@@ -189,7 +191,7 @@ def _rank_ended(ran: EndedRun) -> RunEnded | None:
         if dead.code == -9 and ran.oom_kills:
             return _killed_by_the_kernel(ran, f"Rank {dead.rank} (pid {dead.pid})", ran.why_full(dead.rank))
         remedy = "What it printed may say why; torchrun --tee 3 puts the rank before every line."
-        return _failed(ran, _kind(dead.code), dead.text, remedy)
+        return _failed(ran, _kind(dead.code), f"{dead.text} {ran.held(dead.rank)}".rstrip(), remedy)
     if hanging := awaited(ran.ranks, others):
         return _hung(ran, hanging, others[0])
     return None

@@ -193,11 +193,13 @@ class Hearing:
                 "report": None if report is None else str(report),
                 "agent_cpu_seconds": news.agent_cpu_s,
                 "memory": self.peaks(device),
+                **({"processes": processes} if (processes := self.memory.processes) else {}),
                 **self.ranks.result(),
             },
             ranks=self.ranks.known(),
             places=self.ranks.places,
             why_full=self.ranks.why_full,
+            held=self.ranks.held,
         )
 
     def close(self) -> None:
@@ -229,6 +231,7 @@ class Hearing:
             case "held":
                 self.memory.take_held(peer.pid, message)
             case "oom":
+                self.ranks.refused(peer, message)
                 self.reports.refused(self.news, peer, message, self.memory)
             case "snapshot":
                 self.reports.saved(self.news, message)

@@ -13,6 +13,7 @@ from gpudash.memory.explaining.call_sites import GrowthNotice, growing_lines, gr
 from gpudash.memory.explaining.memory_state import AllocationGroup, Surroundings, other_process
 from gpudash.memory.frames import Frame
 from gpudash.session.live.machine import Machine, measured_context
+from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.pushed import PushedReading
@@ -37,6 +38,9 @@ _FRAME_BYTES, _STACK_BYTES, _PLACE_BYTES = 300, 200, 8
 
 MOST_DEVICES = 64
 """Of one process that are listened to."""
+
+MOST_PROCESSES = 256
+"""Whose highest figures are kept."""
 
 _ALLOCATOR = (
     "allocated_bytes",
@@ -97,10 +101,12 @@ class _Process:
     """What one process has told: figures by device, stacks by number.
 
     Attributes:
+        name: of the process.
         steady: by device, what the process has reserved, and the session time since when it is the same.
         contexts: by device, the bytes of its CUDA context.
     """
 
+    name: str = ""
     figures: dict[str, Figures] = field(default_factory=dict)
     steady: dict[str, tuple[int, float]] = field(default_factory=dict)
     contexts: dict[str, int] = field(default_factory=dict)
@@ -124,6 +130,7 @@ class WatchedMemory:
 
     Attributes:
         peaks: device → the highest figures of its allocator, the program's own peaks among them; bytes.
+        table: what the program's processes hold of their simulated cards; ``None`` where only they themselves tell.
     """
 
     def __init__(
@@ -138,6 +145,7 @@ class WatchedMemory:
         as_cuda: bool = False,
     ) -> None:
         self.peaks: dict[str, dict[str, int]] = {}
+        self.table: ProcessTable | None = None
         self._as_cuda = as_cuda
         self._run_id = run_id
         self._machine = machine
@@ -145,6 +153,8 @@ class WatchedMemory:
         self._emit = emit
         self._clock = clock
         self._processes: dict[int, _Process] = {}
+        self._highest: dict[tuple[int, str], dict[str, Any]] = {}
+        self._busy: dict[str, dict[int, float]] = {}
         self._allocators: dict[str, PushedReading] = {}
         self._before: dict[str, dict[str, int]] = {}
         self._cards: dict[str, MirroredCard] = {}
@@ -172,10 +182,12 @@ class WatchedMemory:
                 continue
             device = self.name_of(str(device), found.get("uuid"), figures.get("capacity_bytes"))
             process = self._processes.setdefault(pid, _Process())
-            if device not in process.figures and not figures["reserved_bytes"]:
+            process.name = name
+            if device not in process.figures and not figures["reserved_bytes"] + figures.get("context_bytes", 0):
                 continue  # it has a device and uses it not, as the process that starts all ranks
             if len(process.figures) < MOST_DEVICES or device in process.figures:
                 process.figures[device] = figures
+                self._note_highest(device, pid, name, figures)
                 self._measure_context(process, pid, device)
                 self._read(device, pid, name)
 
@@ -212,14 +224,31 @@ class WatchedMemory:
         process = self._processes.pop(pid, None)
         for device in process.figures if process is not None else ():
             if any(device in other.figures for other in self._processes.values()):
-                if (card := self._cards.get(device)) is not None and card.pid == pid:
-                    self._show(device, None)
+                self._forget_user(device, pid)
                 continue
             self._allocators[device].put(dict.fromkeys(_ALLOCATOR, 0))
             self._before.pop(device, None)
             self._show(device, None)
             if device == self.device:
                 self._turn_to(device, f"pid {pid} has ended, and no process of the program uses {device} now.")
+
+    def _forget_user(self, device: str, pid: int) -> None:
+        """One of several processes that use a device has ended."""
+        card = self._cards.get(device)
+        if card is None:
+            return
+        left = self._sharing(device, card)
+        if not left:
+            if card.pid == pid:
+                self._show(device, None)
+            return
+        if card.pid == pid:
+            heir = next(iter(left))
+            name = self._processes[heir].name
+            card = self._cards[device] = MirroredCard(card.index, card.capacity, self._clock, heir, name, STALE_S)
+        left = self._put_shared(device, card, left)
+        self._show(device, card)
+        self._allocators[device].put(self._reading(device, left))
 
     def close(self) -> None:
         """The run has ended: nothing is told any more, and what a GPU still holds is not the program's."""
@@ -231,15 +260,25 @@ class WatchedMemory:
         self._allocators.clear()
         self._processes.clear()
 
-    def surroundings(self, device: str) -> Surroundings:
-        """What else holds memory of a device than the program's allocators."""
+    def surroundings(self, device: str, pid: int | None = None, others: Any = None) -> Surroundings:
+        """What else holds memory of a device than the program's allocators, or than one process of the program.
+
+        Args:
+            pid: of that process.
+            others: what it knew of others on its simulated card: bytes by their number, as text.
+        """
         device = self.name_of(device)
         card = self._cards.get(device)
         if card is not None:
-            others = tuple(
-                other_process(size, pid, f"another process, {SIMULATED}") for pid, size in card.newest.others.items()
-            )
-            return Surroundings(others, card.newest.context)
+            held = dict(card.newest.others)
+            held.update((user, size) for user, (_name, size) in card.newest.sharing.items() if user != pid)
+            if isinstance(others, dict):
+                held = {int(user): size for user, size in others.items() if isinstance(size, int) and size >= 0}
+            found = tuple(other_process(size, user, self._name_of(user)) for user, size in held.items())
+            own = self._processes.get(card.pid if pid is None else pid)
+            if own is None:
+                return Surroundings(found, card.newest.context)
+            return Surroundings(found, int(own.figures.get(device, {}).get("context_bytes", 0)))
         memory = self._machine.memory_of(device)
         around = Surroundings() if memory is None else self._machine.surroundings(memory)
         ours = [process for process in around.processes if process.pid in self._processes]
@@ -254,6 +293,16 @@ class WatchedMemory:
         if known and None not in known:
             context = sum(size for size in known if size is not None)
         return Surroundings(others, None if context is None else max(0, context))
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """The highest figures of every process on every device where several used one, in the order of their coming."""
+        devices = [device for _pid, device in self._highest]
+        return [
+            {"pid": pid, "device": device, **found}
+            for (pid, device), found in self._highest.items()
+            if devices.count(device) > 1
+        ]
 
     @property
     def device(self) -> str | None:
@@ -274,6 +323,20 @@ class WatchedMemory:
         if device not in self._names and capacity and _index(device) < MOST_SIMULATED:
             self._names[device] = self._machine.simulated.provide_told(_index(device), int(capacity))
         return self._names.get(device, device)
+
+    def _name_of(self, pid: int) -> str:
+        """What a process of a simulated card is called."""
+        known = self._processes.get(pid)
+        return f"another process, {SIMULATED}" if known is None else known.name
+
+    def _note_highest(self, device: str, pid: int, name: str, figures: Figures) -> None:
+        if len(self._highest) >= MOST_PROCESSES and (pid, device) not in self._highest:
+            return
+        row = self._highest.setdefault((pid, device), {"name": name})
+        for key in ("allocated_bytes", "reserved_bytes"):
+            peak = max(int(figures[key]), int(figures.get(f"peak_{key}", 0)))
+            row[f"peak_{key}"] = max(row.get(f"peak_{key}", 0), peak)
+        row["context_bytes"] = int(figures["context_bytes"]) if "context_bytes" in figures else None
 
     def _measure_context(self, process: _Process, pid: int, device: str) -> None:
         """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
@@ -309,12 +372,19 @@ class WatchedMemory:
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
 
     def _shown_card(self, device: str, pid: int, name: str, told: dict[int, Figures]) -> dict[int, Figures]:
-        """Show the card of the first process that told of one; each process has a card of its own, unlike a GPU."""
+        """Show a simulated card: the figures of those who have it.
+
+        It is that of the first process that told of one, and of all that share it. Another process may have a card of
+        its own of this name, unlike a GPU: it simulates one of another size, or by an older simulator.
+        """
         card = self._cards.get(device)
         if card is None:
             capacity = int(told[pid].get("capacity_bytes", 0)) or 1
             card = self._cards[device] = MirroredCard(_index(device), capacity, self._clock, pid, name, STALE_S)
             self._show(device, card)
+        sharing = self._sharing(device, card)
+        if pid in sharing:
+            return self._put_shared(device, card, sharing)
         if pid != card.pid:
             if (device, pid) not in self._unshown:
                 self._unshown.add((device, pid))
@@ -329,7 +399,36 @@ class WatchedMemory:
                 busy_s=float(figures.get("busy_s", 0.0)),
                 capacity_bytes=int(figures.get("capacity_bytes", card.capacity)),
             )
-        return {card.pid: told[card.pid]} if card.pid in told else told
+        return {card.pid: told[card.pid]} if card.pid in told else sharing or told
+
+    def _sharing(self, device: str, card: MirroredCard) -> dict[int, Figures]:
+        """Figures of the processes that share a card, by process number."""
+        found = {pid: process.figures[device] for pid, process in self._processes.items() if device in process.figures}
+        return {
+            pid: figures
+            for pid, figures in found.items()
+            if figures.get("shared") and figures.get("capacity_bytes") == card.capacity
+        }
+
+    def _put_shared(self, device: str, card: MirroredCard, sharing: Mapping[int, Figures]) -> dict[int, Figures]:
+        """Show a card by the figures of those who share it; those of them that are still there."""
+        busy = self._busy.setdefault(device, {})  # of those that have ended too: time spent does not shrink
+        busy.update((pid, float(figures.get("busy_s", 0.0))) for pid, figures in sharing.items())
+        held = {
+            pid: Holding(int(figures.get("context_bytes", 0)), int(figures["reserved_bytes"]))
+            for pid, figures in sharing.items()
+        }
+        # each process tells of another moment, and one that was killed is missed later: the table is right at any time
+        listed = {} if self.table is None else self.table.held_by_others(card.index, card.capacity, living=True)
+        held = {pid: listed[pid] for pid in sharing if pid in listed} or held
+        card.put(
+            reserved_bytes=sum(found.reserved for found in held.values()),
+            context_bytes=sum(found.context for found in held.values()),
+            others_bytes=max(int(figures.get("others_bytes", 0)) for figures in sharing.values()),
+            busy_s=sum(busy.values()),
+            sharing={pid: (self._processes[pid].name, sum(found)) for pid, found in held.items()},
+        )
+        return {pid: sharing[pid] for pid in held}
 
     def _show(self, device: str, card: MirroredCard | None) -> None:
         """Show a card, or with ``None`` that nobody uses it; at the end this session's own."""

@@ -334,7 +334,8 @@ class OutOfMemoryReports:
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
         capacity, step = message.get("capacity_bytes"), message.get("step")
-        around, context = memory.surroundings(device), message.get("context_bytes")
+        around = memory.surroundings(device, peer.pid, message.get("others"))
+        context = message.get("context_bytes")
         if isinstance(context, int):  # it may come before any other figures of the process
             around = replace(around, context_bytes=context)
         self._waiting = Refused(

@@ -9,6 +9,7 @@ from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.telemetry.ranks import Finding, RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import Note, Record, Topic
+from gpudash.units import format_beside, format_bytes
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -58,6 +59,7 @@ class WatchedRanks:
         self._ranks: Ranks | None = None
         self._numbers: dict[int, int] = {}
         self._facts: dict[int, dict[str, Any]] = {}
+        self._wanted: dict[int, int] = {}
         self._about: dict[str, Any] = {}
         self._rows, self._rows_s = float(ROWS_PER_SECOND), clock()
         self._findings = RankFindings(clock())
@@ -98,17 +100,50 @@ class WatchedRanks:
         """Processes of the ranks, by rank."""
         return {number: int(facts["pid"]) for number, facts in self._facts.items()}
 
+    def refused(self, peer: Peer, message: Message) -> None:
+        """A process was refused an allocation: what it would have had with it, if it is a rank."""
+        number, requested = self._numbers.get(peer.pid), _size(message.get("requested_bytes"))
+        allocated = _size(message.get("allocated_bytes"))
+        if number is not None and requested is not None and allocated is not None:
+            self._wanted[number] = allocated + requested
+
     def why_full(self, number: int | None) -> str:
         """Why memory ran out on this rank and not on another, in a sentence; "" where nobody knows."""
         if self._ranks is None or number not in self._facts:
             return ""
-        if (found := self._ranks.imbalance()) is not None and found.rank == number:
+        found = self._ranks.imbalance()
+        if found is not None and found.rank == number:
             return found.text
+        if self._ranks.compared is None:
+            return ""
         capacities = {rank: facts.get("capacity_bytes") for rank, facts in self._facts.items()}
         own, others = capacities.pop(number), [size for size in capacities.values() if size]
-        if own and others and own < min(others):
+        is_smallest = bool(own and others and own < min(others))
+        if found is not None:
+            return f"The device of rank {number} is the smallest." if is_smallest else found.text
+        if is_smallest:
             return f"All ranks need about as much, and the device of rank {number} is the smallest."
+        request = self._ranks.imbalance({number: self._wanted.get(number, 0)})
+        if request is not None:
+            return (
+                f"All ranks held about as much, and rank {number} alone asked for more: it would have allocated "
+                f"{format_bytes(request.bytes)}; the others allocated "
+                f"{format_beside(request.others_bytes, request.bytes)} at their peak."
+            )
         return f"All ranks need about as much; rank {number} was the first to ask for more than was free."
+
+    def held(self, number: int) -> str:
+        """What a rank had on its device at its peak, in a sentence; "" where nobody knows."""
+        if self._ranks is None or number not in self._facts:
+            return ""
+        device = self._facts[number]["device"]
+        allocated, reserved = (self._ranks.peak(number, f"{name}_bytes") for name in ("allocated", "reserved"))
+        if allocated is None or reserved is None:
+            return ""
+        return (
+            f"At its peak it had {format_bytes(allocated)} allocated on {device}, and "
+            f"{format_beside(reserved, allocated)} reserved."
+        )
 
     def _introduced(self, peer: Peer, message: Message) -> None:
         number, world_size = message.get("rank"), message.get("world_size")
@@ -123,11 +158,13 @@ class WatchedRanks:
             self._numbers.clear()
             self._facts.clear()
             self.places.clear()
+            self._wanted.clear()
         elif restart > self.restarts:
             self._ranks.begin_again()
             self._numbers.clear()
             self._facts.clear()
             self.places.clear()
+            self._wanted.clear()
         self.restarts = restart
         if peer.rank is None:  # started by the program itself, without the launcher's variables
             peer.hello["rank"] = number

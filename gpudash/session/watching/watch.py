@@ -39,6 +39,7 @@ from gpudash.session.watching.program import (
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
 from gpudash.session.watching.wiring import Wiring
+from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
 
 OUTPUT_PERIOD_S = 0.25
@@ -97,6 +98,7 @@ class Watching:
         self._device = self._cards[0] if self._cards else wiring.machine.default_device()
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
+        self._table = _new_table()
         try:
             self._environment = self._watched_environment()
             self._program = Program(request, self._environment)
@@ -112,6 +114,7 @@ class Watching:
         self._reader = OutputReader(self._program.copies, wiring.output, wiring.clock, run_id, self._metrics.feed)
         self._hearing.begin(self._program.pid, self._cards, request.simulate_others, as_cuda=request.as_cuda)
         self._news, self._ranks, self._memory = self._hearing.news, self._hearing.ranks, self._hearing.memory
+        self._memory.table = self._table
         self._stopping = Stopping(self._name, self._program.signal)
         self._left = threading.Event()
         self._hurried = False
@@ -381,8 +384,11 @@ class Watching:
             "period_s": 0.1,
         }
         path = [str(Path(gpudash.__file__).parent / "agent" / "inject"), environment.get("PYTHONPATH", "")]
+        # all that the program starts shares the simulated cards, also what has no process of Python's in between
+        environment.pop(VARIABLE, None)
         return {
             **environment,
+            **({} if self._table is None else {VARIABLE: self._table.path}),
             "GPUDASH_SOCKET": str(self._hearing.path),
             "GPUDASH_AGENT": json.dumps(agent),
             "PYTHONPATH": os.pathsep.join(part for part in path if part),
@@ -401,6 +407,14 @@ class Watching:
 
     def _clean_up(self) -> None:
         self._hearing.close()
+
+
+def _new_table() -> ProcessTable | None:
+    """What the program's processes hold of its simulated cards; ``None`` where the system has no room for it."""
+    try:
+        return ProcessTable.create()
+    except OSError:
+        return None
 
 
 def _named(processes: Sequence[psutil.Process]) -> str:

@@ -69,8 +69,14 @@ class MemoryModule:
         return self._engine.card(device).index
 
     def mem_get_info(self, device: DeviceLike = None) -> tuple[int, int]:
-        """Bytes free and capacity of the card."""
-        return self._engine.cards[self.index_of(device)].free_and_total()
+        """Bytes free and capacity of the card; to ask makes a context, as on CUDA.
+
+        Raises:
+            torch.OutOfMemoryError: when there is no memory for the context.
+        """
+        card = self._engine.cards[self.index_of(device)]
+        self._engine.storages.open(card)
+        return card.free_and_total()
 
     def memory_stats(self, device: DeviceLike = None) -> dict[str, int]:
         """The allocator's statistics under torch's names."""

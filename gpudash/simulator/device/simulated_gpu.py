@@ -17,6 +17,8 @@ from gpudash.memory.allocator.device_memory import DeviceMemory, addresses_fall
 from gpudash.memory.allocator.refusal import AllocationRefused
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.card_memory import CardMemory
+from gpudash.simulator.device.process_table import ProcessTable, call_in_children
 
 MIB = 2**20
 
@@ -59,6 +61,7 @@ class SimulatedGpu:
         computes: whether operations compute numbers; not in a dry run.
         architecture: what decides how much the kernels take for themselves.
         product: what it is called.
+        table: the processes that it is shared with; ``None`` for a card that this process has alone.
 
     Raises:
         ValueError: one sentence, when the capacity is not between 1 byte and 2**50 bytes.
@@ -82,20 +85,22 @@ class SimulatedGpu:
         computes: bool = True,
         architecture: Architecture = A100,
         product: str = PRODUCT,
+        table: ProcessTable | None = None,
     ) -> None:
         self.index = index
         self.product = product
         self.architecture = architecture
         self.capacity = capacity
         self.computes = computes
-        self.others = dict(others or {})
         self.tagger: Tagger | None = None
         self.busy_s = 0.0
         self.allocating: str | None = None
         self.before_reset: list[Callable[[], None]] = []
         self._uuid = simulated_uuid(index, card_called(product, capacity))
         self._context_bytes = context
-        self._memory = DeviceMemory(capacity, sum(self.others.values()), falls=_follows_addresses())
+        self._simulated = dict(others or {})
+        used = sum(self._simulated.values())
+        self._memory = CardMemory(capacity, used, falls=_follows_addresses(), index=index, table=table)
         self._allocator = CachingAllocator(self._memory, settings, index)
         self._fraction = self._allocator.settings.per_process_memory_fraction
         self._lock = threading.Lock()
@@ -103,6 +108,8 @@ class SimulatedGpu:
         self._opened = False
         self._observers: list[Observer] = []
         self._labels: dict[int, str] = {}
+        if table is not None:
+            call_in_children(self._forked)
 
     @property
     def settings(self) -> AllocatorSettings:
@@ -196,6 +203,39 @@ class SimulatedGpu:
             self.capacity = self._memory.capacity = capacity
             self._allocator.set_fraction(self._fraction)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes of the program have memory of the same card."""
+        return self._memory.is_shared
+
+    @property
+    def simulated_others(self) -> dict[int, int]:
+        """Bytes that simulated other processes hold, by their number."""
+        return self._simulated
+
+    @property
+    def others(self) -> dict[int, int]:
+        """Bytes that other processes hold, by their number: those of the program, and simulated ones."""
+        return {**self._memory.processes(), **self._simulated}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that this process holds: its context, and what the allocator has reserved since it was forked."""
+        return self.context_bytes + max(0, self._memory.taken - self._memory.inherited)
+
+    def open(self) -> None:
+        """Make the context, as the first use of CUDA does.
+
+        Raises:
+            ContextRefused: when there is no memory for it.
+        """
+        with self._lock:
+            self._open()
+
+    def leave(self) -> None:
+        """End to be one of the processes that share the card: another card is put in its place."""
+        self._memory.leave()
+
     def statistics(self) -> dict[str, int]:
         """torch's ``memory_stats``."""
         with self._lock:
@@ -222,7 +262,7 @@ class SimulatedGpu:
             self._settle()
             if self._opened and not self._memory.taken:
                 self._opened = False
-                self._memory.others -= self._context_bytes
+                self._memory.close_context()
 
     def segments(self) -> list[Any]:
         """The segments and their blocks, each block with its tag as its owner."""
@@ -236,7 +276,7 @@ class SimulatedGpu:
 
     def used_bytes(self) -> int:
         """Bytes in use on the card, by whomever."""
-        return min(self.capacity, self._memory.taken + self._memory.others)
+        return self.capacity - self._memory.free_bytes
 
     def reserved_bytes(self) -> int:
         """Bytes the allocator holds."""
@@ -268,10 +308,9 @@ class SimulatedGpu:
         """Make the context, as the first use of CUDA does."""
         if self._opened:
             return
-        if self._memory.free_bytes < self._context_bytes:
+        if not self._memory.open_context(self._context_bytes):
             raise self._refused_context()
         self._opened = True
-        self._memory.others += self._context_bytes
 
     def _refused_context(self) -> ContextRefused:
         return ContextRefused(
@@ -288,6 +327,11 @@ class SimulatedGpu:
             pending=0,
             stream=0,
         )
+
+    def _forked(self) -> None:
+        """In a child: it has no context, and another thread of the parent may have held the lock."""
+        self._opened = False
+        self._lock = threading.Lock()
 
     def _settle(self) -> None:
         """Free what was let go; the lock is held."""
@@ -312,17 +356,18 @@ def card_of(
     *,
     others: dict[int, int] | None = None,
     settings: AllocatorSettings | None = None,
+    table: ProcessTable | None = None,
 ) -> SimulatedGpu:
     """A card of so many bytes, or one that is as a known GPU.
 
     Args:
-        index, others, settings: as of `SimulatedGpu`.
+        index, others, settings, table: as of `SimulatedGpu`.
 
     Raises:
         ValueError: as `SimulatedGpu`.
     """
     if not isinstance(wanted, KnownGpu):
-        return SimulatedGpu(index, wanted, others=others, settings=settings)
+        return SimulatedGpu(index, wanted, others=others, settings=settings, table=table)
     return SimulatedGpu(
         index,
         wanted.total_bytes,
@@ -330,4 +375,5 @@ def card_of(
         settings=settings,
         architecture=Architecture(wanted.capability, wanted.multiprocessors),
         product=f"{SIMULATED_PREFIX} {wanted.name}",
+        table=table,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -179,6 +180,17 @@ class Storages:
         self._kept: list[Any] = []
         self.on_full: list[Callable[[SimulatedGpu, AllocationRefused], None]] = []
 
+    def open(self, card: SimulatedGpu) -> None:
+        """Make the context on ``card``, as the first use of CUDA does.
+
+        Raises:
+            torch.OutOfMemoryError: when there is no memory for it.
+        """
+        try:
+            card.open()
+        except AllocationRefused as refused:
+            raise self._out_of_memory(card, refused) from None
+
     def block(self, storage: torch.UntypedStorage) -> StorageBlock | None:
         """What backs ``storage``; ``None`` when it has no bytes."""
         return getattr(storage, BLOCK, None)
@@ -279,10 +291,7 @@ class Storages:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
         for told in self.on_full:
             told(card, refused)
-        processes = "".join(
-            f"Process {pid} has {format_size(held)} memory in use. " for pid, held in card.others.items()
-        )
-        made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), processes))
+        made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
         setattr(made, REFUSED, refused)
         return made
 
@@ -326,6 +335,19 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 def lacks_numbers(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the CPU has no numbers, see `gpudash.simulator.dry_run.host_tensors`."""
     return tensor.layout is torch.strided and getattr(unwrapped(tensor).untyped_storage(), WITHOUT_NUMBERS, False)
+
+
+def _processes(card: SimulatedGpu) -> str:
+    """torch's sentences about who has memory of a card, in the order of the processes' numbers.
+
+    ``reportProcessMemoryInfo`` of c10/cuda/CUDACachingAllocator.cpp, which asks NVML.
+    """
+    held = dict(card.others)
+    if card.is_shared and card.held_bytes:
+        held[os.getpid()] = card.held_bytes
+    names = {pid: f"Process {pid}" for pid in held}
+    names[os.getpid()] = "Including non-PyTorch memory, this process"
+    return "".join(f"{names[pid]} has {format_size(held[pid])} memory in use. " for pid in sorted(held))
 
 
 def _keep(_managed: Any) -> None:

@@ -1,12 +1,13 @@
 """What ranks tell each other of tensors on a simulated device: it goes as bytes of the host, by a backend for the CPU.
 
-Every rank is a process of its own with cards of its own, so that only the numbers are in common. A backend such as
-gloo has no kernels for a device that Python registers; it is therefore given the host's bytes in which the numbers lie,
-and writes its results there.
+Every rank is a process of its own, whose tensors nobody else has, so that only the numbers are in common. A backend
+such as gloo has no kernels for a device that Python registers; it is therefore given the host's bytes in which the
+numbers lie, and writes its results there.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,21 @@ NAMESPACE = "c10d"
 
 NOT_WAITED_FOR = frozenset(("send", "recv_", "recv_any_source_"))
 """Operations whose work may end only after the rank has gone on: two ranks may each send before they receive."""
+
+
+class Spent:
+    """Time that this process has spent in collectives, which is exchanging and waiting for ranks that come later.
+
+    Attributes:
+        seconds: since the process began.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+spent = Spent()
+"""Of this process. Of two threads that are in collectives at once both count."""
 
 
 def install(engine: Engine) -> list[Any]:
@@ -51,6 +67,13 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
 
     @hands_on
     def run(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return exchange(*args, **kwargs)
+        finally:
+            spent.seconds += time.perf_counter() - began
+
+    def exchange(*args: Any, **kwargs: Any) -> Any:
         found = operation.redispatch(AS_ON_CPU, *map(on_host, args), **kwargs)
         if name in NOT_WAITED_FOR or found is None:
             return found

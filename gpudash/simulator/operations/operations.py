@@ -230,6 +230,8 @@ class Engine:
         self.drop_workspaces()
         if self.computes:
             self._refuse_if_held()
+        for card in self.cards:
+            card.leave()
         self.cards[:] = cards
         self.current = 0
 

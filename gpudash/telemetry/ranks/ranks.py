@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, imbalance
+from gpudash.telemetry.ranks.straggler import Imbalance, Paces, Straggler, compared, imbalance
 from gpudash.telemetry.records import Sample, Topic, Value
 
 MOST_PENDING = 1024
@@ -200,9 +200,25 @@ class Ranks:
         """The rank that is clearly slower than the others; ``None`` among equals, and where no rank tells."""
         return self._paces.straggler()
 
-    def imbalance(self) -> Imbalance | None:
-        """The rank whose memory is well above the others'."""
-        return imbalance({number: rank.peaks for number, rank in self._ranks.items()})
+    def imbalance(self, wanted: Mapping[int, int] | None = None) -> Imbalance | None:
+        """The rank whose memory is well above the others'.
+
+        Args:
+            wanted: bytes that ranks would have had, with what they were refused, by rank.
+        """
+        peaks = {number: dict(rank.peaks) for number, rank in self._ranks.items()}
+        for number, size in (wanted or {}).items():
+            peaks[number]["allocated_bytes"] = max(size, peaks[number].get("allocated_bytes", 0))
+        return imbalance(peaks)
+
+    @property
+    def compared(self) -> str | None:
+        """By which metric the memory of all ranks is known; ``None`` where one of them has not told any."""
+        return compared([rank.peaks for rank in self._ranks.values()])
+
+    def peak(self, number: int, metric: str) -> int | None:
+        """A rank's peak of a metric of `MEMORY` in bytes; ``None`` where it has not told."""
+        return self._of(number).peaks.get(metric)
 
     def summary(self) -> list[dict[str, Any]]:
         """One row a rank: steps, medians in seconds, shares of its time from 0 to 1, peaks in bytes."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpudash.units import format_beside, format_bytes, format_duration
@@ -161,13 +161,20 @@ class Imbalance:
     text: str
 
 
+def compared(peaks: Collection[Mapping[str, int]]) -> str | None:
+    """The metric of `KINDS` by which ranks can be compared, by their peaks; ``None`` where one of them lacks both."""
+    if len(peaks) < 2:
+        return None
+    metrics = (metric for metric, _ in KINDS)
+    return next((one for one in metrics if all(one in of for of in peaks) and any(of[one] for of in peaks)), None)
+
+
 def imbalance(peaks: Mapping[int, Mapping[str, int]]) -> Imbalance | None:
     """The rank whose peak is well above the others', of ``peaks`` by rank and metric."""
-    for metric, word in KINDS:
-        known = {rank: of[metric] for rank, of in peaks.items() if metric in of}
-        if len(known) == len(peaks) >= 2 and any(known.values()):
-            return _of(known, word)
-    return None
+    metric = compared(list(peaks.values()))
+    if metric is None:
+        return None
+    return _of({rank: of[metric] for rank, of in peaks.items()}, dict(KINDS)[metric])
 
 
 def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:

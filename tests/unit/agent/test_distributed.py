@@ -11,6 +11,8 @@ import pytest
 from gpudash.agent import distributed
 from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, STALLED_S, Distributed
 from gpudash.agent.steps import Steps
+from gpudash.simulator.as_cuda import answering
+from gpudash.simulator.operations import collectives
 
 
 class Model:
@@ -226,6 +228,42 @@ def test_the_memory_of_a_gpu_is_what_its_allocator_says(group: SimpleNamespace) 
     told.look({"cuda:0": {"allocated_bytes": 1}, "cuda:1": {"allocated_bytes": 5, "capacity_bytes": 9}})
     (message,) = told.posted
     assert (message["allocated_bytes"], message["capacity_bytes"], message["used_bytes"]) == (5, 9, None)
+
+
+def test_of_a_gpu_whose_allocator_says_nothing_no_memory_is_told(group: SimpleNamespace) -> None:
+    told, kind = followed()
+    kind("cuda:1")
+    assert told.look({"cuda:0": {"allocated_bytes": 1}}, last=True)
+    assert told.posted == []
+
+
+def test_a_peak_that_has_risen_is_told_at_once(group: SimpleNamespace, clock: Clock) -> None:
+    told, kind = followed()
+    kind("cuda:0")
+    for peak in (5, 5, 7):
+        told.look({"cuda:0": {"allocated_bytes": 1, "peak_allocated_bytes": peak}})
+    assert [message["peak_allocated_bytes"] for message in told.posted] == [5, 7]
+
+
+def test_on_a_simulated_gpu_that_answers_for_cuda_the_collectives_themselves_are_timed(
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, answering.__name__, answering)
+    monkeypatch.setattr(answering, "is_answering", lambda: True)
+    monkeypatch.setattr(collectives.spent, "seconds", 9.0)
+    told, kind = followed()
+    kind("cuda:1")
+    assert told.kept[0]["device"] == "sim:1"
+    for blocked_s in (0.03, 0.01):
+        clock.now_s += 0.1
+        collectives.spent.seconds += blocked_s
+        told.stepped(OPTIMIZER)
+    assert [row[3:5] for row in told.rows(last=True)] == [
+        [pytest.approx(0.07), pytest.approx(0.03)],
+        [pytest.approx(0.09), pytest.approx(0.01)],
+    ]
+    told.look({"sim:1": {"allocated_bytes": 5}, "sim:0": {"allocated_bytes": 7}}, last=True)
+    assert told.posted[-1]["allocated_bytes"] == 5
 
 
 def test_a_child_of_a_rank_is_none(group: SimpleNamespace, clock: Clock) -> None:

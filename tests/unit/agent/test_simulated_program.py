@@ -222,7 +222,9 @@ for more in (False, True):
     assert dashboard.run("-c", code, simulate=[2**30]).returncode == 0
     quiet, busy = [hello["pid"] for hello in dashboard.of("hello") if hello["forked"]]
     assert not dashboard.of("allocator", quiet)
-    assert dashboard.of("allocator", busy)[-1]["devices"]["sim:0"]["allocated_bytes"] == 2**22 + 2**20
+    told = dashboard.of("allocator", busy)[-1]["devices"]["sim:0"]
+    assert (told["allocated_bytes"], told["peak_allocated_bytes"], told["reserved_bytes"]) == (2**20, 2**20, 2 * MIB)
+    assert (told["context_bytes"], told["used_bytes"]) == (300 * MIB, 302 * MIB)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_the_first_sentence_names_the_cause_and_the_second_the_request() -> None
 
 def test_another_process_is_named_with_its_number_and_user() -> None:
     found = explain(state(**VERDICTS[6][1]))
-    assert found.headline == "python (pid 4711, user mia) holds 5.00 of 8.00 GiB. This run uses 2.50 GiB."
+    assert found.headline == "python (pid 4711, user mia) holds 5.00 of 8.00 GiB. This process uses 2.50 GiB."
 
 
 def test_a_leak_names_line_growth_and_what_has_stayed() -> None:

@@ -57,6 +57,12 @@ def test_a_rank_that_was_killed_is_named(others: tuple[Raised, ...]) -> None:
     assert found.message.startswith("Rank 1 (pid 101) was killed by SIGKILL")
 
 
+def test_a_rank_that_was_killed_is_named_with_what_it_held() -> None:
+    told = ran(launcher(entry(1, -9, " (SIGKILL)")), held=lambda rank: f"Rank {rank} had 3 GiB.")
+    found = ending_of(told)
+    assert isinstance(found, RunFailed) and found.message.endswith("was full. Rank 1 had 3 GiB.")
+
+
 def test_a_rank_that_left_with_a_code_is_named() -> None:
     found = ending_of(ran(of_rank(0, "RuntimeError", LOST, 15.0), launcher(entry(0, 1), entry(1, 5))))
     assert isinstance(found, RunFailed) and found.message == "Rank 1 (pid 101) ended with exit code 5."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,11 +11,24 @@ import pytest
 from gpudash.devices.names import Gpu
 from gpudash.memory.frames import Frame
 from gpudash.session.watching.memory import WatchedMemory
+from gpudash.simulator.device.process_table import ProcessTable
+from gpudash.sources.simulated_gpus import CardFigures
 from gpudash.telemetry.records import Note, Sample, Topic, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.watched import Surrounded
 
 GPU = Gpu(0, "GPU-1", "00000000:01:00.0", "NVIDIA H200", 24 * GIB)
+
+
+HOLD = """
+import sys
+from gpudash.simulator.device.process_table import ProcessTable
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+kept = SimulatedGpu(0, 2**30, table=ProcessTable.open(sys.argv[1])).allocate(100 * 2**20)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+"""A process that holds 100 MiB of a card of 1 GiB, and its context, until it is ended."""
 
 
 def memory_of(around: Surrounded) -> WatchedMemory:
@@ -167,6 +182,61 @@ def test_each_process_has_a_simulated_card_of_its_own_and_the_first_is_shown() -
     memory.forget(7)
     memory.take_allocator(8, "python", told(reserved_bytes=92 * MIB))
     assert around.machine.simulated._own[0].now().pid == 8
+    memory.close()
+
+
+def test_processes_that_share_a_simulated_card_are_added_and_listed_one_by_one() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    figures = {"capacity_bytes": GIB, "context_bytes": 300 * MIB, "shared": 1, "others_bytes": 5 * MIB}
+    memory.take_allocator(7, "train.py", told(**figures, busy_s=2))
+    memory.take_allocator(8, "serve.py", told(**{**figures, "reserved_bytes": 90 * MIB, "busy_s": 1}))
+
+    def shown() -> CardFigures:
+        return around.machine.simulated._own[0].now()
+
+    card = shown()
+    assert (card.reserved, card.context, card.busy_s) == (110 * MIB, 600 * MIB, 3)
+    assert card.free == GIB - 715 * MIB and sum(card.others.values()) == 5 * MIB
+    assert dict(card.users) == {7: ("train.py", 320 * MIB), 8: ("serve.py", 390 * MIB)}
+    assert around.probes["sim:0"]()["reserved_bytes"] == 110 * MIB
+    assert around.texts("simulated") == []
+
+    found = memory.surroundings("sim:0", 8)
+    assert (found.context_bytes, [(one.pid, one.bytes) for one in found.processes][-1]) == (300 * MIB, (7, 320 * MIB))
+    then = memory.surroundings("sim:0", 8, {"7": 400 * MIB})
+    assert [(one.name, one.bytes) for one in then.processes] == [("train.py", 400 * MIB)], "as it was when it was full"
+
+    memory.forget(7)
+    card = shown()
+    assert (card.pid, card.fresh, dict(card.users)) == (8, True, {8: ("serve.py", 390 * MIB)})
+    assert around.probes["sim:0"]()["reserved_bytes"] == 90 * MIB and card.busy_s == 3
+    assert [(row["pid"], row["name"], row["peak_reserved_bytes"]) for row in memory.processes] == [
+        (7, "train.py", 20 * MIB),
+        (8, "serve.py", 90 * MIB),
+    ]
+    memory.take_allocator(9, "other.py", told(**{**figures, "capacity_bytes": 2 * GIB}))
+    assert around.texts("simulated") == ["pid 9 has a sim:0 of its own; the one of pid 8 is shown."]
+    assert list(shown().users) == [8]
+    memory.forget(8)
+    memory.close()
+
+
+def test_of_a_card_that_is_shared_the_table_says_who_is_there_and_with_how_much() -> None:
+    around = Surrounded(GIB)
+    memory = memory_of(around)
+    memory.table = ProcessTable.create()
+    living = subprocess.Popen([sys.executable, "-c", HOLD, memory.table.path], stdin=-1, stdout=-1, text=True)
+    assert living.stdout is not None and living.stdout.readline() == "held\n"
+    figures = {"capacity_bytes": GIB, "context_bytes": 300 * MIB, "shared": 1}
+    memory.take_allocator(living.pid, "serve.py", told(**figures))
+    memory.take_allocator(7, "killed.py", told(**{**figures, "reserved_bytes": 900 * MIB}))
+    card = around.machine.simulated._own[0].now()
+    assert dict(card.users) == {living.pid: ("serve.py", 400 * MIB)}
+    assert around.probes["sim:0"]()["reserved_bytes"] == 20 * MIB
+    living.communicate("")
+    memory.take_allocator(living.pid, "serve.py", told(**figures))
+    assert len(around.machine.simulated._own[0].now().users) == 2, "once nobody is there, the last figures stay"
     memory.close()
 
 

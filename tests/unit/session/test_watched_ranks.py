@@ -11,6 +11,7 @@ from gpudash.agent.server import Peer
 from gpudash.session.watching.ranks import LONGEST_NAME, ROWS_PER_SECOND, WatchedRanks
 from gpudash.telemetry.ranks.ranks import LOOK_S
 from gpudash.telemetry.records import Note, Sample
+from gpudash.units import GIB
 from tests.unit.session.watched import Surrounded
 
 MIB = 2**20
@@ -160,6 +161,31 @@ def test_capacities_and_peaks_are_those_the_allocator_told() -> None:
     assert (first["capacity_bytes"], first["peak_allocated_bytes"], second["capacity_bytes"]) == (100, 8, 50)
     assert "device of rank 1 is the smallest" in run.ranks.why_full(1)
     assert "rank 0 was the first to ask" in run.ranks.why_full(0)
+
+
+def test_of_memory_that_is_not_known_nothing_is_said() -> None:
+    run = Run()
+    zero, one = run.join(0, device="sim:0"), run.join(1, device="sim:1")
+    assert run.ranks.why_full(1) == "" and run.ranks.held(1) == ""
+    run.memory(zero, allocated_bytes=5, reserved_bytes=6)
+    assert run.ranks.why_full(1) == "" and run.ranks.held(1) == ""
+    run.memory(one, allocated_bytes=5, reserved_bytes=6)
+    assert "rank 1 was the first to ask" in run.ranks.why_full(1)
+
+
+def test_a_rank_is_told_with_what_it_held_and_with_what_it_alone_asked_for() -> None:
+    run = Run()
+    zero, one = run.join(0, device="sim:0"), run.join(1, device="sim:1")
+    for peer in (zero, one):
+        run.memory(peer, allocated_bytes=MIB, reserved_bytes=960 * MIB, peak_allocated_bytes=900 * MIB)
+    assert run.ranks.held(1) == "At its peak it had 900 MiB allocated on sim:1, and 960 MiB reserved."
+    run.ranks.refused(one, {"requested_bytes": 7 * GIB, "allocated_bytes": GIB})
+    assert run.ranks.why_full(1) == (
+        "All ranks held about as much, and rank 1 alone asked for more: it would have allocated 8.00 GiB; the others "
+        "allocated 0.88 GiB at their peak."
+    )
+    run.memory(zero, allocated_bytes=3 * GIB, reserved_bytes=3 * GIB)
+    assert run.ranks.why_full(1).startswith("Memory is unequal: rank 0 allocated 3.00 GiB")
 
 
 def test_when_the_launcher_starts_all_again_what_the_old_ones_still_say_is_not_heard() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from gpudash.simulator.device.backend import Backend, register, registered
+from gpudash.simulator.device.process_table import VARIABLE
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 
 FIRST_BYTES = 2**30
@@ -23,6 +25,7 @@ def sim() -> Iterator[Backend]:
         known.engine.cards.clear()  # the error of a test that failed keeps its tensors
     backend = register(cards)
     yield backend
+    os.environ.pop(VARIABLE, None)  # the processes of other tests have cards of their own
     backend.engine.drop_workspaces()
     if any(card.statistics()["allocated_bytes.all.current"] for card in backend.cards):
         gc.collect()  # errors that a test looked at keep its tensors

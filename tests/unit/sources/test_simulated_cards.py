@@ -149,6 +149,19 @@ def test_it_is_read_in_place_of_the_own_card_and_its_process_is_listed() -> None
     assert other.values["pid"] == OTHER_PROCESS
 
 
+def test_every_process_that_shares_it_is_listed_and_all_are_counted() -> None:
+    card = MirroredCard(0, 2 * GIB, Clock(), pid=7, name="train.py")
+    sharing = {7: ("train.py", 300 * MIB), 8: ("serve.py", 200 * MIB)}
+    card.put(reserved_bytes=300 * MIB, context_bytes=200 * MIB, sharing=sharing)
+    records = [found for found in CardReader([shown(card)]).read(0.0) if isinstance(found, Sample)]
+    (gpu,) = (found for found in records if found.table == "gpu")
+    assert (gpu.values["process_bytes"], gpu.values["free_bytes"]) == (500 * MIB, 2 * GIB - 500 * MIB)
+    listed = [found.values for found in records if found.table == "process"]
+    assert [(row["pid"], row["name"], row["memory_bytes"]) for row in listed] == [
+        (pid, name, held) for pid, (name, held) in sharing.items()
+    ]
+
+
 def test_once_the_process_is_silent_its_card_is_a_gap() -> None:
     clock = Clock()
     reader = CardReader([shown(mirrored(clock))])
