@@ -34,11 +34,15 @@ SHIPPED = "a file of the package"
 CHECKED = "a library opens it by its name, which require_regular or open_regular has checked"
 
 EXCEPTIONS = {
+    "agent/attach/door.py _received": KERNEL,
+    "agent/attach/door.py _may_enter": KERNEL,
+    "agent/attach/door.py _capabilities": KERNEL,
     "agent/memory/simulating.py find_spec": SHIPPED,
     "memory/snapshot/reading/stored.py load": OURS,
     "memory/snapshot/reading/stored.py _mapped": OURS,
     "session/child_process.py _family": KERNEL,
     "session/serving/address.py tls_context": CHECKED,
+    "session/watching/attaching/ways_in.py _send_as_this_process": KERNEL,
     "simulator/device/process_table.py open": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,
     "simulator/dry_run/own_code_process.py _prepare": SHIPPED,
@@ -50,6 +54,7 @@ EXCEPTIONS = {
     "sources/ssh/connection.py _source": SHIPPED,
     "sources/ssh/remote_reader.py text_of": KERNEL,
     "system/files.py": "files of the kernel, and the locks of its private folders",
+    "system/log.py _open": OURS,
     "system/processes.py resident_bytes": KERNEL,
     "system/processes.py waited_seconds": KERNEL,
     "telemetry/recording/facts.py annotate": CHECKED,

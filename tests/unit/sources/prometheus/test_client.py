@@ -111,7 +111,7 @@ def test_a_token_file_that_cannot_be_read_is_told_with_its_path(tmp_path: Path) 
         read_token(LOCAL, {TOKEN_FILE: str(missing)})
     assert str(missing) in str(told.value)
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(ValueError, match=r"fifo \(it is no regular file\)"):
+    with pytest.raises(ValueError, match=r"fifo \(it is a FIFO, not a regular file\)"):
         read_token(LOCAL, {TOKEN_FILE: str(tmp_path / "fifo")})
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="not text"):
