@@ -25,6 +25,9 @@ STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 LIBRARIES = ("site-packages", "dist-packages")
 """Folders whose contents somebody else wrote, wherever they lie."""
 
+CHECKPOINT = str(Path(TORCH) / "utils" / "checkpoint.py")
+"""Raises in the midst of an operation, from a hook of what it saves, when enough has been computed again."""
+
 CANNOT_SIMULATE = (
     "gpudash cannot simulate {name} with these arguments ({reason}), which is no fault of the code. Run that part with "
     "device='cpu', or all of it on a real GPU."
@@ -86,6 +89,8 @@ def is_fault(error: BaseException) -> bool:
 
 def _is_between(file: str) -> bool:
     """Whether a file is torch's or Python's own, which raise on behalf of who calls them."""
+    if file == CHECKPOINT:
+        return False
     if file.startswith((TORCH, "<")):
         return True
     return file.startswith(STANDARD_LIBRARY) and not any(folder in Path(file).parts for folder in LIBRARIES)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gpudash.memory.allocator.settings import AllocatorSettings
 from gpudash.memory.predicting.architecture import Architecture
@@ -447,6 +448,19 @@ def learns_to_learn(device: torch.device) -> Callable[[], object]:
     return step
 
 
+def checkpointed(device: torch.device) -> Callable[[], object]:
+    """Convolutions that are computed again in the backward pass, which ends as soon as enough has been."""
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3)).to(device)
+
+    def step() -> None:
+        images = torch.ones(2, 3, 16, 16, device=device)
+        with torch.autocast(device.type, torch.bfloat16):
+            made = checkpoint(layers, images, use_reentrant=False)
+        made.float().sum().backward()
+
+    return step
+
+
 BOXES = torch.library.Library("torchvision", "FRAGMENT")
 BOXES.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
@@ -514,6 +528,7 @@ CALLABLES: dict[str, Build] = {
     "L-BFGS": searching(None),
     "L-BFGS with a line search": searching("strong_wolfe"),
     "pictures": makes_pictures,
+    "checkpointed": checkpointed,
     "whole training": trains_as_a_whole,
     "meta-learning": learns_to_learn,
     "detector": detects,

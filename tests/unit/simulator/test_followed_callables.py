@@ -72,6 +72,7 @@ def test_code_that_needs_numbers_is_refused_in_one_sentence_that_names_its_line(
         "beside numbers",
         "all finished",
         "custom operation",
+        "checkpointed",
         "to list",
         "copy to list",
         "copy to numpy",
