@@ -83,11 +83,10 @@ def take(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
     import torch
 
     from gpudash.simulator.models.steps import AskedModel
-    from tests.unit.simulator.models.small_models import looks_for_packed_sequences
 
     name, way = REAL[argument["place"]]
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder, looks_for_packed_sequences():
+    with tempfile.TemporaryDirectory() as folder:
         model = AskedModel(_asked(Path(folder), name, way), draws=True)
         step = model.build(device)
         for _ in range(2):

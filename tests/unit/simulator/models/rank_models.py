@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.unit.simulator.models.small_models import ASKED, TEXT, looks_for_packed_sequences
+from tests.unit.simulator.models.small_models import ASKED, TEXT
 
 CONFIG = {
     **TEXT,
@@ -105,30 +105,30 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
     """Peak allocated of three steps of each way, from before the model was built, on one of two ranks."""
     import torch
     from torch import distributed
+    from transformers import masking_utils  # noqa: F401 # imported while DDP runs, it leaves a bucket of DDP's behind
 
     from gpudash.simulator.models.steps import AskedModel
     from tests.gpu.watched_programs import settle
 
     device, found = torch.device("cuda", int(rank)), {}
     torch.cuda.set_device(device)
-    with looks_for_packed_sequences():
-        for number, way in enumerate(WAYS):
-            store = f"file://{meeting}-{number}"
-            distributed.init_process_group("nccl", init_method=store, rank=int(rank), world_size=COUNT)
-            torch.cuda.reset_peak_memory_stats()
-            step = AskedModel(asked(folder, WAYS[way])).build(device)
-            for _ in range(3):
-                # what threads hold of the step before for some moments, and NCCL's watchdog for up to 100 ms, is gone
-                settle()
-                distributed.group.WORLD._wait_for_pending_works()
-                step()
-            found[way] = torch.cuda.max_memory_allocated()
-            del step
+    for number, way in enumerate(WAYS):
+        store = f"file://{meeting}-{number}"
+        distributed.init_process_group("nccl", init_method=store, rank=int(rank), world_size=COUNT)
+        torch.cuda.reset_peak_memory_stats()
+        step = AskedModel(asked(folder, WAYS[way])).build(device)
+        for _ in range(3):
+            # what threads hold of the step before for some moments, and NCCL's watchdog for up to 100 ms, is gone
             settle()
-            distributed.destroy_process_group()  # its threads hold tensors until they have seen that work is done
-            gc.collect()
-            torch._C._cuda_clearCublasWorkspaces()
-            torch.cuda.empty_cache()
+            distributed.group.WORLD._wait_for_pending_works()
+            step()
+        found[way] = torch.cuda.max_memory_allocated()
+        del step
+        settle()
+        distributed.destroy_process_group()  # its threads hold tensors until they have seen that work is done
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
     return found
 
 
