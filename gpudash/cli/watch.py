@@ -4,7 +4,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,9 @@ may pass on what the terminal has sent to both."""
 
 FIRST_NOTICE_S, LONGEST_BETWEEN_NOTICES_S = 5.0, 60.0
 """When it is first said how long the program has been waited for; then after twice the time, at most so much later."""
+
+SIGNALLED = 128
+"""A shell adds it to the number of the signal that ended a program."""
 
 _ORDINALS = {2: "second ", 3: "third "}
 
@@ -78,8 +81,13 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """Print the lines that let --attach go inside whatever Python a shell starts from now on, which costs nothing until
     then: eval "$(gpudash watch --prepare)"."""
 
+    exit_code: Literal["program", "gpudash"] = "program"
+    """End with the program's exit code as a shell tells it: 128 and its number for a signal, 127 where there is no such
+    program, 126 where it cannot be executed; or with gpudash's own: 1 the program failed, 3 out of memory, 130
+    interrupted. 2 is a wrong request either way."""
+
     json: Annotated[bool, Parameter(negative="")] = False
-    """Print the outcome as one JSON document; what the command prints goes to standard error."""
+    """Print the outcome as one JSON document; what the command prints goes to standard error, in whole lines."""
 
 
 def watch(
@@ -124,7 +132,19 @@ def watch(
         from gpudash.cli.terminal.report import print_watched
 
         print_watched(summary)
-    return leave(OF_STATUS[summary["status"]], joined)
+    return leave(_exit_code(summary, options), joined)
+
+
+def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
+    """The program's exit code as a shell tells it, or gpudash's own for the outcome.
+
+    It is gpudash's own, too, where the program's is not known, as of a process that was attached to, and where gpudash
+    has ended the program because its GPU could not be simulated.
+    """
+    own, code, error = OF_STATUS[summary["status"]], summary["exit_code"], summary["error"] or {}
+    if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
+        return own
+    return SIGNALLED - code if code < 0 else code
 
 
 def _prepare(command: Sequence[str], options: WatchOptions) -> int:
@@ -187,6 +207,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
         RequestError: when there is no such program or process.
     """
     from gpudash.session import WatchRequest
+    from gpudash.session.watching.request import CannotExecuteError, ProgramNotFoundError
 
     try:
         if options.attach is not None:
@@ -206,6 +227,10 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
         session.watch(request)
     except ValueError as error:
         refusal = RequestError(str(error))
+        if options.exit_code == "program" and isinstance(error, ProgramNotFoundError):
+            refusal.code = Exit.NOT_FOUND
+        elif options.exit_code == "program" and isinstance(error, CannotExecuteError):
+            refusal.code = Exit.CANNOT_EXECUTE
         refusal.joined = session.close()
         if session.recording is not None:
             session.recording.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from typing import IO, Any
 import psutil
 
 from gpudash.session.watching import output_relay
-from gpudash.session.watching.request import Echo, WatchRequest
+from gpudash.session.watching.request import CannotExecuteError, Echo, WatchRequest
 from gpudash.units import format_left
 
 RELAY_S = 0.5
@@ -56,7 +56,7 @@ class Program:
                 raise
         except OSError as error:
             ours.close()
-            raise ValueError(_refusal(request.command[0], error)) from None
+            raise CannotExecuteError(_refusal(request.command[0], error)) from None
         finally:
             theirs.close()
             for descriptor in (*reading, *writing):
@@ -209,8 +209,9 @@ def _start_relay(reading: Sequence[int], connection: socket.socket, echo: Echo) 
     targets: tuple[int | IO[Any], int | IO[Any]] = (subprocess.DEVNULL, subprocess.DEVNULL)
     if echo != "nowhere":
         targets = (1 if echo == "in place" else 2, 2)
+    modes = ["lines"] if echo == "stderr" else []
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", output_relay.__file__, *map(str, descriptors)],
+        [sys.executable, "-I", "-S", output_relay.__file__, *map(str, descriptors), *modes],
         stdin=subprocess.DEVNULL,
         stdout=targets[0],
         stderr=targets[1],

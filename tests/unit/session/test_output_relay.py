@@ -89,3 +89,39 @@ def test_nothing_is_lost_while_a_pager_lets_the_output_wait(relayed: Relayed) ->
 
 def test_a_pager_that_waits_keeps_nobody_who_is_leaving(relayed: Relayed) -> None:
     assert not relayed.reader.end(QUIET_S, QUIET_S, lambda: True)
+
+
+def test_in_one_place_the_lines_of_both_streams_stay_whole() -> None:
+    (output, program), (error, errors), (place, target) = os.pipe(), os.pipe(), os.pipe()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    handed = (output, error, theirs.fileno())
+    command = [sys.executable, "-I", "-S", output_relay.__file__, *map(str, handed), "lines"]
+    relay = subprocess.Popen(command, stdout=target, stderr=target, pass_fds=handed)
+    for descriptor in (output, error, target):
+        os.close(descriptor)
+    theirs.close()
+    read = b""
+
+    def read_until(words: bytes) -> None:
+        nonlocal read
+        while words not in read:
+            piece = os.read(place, 65_536)
+            assert piece, read
+            read += piece
+
+    os.write(program, b"epoch 1 loss 0.5")
+    os.write(errors, b"a warning\n")
+    os.write(program, b"000\nnext ")
+    read_until(b"next ")  # no end of a line follows: it is shown as it is
+    os.write(errors, b"50 %\r")
+    os.write(errors, b"100 %\n")
+    read_until(b"100 %")
+    os.write(program, b"the last")
+    os.close(program)
+    os.close(errors)
+    read_until(b"the last")
+    assert relay.wait() == 0
+    assert b"a warning\n" in read and b"\na warning" in b"\n" + read
+    assert read.replace(b"a warning\n", b"") == b"epoch 1 loss 0.5000\nnext \n50 %\r100 %\nthe last"
+    ours.close()
+    os.close(place)
