@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import SIMULATED, Pid, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
+from gpudash.cli.terminal.live_status import LiveStatus
 from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
 from gpudash.units import format_left
 
@@ -86,6 +87,9 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     program, 126 where it cannot be executed; or with gpudash's own: 1 the program failed, 3 out of memory, 130
     interrupted. 2 is a wrong request either way."""
 
+    quiet: Annotated[bool, Parameter(negative="")] = False
+    """Show no status line, which a terminal has below what the program prints."""
+
     json: Annotated[bool, Parameter(negative="")] = False
     """Print the outcome as one JSON document; what the command prints goes to standard error, in whole lines."""
 
@@ -106,21 +110,26 @@ def watch(
         return _prepare(command, options)
     _require_one(command, options)
     signals = _StopSignals()
-    with options.served() as served, signals.handled():
+    no_line = options.quiet or options.json or options.attach is not None
+    with options.served() as served, signals.handled(), LiveStatus(quiet=no_line) as status:
         session = _started(options)
-        _begin(session, command, options)
-        shown, notices = _Shown(session), _StopNotices()
+        _begin(session, command, options, status.descriptor)
+        status.begin()
+        shown, notices = _Shown(session, status), _StopNotices(status)
         try:
             served.begin(session)
             while not session.wait_run(POLL_S):
                 signals.pass_on(session)
                 notices.refresh(session.stopping)
                 shown.refresh()
+                status.refresh(session)
                 if session.stopping is not None and session.busy_s > STUCK_S:
-                    print_notice(STUCK)
+                    status.notice(STUCK)
                     break
+            status.end()
             shown.refresh()
         finally:
+            status.end()
             served.close()
             joined = session.close() and served.joined
             for text in session.undelivered:
@@ -200,8 +209,11 @@ def _started(options: WatchOptions) -> "Session":
     return session
 
 
-def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:
+def _begin(session: "Session", command: Sequence[str], options: WatchOptions, status: int | None) -> None:
     """Start the program in a session.
+
+    Args:
+        status: descriptor that brings the status line; ``None`` where there is none.
 
     Raises:
         RequestError: when there is no such program or process.
@@ -223,6 +235,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
             memory_history=options.memory_history,
             metric_pattern=options.metric_pattern,
             echo="stderr" if options.json else "in place",
+            status=status,
         )
         session.watch(request)
     except ValueError as error:
@@ -284,7 +297,8 @@ class _StopSignals:
 class _StopNotices:
     """Says on standard error what was sent to the program, how long it has been waited for, and what comes next."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
         self._sent = ""
         self._due_s = 0.0
         self._of_deadline = False
@@ -295,11 +309,13 @@ class _StopNotices:
             return
         if (stop.sent, stop.left_s is not None) != (self._sent, self._of_deadline):
             self._sent, self._of_deadline, self._due_s = stop.sent, stop.left_s is not None, FIRST_NOTICE_S
-            print_notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
+            self._status.notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
         elif stop.waited_s >= self._due_s:
             self._due_s += min(self._due_s, LONGEST_BETWEEN_NOTICES_S)
             waited = format_left(stop.waited_s)
-            print_notice(f"gpudash: {stop.program} has not ended {waited} after {stop.sent}. {_coming(stop)}".rstrip())
+            self._status.notice(
+                f"gpudash: {stop.program} has not ended {waited} after {stop.sent}. {_coming(stop)}".rstrip()
+            )
 
 
 def _coming(stop: "StopProgress") -> str:
@@ -316,8 +332,9 @@ def _coming(stop: "StopProgress") -> str:
 class _Shown:
     """Tells on standard error what happens to the program's memory while it runs."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", status: LiveStatus) -> None:
         self._session = session
+        self._status = status
         self._warnings = 0
         self._notes = 0
 
@@ -335,7 +352,7 @@ class _Shown:
         for text in [warning.text for warning in warnings] + [
             note.text for note in notes if note.topic in TOLD_AT_ONCE
         ]:
-            print_notice(f"gpudash: {text}")
+            self._status.notice(f"gpudash: {text}")
 
 
 def _summary(session: "Session") -> dict[str, Any]:

@@ -50,6 +50,8 @@ class WatchRequest:
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
+        status: descriptor of a socket that brings a status line for the terminal, as `output_relay` shows it; with
+            `echo` "in place".
         metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
             every line that it prints; "" to find them by the names of fields.
     """
@@ -61,6 +63,7 @@ class WatchRequest:
     simulate_others: int = 0
     memory_history: bool = True
     echo: Echo = "nowhere"
+    status: int | None = None
     metric_pattern: str = ""
     as_cuda: bool = False
 
