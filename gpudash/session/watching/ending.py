@@ -44,6 +44,9 @@ _NO_CUDA = re.compile(
 )
 """What torch and what is built on it say where there is no CUDA."""
 
+_ASSERTS_CUDA = re.compile(r"^\s+assert\b.*\bcuda\.(?:is_available|device_count)\(", re.MULTILINE)
+"""The line of a traceback that makes sure of CUDA; such an exception mostly says nothing."""
+
 NEEDS_A_GPU = (
     "The GPU is simulated: Triton, kernels of one's own and NCCL's own calls need a real one; do without them here. "
     "What goes through torch.distributed is done by gloo."
@@ -286,7 +289,7 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
     if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
         remedy = NEEDS_A_GPU
-    misses_cuda = bool(ran.without_cuda) and _NO_CUDA.search(raised.message) is not None
+    misses_cuda = bool(ran.without_cuda) and _misses_cuda(raised)
     if misses_cuda:
         remedy = ran.without_cuda
     failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
@@ -297,6 +300,11 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     if python is None:
         return failed
     return replace(failed, remedy=f"{python} has PyTorch.", result={**failed.result, "python_with_torch": str(python)})
+
+
+def _misses_cuda(raised: Raised) -> bool:
+    asserts_it = raised.error == "AssertionError" and _ASSERTS_CUDA.search(raised.details) is not None
+    return asserts_it or _NO_CUDA.search(raised.message) is not None
 
 
 def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:

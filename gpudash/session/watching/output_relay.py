@@ -298,4 +298,4 @@ def main(output: int, error: int, connection: int, mode: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), *sys.argv[4:5])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:5])

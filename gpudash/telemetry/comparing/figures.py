@@ -200,10 +200,10 @@ def _ends(run: ComparedRun) -> Iterator[Figure]:
             title = f"{metric}, last {LAST} steps"
             yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")
     for metric, view in run.view.metrics.items():
-        value = view.last_20_median
-        if metric.startswith(OF_LOSS) and value is not None:
+        newest = view.last_20_median
+        if metric.startswith(OF_LOSS) and newest is not None:
             title = f"{metric.removeprefix(OF_LOSS)}, last {LAST} times"
-            yield Figure(metric, title, "", value, noise.ALONE_SHARE * abs(value), "lower", judged=False)
+            yield Figure(metric, title, "", newest, noise.ALONE_SHARE * abs(newest), "lower", judged=False)
 
 
 def _sensible(figures: Iterator[Figure]) -> Iterator[Figure]:
