@@ -150,7 +150,8 @@ def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
     It is gpudash's own, too, where the program's is not known, as of a process that was attached to, and where gpudash
     has ended the program because its GPU could not be simulated.
     """
-    own, code, error = OF_STATUS[summary["status"]], summary["exit_code"], summary["error"] or {}
+    own, error = OF_STATUS[summary["status"]], summary["error"] or {}
+    code: int | None = summary["exit_code"]
     if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
         return own
     return SIGNALLED - code if code < 0 else code

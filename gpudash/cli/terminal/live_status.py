@@ -119,8 +119,9 @@ def _memory(session: Session, run: RunView, uuid: str | None) -> Iterator[str]:
         words = f"{run.device} {format_bytes(used)}" if isinstance(used, int) else ""
     else:
         used, total = (session.store.latest("gpu", name, uuid).value for name in ("used_bytes", "total_bytes"))
-        known = isinstance(used, int) and isinstance(total, int)
-        words = f"{run.device} {format_pair(used, total)}" if known else ""
+        words = ""
+        if isinstance(used, int) and isinstance(total, int):
+            words = f"{run.device} {format_pair(used, total)}"
     ahead = session.forecast(uuid or HOST)
     if words and ahead is not None:
         words += f", {ends_in(ahead)}"

@@ -116,7 +116,7 @@ class Copies:
                 return
 
 
-class Lines:
+class WholeLines:
     """Lets what a stream brings pass in whole lines, where the other stream goes to the same place.
 
     What no line's end follows within `UNFINISHED_S`, such as a prompt or a progress bar, passes as it is. The other
@@ -154,7 +154,7 @@ class Lines:
         return b"\n" + data if cut else data
 
 
-class StatusLine:
+class TerminalStatus:
     """A line at the bottom of a terminal, below what the program prints; it is gone before more of that is written.
 
     It is shown only where the program has ended its own line, so that a prompt or a progress bar is left alone, and
@@ -229,7 +229,7 @@ _LONGEST_SEQUENCE = 16
 
 
 def relay(
-    sources: dict[int, int], copies: Copies, lines: Lines | None = None, status: StatusLine | None = None
+    sources: dict[int, int], copies: Copies, lines: WholeLines | None = None, status: TerminalStatus | None = None
 ) -> None:
     """Copy until the program has closed both streams, or nobody reads any more what it prints.
 
@@ -289,8 +289,8 @@ def _written(target: int, data: bytes) -> bool:
 def main(output: int, error: int, connection: int, mode: str = "") -> None:
     """Relay both streams to their ends."""
     copies = Copies(socket.socket(fileno=connection))
-    status = StatusLine(socket.socket(fileno=int(mode))) if mode.isdecimal() else None
-    relay({output: 1, error: 2}, copies, Lines() if mode == "lines" else None, status)
+    status = TerminalStatus(socket.socket(fileno=int(mode))) if mode.isdecimal() else None
+    relay({output: 1, error: 2}, copies, WholeLines() if mode == "lines" else None, status)
     if status is not None:
         status.erase()
     copies.close()
