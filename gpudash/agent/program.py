@@ -80,7 +80,7 @@ class Agent:
         self._attached = attached
         self._lasting = Lasting()
         self._undo: list[Callable[[], None]] = []
-        self._wiring = _thread.allocate_lock()
+        self._wiring = _thread.RLock()
         self._gone = False
         self._at_exit: Callable[[], None] = guarded(self._end)
         self._config_text = config
@@ -333,7 +333,7 @@ class Agent:
             self._sampler.start()
 
     def _after_fork_in_child(self) -> None:
-        self._wiring = _thread.allocate_lock()  # another thread may have held it
+        self._wiring = _thread.RLock()  # another thread may have held it
         if self._sampler is not None:
             self._sampler.forget()
         self._channel.close(forked=True)

@@ -59,6 +59,9 @@ class RunOptions(ServeOptions, RecordOptions, WorkloadOptions):
     profile_steps: int = 0
     """Profile this many steps after the first, and name the operators that took the most time; slows them down."""
 
+    quiet: Annotated[bool, Parameter(negative="")] = False
+    """Show no progress line, which a terminal has below everything else."""
+
     show_code: Annotated[bool, Parameter(negative="")] = False
     """Print the plain PyTorch program this run amounts to, and run nothing."""
 
@@ -142,7 +145,7 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption, isolate=options.isolate is True)
                 served.predict(spec, _start(session, spec, options))
-                quiet = options.json and not sys.stderr.isatty()
+                quiet = options.quiet or (options.json and not sys.stderr.isatty())
                 _watch_run(session, interruption, quiet=quiet, leave_at_once=leave_at_once)
         except RequestError as error:
             failure = error

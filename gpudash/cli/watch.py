@@ -4,7 +4,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from gpudash.cli.terminal.flags import SIMULATED, Pid, RecordOptions, ServeOptions, Simulated, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import leave_terminal, stop_signals
+from gpudash.cli.terminal.live_status import LiveStatus
 from gpudash.cli.terminal.output import OF_STATUS, Exit, RequestError, leave, print_json, print_notice
 from gpudash.units import format_left
 
@@ -38,6 +39,9 @@ may pass on what the terminal has sent to both."""
 
 FIRST_NOTICE_S, LONGEST_BETWEEN_NOTICES_S = 5.0, 60.0
 """When it is first said how long the program has been waited for; then after twice the time, at most so much later."""
+
+SIGNALLED = 128
+"""A shell adds it to the number of the signal that ended a program."""
 
 _ORDINALS = {2: "second ", 3: "third "}
 
@@ -78,8 +82,16 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """Print the lines that let --attach go inside whatever Python a shell starts from now on, which costs nothing until
     then: eval "$(gpudash watch --prepare)"."""
 
+    exit_code: Literal["program", "gpudash"] = "program"
+    """End with the program's exit code as a shell tells it: 128 and its number for a signal, 127 where there is no such
+    program, 126 where it cannot be executed; or with gpudash's own: 1 the program failed, 3 out of memory, 130
+    interrupted. 2 is a wrong request either way."""
+
+    quiet: Annotated[bool, Parameter(negative="")] = False
+    """Show no status line, which a terminal has below what the program prints."""
+
     json: Annotated[bool, Parameter(negative="")] = False
-    """Print the outcome as one JSON document; what the command prints goes to standard error."""
+    """Print the outcome as one JSON document; what the command prints goes to standard error, in whole lines."""
 
 
 def watch(
@@ -98,21 +110,26 @@ def watch(
         return _prepare(command, options)
     _require_one(command, options)
     signals = _StopSignals()
-    with options.served() as served, signals.handled():
+    no_line = options.quiet or options.json or options.attach is not None
+    with options.served() as served, signals.handled(), LiveStatus(quiet=no_line) as status:
         session = _started(options)
-        _begin(session, command, options)
-        shown, notices = _Shown(session), _StopNotices()
+        _begin(session, command, options, status.descriptor)
+        status.begin()
+        shown, notices = _Shown(session, status), _StopNotices(status)
         try:
             served.begin(session)
             while not session.wait_run(POLL_S):
                 signals.pass_on(session)
                 notices.refresh(session.stopping)
                 shown.refresh()
+                status.refresh(session)
                 if session.stopping is not None and session.busy_s > STUCK_S:
-                    print_notice(STUCK)
+                    status.notice(STUCK)
                     break
+            status.end()
             shown.refresh()
         finally:
+            status.end()
             served.close()
             joined = session.close() and served.joined
             for text in session.undelivered:
@@ -124,7 +141,20 @@ def watch(
         from gpudash.cli.terminal.report import print_watched
 
         print_watched(summary)
-    return leave(OF_STATUS[summary["status"]], joined)
+    return leave(_exit_code(summary, options), joined)
+
+
+def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
+    """The program's exit code as a shell tells it, or gpudash's own for the outcome.
+
+    It is gpudash's own, too, where the program's is not known, as of a process that was attached to, and where gpudash
+    has ended the program because its GPU could not be simulated.
+    """
+    own, error = OF_STATUS[summary["status"]], summary["error"] or {}
+    code: int | None = summary["exit_code"]
+    if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
+        return own
+    return SIGNALLED - code if code < 0 else code
 
 
 def _prepare(command: Sequence[str], options: WatchOptions) -> int:
@@ -180,13 +210,17 @@ def _started(options: WatchOptions) -> "Session":
     return session
 
 
-def _begin(session: "Session", command: Sequence[str], options: WatchOptions) -> None:
+def _begin(session: "Session", command: Sequence[str], options: WatchOptions, status: int | None) -> None:
     """Start the program in a session.
+
+    Args:
+        status: descriptor that brings the status line; ``None`` where there is none.
 
     Raises:
         RequestError: when there is no such program or process.
     """
     from gpudash.session import WatchRequest
+    from gpudash.session.watching.request import CannotExecuteError, ProgramNotFoundError
 
     try:
         if options.attach is not None:
@@ -202,10 +236,15 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions) ->
             memory_history=options.memory_history,
             metric_pattern=options.metric_pattern,
             echo="stderr" if options.json else "in place",
+            status=status,
         )
         session.watch(request)
     except ValueError as error:
         refusal = RequestError(str(error))
+        if options.exit_code == "program" and isinstance(error, ProgramNotFoundError):
+            refusal.code = Exit.NOT_FOUND
+        elif options.exit_code == "program" and isinstance(error, CannotExecuteError):
+            refusal.code = Exit.CANNOT_EXECUTE
         refusal.joined = session.close()
         if session.recording is not None:
             session.recording.unlink(missing_ok=True)
@@ -259,7 +298,8 @@ class _StopSignals:
 class _StopNotices:
     """Says on standard error what was sent to the program, how long it has been waited for, and what comes next."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
         self._sent = ""
         self._due_s = 0.0
         self._of_deadline = False
@@ -270,11 +310,13 @@ class _StopNotices:
             return
         if (stop.sent, stop.left_s is not None) != (self._sent, self._of_deadline):
             self._sent, self._of_deadline, self._due_s = stop.sent, stop.left_s is not None, FIRST_NOTICE_S
-            print_notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
+            self._status.notice(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {_coming(stop)}".rstrip())
         elif stop.waited_s >= self._due_s:
             self._due_s += min(self._due_s, LONGEST_BETWEEN_NOTICES_S)
             waited = format_left(stop.waited_s)
-            print_notice(f"gpudash: {stop.program} has not ended {waited} after {stop.sent}. {_coming(stop)}".rstrip())
+            self._status.notice(
+                f"gpudash: {stop.program} has not ended {waited} after {stop.sent}. {_coming(stop)}".rstrip()
+            )
 
 
 def _coming(stop: "StopProgress") -> str:
@@ -291,8 +333,9 @@ def _coming(stop: "StopProgress") -> str:
 class _Shown:
     """Tells on standard error what happens to the program's memory while it runs."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", status: LiveStatus) -> None:
         self._session = session
+        self._status = status
         self._warnings = 0
         self._notes = 0
 
@@ -310,7 +353,7 @@ class _Shown:
         for text in [warning.text for warning in warnings] + [
             note.text for note in notes if note.topic in TOLD_AT_ONCE
         ]:
-            print_notice(f"gpudash: {text}")
+            self._status.notice(f"gpudash: {text}")
 
 
 def _summary(session: "Session") -> dict[str, Any]:

@@ -40,7 +40,8 @@ def flag(name: str) -> str:
 def did_you_mean(written: str, there: Iterable[str]) -> str:
     """A question behind a name that is not there: " (did you mean training?)"; nothing where no other is near it."""
     names = {name.casefold(): name for name in there}
-    near = difflib.get_close_matches(written.casefold(), names, n=1)
+    begun = [name for name in names if len(written) > 1 and name.startswith(written.casefold())]
+    near = begun if len(begun) == 1 else difflib.get_close_matches(written.casefold(), names, n=1)
     return f" (did you mean {names[near[0]]}?)" if near else ""
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
-from gpudash.telemetry.records import Topic
+from gpudash.telemetry.records import OF_LOSS, Topic
 from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Key, Store
 
@@ -175,7 +175,8 @@ def plots_for(
     told = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
     elsewhere = told == [True, False]  # of another machine nothing is known of this process
     plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
-    if any(store.series("run", name) is not None for name in ("loss", "val_loss")):
+    several = [] if store.run is None else _several_losses(store.run)
+    if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
         plots.append(throughput(store.run))
@@ -489,8 +490,24 @@ def throughput(run: RunView | None) -> PlotSpec:
     return PlotSpec(id="throughput", title=title, curves=(curve,), unit="number", unit_name=f"{item}/s")
 
 
+def _several_losses(run: RunView) -> list[str]:
+    """Names of the metrics that are losses of a run with several."""
+    return [name for name in run.metrics if name.startswith(OF_LOSS)]
+
+
+_LOOKS_OF_LOSSES: tuple[tuple[str, Style], ...] = (
+    ("d2h", "solid"),
+    ("d2d", "solid"),
+    ("h2d", "dot"),
+    ("link", "solid"),
+    ("d2h", "dash"),
+    ("d2d", "dash"),
+)
+"""Colour and line style of each of several losses."""
+
+
 def loss(run: RunView | None) -> PlotSpec:
-    """Loss of the training and, where some is told, of the validation; and accuracy on the right axis."""
+    """Loss of the training, of the validation and each of several, as far as told; and accuracy on the right axis."""
     entropy = run.result.get("unigram_entropy") if run is not None else None
     if entropy is None and run is not None:
         entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
@@ -505,6 +522,19 @@ def loss(run: RunView | None) -> PlotSpec:
         trained = [replace(curves[0], name=f"training loss{whence}")] if "loss" in run.metrics else []
         validated = CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
         curves = [*trained, validated]
+    several = [] if run is None else _several_losses(run)
+    if run is not None and several:
+        known = [curve for curve in curves if curve.key[1] in run.metrics]
+        looks = zip(several, _LOOKS_OF_LOSSES, strict=False)
+        curves = [
+            *known,
+            *(
+                CurveSpec(
+                    ("run", name, None), f"{name.removeprefix(OF_LOSS)}{whence}", unit, colour, style, smoothed=True
+                )
+                for name, (colour, style) in looks
+            ),
+        ]
     untold = own and (run is None or "loss" not in run.metrics)
     if untold or (run is not None and "accuracy" in run.metrics):
         accuracy = ("run", "accuracy", None)

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
@@ -161,10 +161,17 @@ class StageFinished(Event):
         return self.bytes / self.seconds
 
 
+STEP_METRICS = ("loss", "accuracy", "throughput", "val_loss")
+"""Metrics of a step, as `StepFinished` names them."""
+
+OF_LOSS = "loss/"
+"""What the name of a metric begins with that is one of several losses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
     """A step of work. `loss` and `val_loss`, that of a validation after it, are in nats, `accuracy` is a ratio,
-    `throughput` items per second.
+    `throughput` items per second. `losses` are those of a program that has several, by the names that it gives them.
 
     Of a program that is watched an item is a step, and several records may tell of one: its loss may be known later.
     `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
@@ -178,6 +185,17 @@ class StepFinished(Event):
     accuracy: float | None = None
     throughput: float | None = None
     val_loss: float | None = None
+    losses: Mapping[str, float] | None = None
+
+    def metrics(self) -> Iterator[tuple[str, float]]:
+        """Names and values of what it tells; of one of several losses the name is `OF_LOSS` and that of the loss."""
+        for name in STEP_METRICS:
+            value = getattr(self, name)
+            if value is not None:
+                yield name, value
+        for name, value in (self.losses or {}).items():
+            if isinstance(value, int | float):
+                yield f"{OF_LOSS}{name}", value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -508,4 +526,6 @@ def _fields(event: Event) -> dict[str, Any]:
 def _revive(value: Any) -> Any:
     if isinstance(value, list):
         return [_revive(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _revive(item) for name, item in value.items()}
     return float(value) if value in ("nan", "inf", "-inf") else value

@@ -17,6 +17,7 @@ from gpudash.devices.names import kind_of
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import (
     LARGEST,
+    OF_LOSS,
     EpochFinished,
     Event,
     Note,
@@ -48,8 +49,8 @@ DIGEST_VALUES = 256
 
 E = TypeVar("E", bound=Event)
 
-RUN_METRICS = ("loss", "accuracy", "throughput", "val_loss")
-"""Metrics of a step, as `StepFinished` names them."""
+MOST_LOSSES = 6
+"""Losses kept of a run that has several: as many as can be told apart in a plot."""
 
 WATCH = "watch"
 """The workload that is a program of the user's own."""
@@ -459,11 +460,10 @@ class RunView:
         if self.stepped_s is None or event.step != self.step:  # else more is told of the same step
             self.stepped_s = event.time_s
         self.step, self.steps = event.step, event.steps
-        for name in RUN_METRICS:
-            value = getattr(event, name)
-            if value is None:
-                continue
+        for name, value in event.metrics():
             if name not in self.metrics:
+                if sum(known.startswith(OF_LOSS) for known in self.metrics) >= MOST_LOSSES and name.startswith(OF_LOSS):
+                    continue
                 self.metrics[name] = MetricView()
             self.metrics[name].add(value)
 

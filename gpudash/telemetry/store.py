@@ -15,6 +15,7 @@ from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.ranks.ranks import RankShares, Share
 from gpudash.telemetry.records import (
+    STEP_METRICS,
     Event,
     Marker,
     Note,
@@ -34,7 +35,7 @@ from gpudash.telemetry.records import (
     Value,
     Warning,
 )
-from gpudash.telemetry.runs import RUN_METRICS, WATCH, RunView, run_of
+from gpudash.telemetry.runs import WATCH, RunView, run_of
 from gpudash.telemetry.series import Series
 
 MAX_EVENTS = 10_000
@@ -270,8 +271,9 @@ class Store:
             if isinstance(event, Note) and event.topic == Topic.DEVICE:
                 self._rename_beginning(run)
         if isinstance(event, StepFinished):
-            for name in RUN_METRICS:
-                if (value := getattr(event, name)) is not None:
+            run = run_of(self.runs, event.run_id)
+            for name, value in event.metrics():
+                if name in STEP_METRICS or (run is not None and name in run.metrics):
                     self._append(("run", name, None), event.time_s, value)
         elif isinstance(event, Transfer):
             self._transfer(event)
@@ -284,10 +286,7 @@ class Store:
         """Start a run's view, and break the lines of the run before."""
         self.runs.append(RunView.of(event))
         del self.runs[:-MAX_RUNS]
-        for name in RUN_METRICS:
-            if ("run", name, None) in self._series:
-                self._append(("run", name, None), event.time_s, None)
-        for key in [key for key in self._series if key[0] == "rank"]:
+        for key in [key for key in self._series if key[0] == "rank" or (key[0] == "run" and key[2] is None)]:
             self._append(key, event.time_s, None)
         before = [("gpu", self._uuids.get(event.device)), ("allocator", event.device)]
         if event.workload != WATCH:  # until now it was read what this process holds, not the program

@@ -26,7 +26,7 @@ def events(recording: str) -> list[dict[str, Any]]:
 
 def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudash: Command, tmp_path: Path) -> None:
     outcome = gpudash("watch", "--simulate", "1400MiB", "--json", "--", sys.executable, str(LEAK), "2000")
-    assert outcome.code == 3, outcome.stderr
+    assert outcome.code == 1, outcome.stderr
     found = outcome.document
     assert (found["workload"], found["device"], found["simulated"]) == ("watch", "sim:0", True)
     assert (found["status"], found["exit_code"]) == ("out_of_memory", 1)
@@ -80,7 +80,7 @@ def test_a_leak_is_named_also_in_a_script_that_tells_no_steps(gpudash: Command, 
     told = [line for line in LEAK.read_text().splitlines() if "logging" not in line]
     script.write_text("\n".join(told))
     outcome = gpudash("watch", "--simulate", "1400MiB", "--no-record", "--json", "--", sys.executable, str(script))
-    assert outcome.code == 3, outcome.stderr
+    assert outcome.code == 1, outcome.stderr
     found = outcome.document
     assert found["steps"] > 100 and "loss" not in found["metrics"]
     place = f"plain.py:{told.index(f'    {LEAKING_LINE}') + 1}"
@@ -197,10 +197,18 @@ def test_the_flags_of_the_command_are_its_own(gpudash: Command) -> None:
 @pytest.mark.skipif(not os.access("/bin/sh", os.X_OK), reason="needs a shell")
 def test_any_command_can_be_watched(gpudash: Command) -> None:
     outcome = gpudash("watch", "--no-record", "--json", "--", "/bin/sh", "-c", "echo hi; exit 7")
-    assert outcome.code == 1
+    assert outcome.code == 7
     found = outcome.document
     assert (found["exit_code"], found["error"]["message"]) == (7, "sh ended with exit code 7.")
     assert any("Nothing was heard of the program" in text for text in found["notes"])
+
+
+def test_its_exit_code_is_handed_on_unless_gpudash_s_own_is_asked_for(gpudash: Command) -> None:
+    def code(script: str, *flags: str) -> int:
+        return gpudash("watch", "--no-record", *flags, "--", "/bin/sh", "-c", script).code
+
+    assert [code("exit 7"), code("kill -TERM $$")] == [7, 143]
+    assert [code(script, "--exit-code", "gpudash") for script in ("exit 7", "exit 0")] == [1, 0]
 
 
 def test_a_program_that_uses_no_gpu_of_the_machine_ran_on_the_cpu(gpudash: Command, stub: Stub) -> None:

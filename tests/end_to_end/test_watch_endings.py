@@ -179,7 +179,7 @@ def test_a_program_that_saves_on_ctrl_c_gets_one_signal_and_as_long_as_it_takes(
     give_line(process)
     assert line_of(process, b"saved") == b"saved after 1 SIGINT\n"
     found = document(process)
-    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", 0)
+    assert (process.returncode, found["status"], found["exit_code"]) == (0, "cancelled", 0)
     assert found["result"]["stop"] == {
         "text": "Ended with exit code 0; gpudash had sent SIGINT after your Ctrl+C.",
         "signals": [{"signal": "SIGINT", "when": "after your Ctrl+C"}],
@@ -206,7 +206,7 @@ def test_a_ctrl_c_on_the_terminal_reaches_the_program_once(watch: Watch) -> None
     os.write(terminal, b"\n")
     assert shows(b"saved after 1 SIGINT")
     assert shows(b"end: Ended with exit code 0; gpudash had sent SIGINT after your Ctrl+C.")
-    assert process.wait(PATIENCE_S) == 130
+    assert process.wait(PATIENCE_S) == 0
     os.close(terminal)
 
 
@@ -272,7 +272,7 @@ def test_a_gpudash_that_is_ended_gives_the_program_a_deadline_and_says_so(watch:
     assert line_of(process, b"gpudash: SIGINT") == said.encode()
     give_line(process)
     found = document(process)
-    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", 0)
+    assert (process.returncode, found["status"], found["exit_code"]) == (0, "cancelled", 0)
     assert found["result"]["stop"]["text"] == f"Ended with exit code 0; gpudash had sent SIGINT {why}."
 
 
@@ -284,7 +284,7 @@ def test_a_program_that_hangs_is_killed_once_its_deadlines_have_passed(watch: Wa
     process.send_signal(signal.SIGTERM)
     found = document(process)
     assert time.monotonic() - began > SHUTDOWN_S + TERMINATE_S
-    assert (process.returncode, found["status"], found["exit_code"]) == (130, "cancelled", -9)
+    assert (process.returncode, found["status"], found["exit_code"]) == (137, "cancelled", -9)
     assert found["result"]["stop"]["text"] == "Ended by SIGKILL, sent by gpudash 13 s after gpudash was sent SIGTERM."
     assert not runs(program)
     assert not any(runs(other) for other in others)
@@ -313,7 +313,7 @@ def test_a_program_killed_from_outside_is_told_so(watch: Watch) -> None:
     assert first_line(process) == b"hangs\n"
     program_of(process, "hang.py").kill()
     found = document(process)
-    assert (process.returncode, found["status"], found["exit_code"]) == (1, "failed", -9)
+    assert (process.returncode, found["status"], found["exit_code"]) == (137, "failed", -9)
     assert "was killed by SIGKILL" in found["error"]["message"]
     assert list(watch.runtime.iterdir()) == []
 

@@ -42,7 +42,8 @@ def test_the_lines_of_a_language_model_without_an_optimizer_are_its_steps(gpudas
 def test_nanogpts_lines_are_the_losses_of_steps_that_its_optimizer_counts(gpudash: Command) -> None:
     found = watched(gpudash, str(SCRIPTS / "gpt_loop.py"))
     told = losses(found["recording"])
-    assert len(told) == 3 + 5, "evaluations of the training data, and iterations"
+    assert len(told) == 5, "iterations, without the 3 evaluations of the training data"
+    assert found["metrics"]["loss/train loss"]["last"] != told[-1][1]
     assert found["metrics"]["val_loss"]["last"] != told[-1][1]
     assert found["steps"] == 41
     assert found["metrics"]["loss"]["last"] == told[-1][1] < told[0][1]
@@ -53,6 +54,7 @@ def test_nanogpts_lines_are_the_losses_of_steps_that_its_optimizer_counts(gpudas
     assert [curve.name for curve in plot.curves] == [
         "training loss from the output",
         "validation loss from the output",
+        "train loss from the output",
     ]
 
 

@@ -117,6 +117,21 @@ def test_an_axis_of_a_loss_without_a_unit_has_plain_numbers_and_no_name() -> Non
     assert format_value("loss", -2.5) == "-2.500"
 
 
+def test_several_losses_are_a_curve_each(store: Store) -> None:
+    store.apply(RunStarted(time_s=0.5, run_id=1, workload="watch", device="cuda:0", spec={}))
+    for step in range(1, 9):
+        losses = {f"loss {number}": step / number for number in range(1, 9)}
+        store.apply(
+            StepFinished(time_s=step / 4 + 0.5, run_id=1, step=step, steps=0, seconds=0.25, losses=losses, val_loss=2.0)
+        )
+    plot = _plots(store)["loss"]
+    assert [curve.name for curve in plot.curves] == ["validation loss", *(f"loss {number}" for number in range(1, 7))]
+    assert len({(curve.colour, curve.style) for curve in plot.curves}) == 7
+    series = store.series("run", "loss/loss 2")
+    assert series is not None and series.statistics(0, 9).max == 4.0
+    assert store.series("run", "loss/loss 8") is None  # more than a plot can show
+
+
 def test_the_loss_of_a_validation_is_a_curve_beside_that_of_the_training(store: Store) -> None:
     store.apply(RunStarted(time_s=0.5, run_id=1, workload="watch", device="cuda:0", spec={}))
     for step in range(1, 9):

@@ -27,6 +27,8 @@ class Exit(enum.IntEnum):
     FAILED = 1
     WRONG_REQUEST = 2
     OUT_OF_MEMORY = 3
+    CANNOT_EXECUTE = 126
+    NOT_FOUND = 127
     INTERRUPTED = 130
 
 

@@ -21,7 +21,7 @@ from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
-from gpudash.telemetry.records import Note, Topic
+from gpudash.telemetry.records import OF_LOSS, Note, Topic
 from gpudash.telemetry.runs import item_of, whose_peak
 from gpudash.units import (
     format_beside,
@@ -231,7 +231,8 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     for name, metric in summary["metrics"].items():
         if metric["last"] is not None:
             write = writers.get(name, _plain_number)
-            lines.append(f"{_METRIC_WORDS.get(name, name)}: {write(metric['first'])} → {write(metric['last'])}")
+            words = _METRIC_WORDS.get(name, name.removeprefix(OF_LOSS))
+            lines.append(f"{words}: {write(metric['first'])} → {write(metric['last'])}")
     lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
     if (summary["result"] or {}).get("devices"):
         return lines  # they have told their peaks, and the run's are those of the first

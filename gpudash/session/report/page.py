@@ -40,7 +40,7 @@ from gpudash.telemetry.plots import (
 from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
 from gpudash.telemetry.recording.facts import RunWords, run_title, run_words, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import Marker, Note, Warning
+from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning
 from gpudash.telemetry.runs import WATCH, RunView, item_of, whose_peak
 from gpudash.telemetry.store import Store
 from gpudash.units import (
@@ -435,7 +435,7 @@ def _metrics(run: RunView) -> str:
         write = writers.get(name, _number)
         figures = metric.summary()
         keys = ("first", "last", "min", "max", "median", "last_20_median")
-        rows.append([escape(name), *(escape(write(figures[key])) for key in keys)])
+        rows.append([escape(name.removeprefix(OF_LOSS)), *(escape(write(figures[key])) for key in keys)])
     return table(head, rows)
 
 

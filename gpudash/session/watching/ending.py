@@ -38,6 +38,9 @@ _TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _ERROR = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$")
+_ASSERTS_CUDA = re.compile(r"^\s+assert\b.*\bcuda\.(?:is_available|device_count)\(", re.MULTILINE)
+"""The line of a traceback that makes sure of CUDA; such an exception mostly says nothing."""
+
 NEEDS_A_GPU = (
     "The GPU is simulated: Triton, kernels of one's own and NCCL's own calls need a real one; do without them here. "
     "What goes through torch.distributed is done by gloo."
@@ -282,7 +285,7 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     remedy = remedies.get(raised.error, "Its traceback is in what it printed.")
     if ran.as_cuda and _NEEDS_A_GPU.search(raised.message):
         remedy = NEEDS_A_GPU
-    lacks_cuda = bool(ran.without_cuda) and misses_cuda(raised.message)
+    lacks_cuda = bool(ran.without_cuda) and _lacks_cuda(raised)
     if lacks_cuda:
         remedy = ran.without_cuda
     failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
@@ -293,6 +296,11 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     if python is None:
         return failed
     return replace(failed, remedy=f"{python} has PyTorch.", result={**failed.result, "python_with_torch": str(python)})
+
+
+def _lacks_cuda(raised: Raised) -> bool:
+    asserts_it = raised.error == "AssertionError" and _ASSERTS_CUDA.search(raised.details) is not None
+    return asserts_it or misses_cuda(raised.message)
 
 
 def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:

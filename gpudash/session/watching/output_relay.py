@@ -3,19 +3,23 @@
 A process of its own, run as a file by an interpreter without site-packages: the program's output goes on when the
 dashboard is killed, and only whoever reads it can hold it up, never the dashboard.
 
-Arguments: descriptors of the program's output and error pipes, and of a socket to the dashboard. Its own output and
-error are where the program's go. Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
+Arguments: descriptors of the program's output and error pipes, and of a socket to the dashboard; and "lines" where both
+streams go to one place, so that their lines are kept whole there, or the descriptor of a socket that brings a status
+line for the terminal (`STATUS`, `NOTICE`). Its own output and error are where the program's go.
+Each packet on the socket is a `HEADER` (stream, 1 or 2, and how many lines were left
 out before it) and what was printed; nothing was while whoever reads there, such as a pager, lets the stream wait.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import struct
 import sys
 import threading
+import time
 from collections import deque
 
 HEADER = struct.Struct(">BQ")
@@ -24,6 +28,18 @@ CHUNK = 65_536
 
 WAITING_BYTES = 1_048_576
 """Of each stream that wait for the dashboard to read them; beyond, the oldest are left out."""
+
+UNFINISHED_S = 0.2
+"""How long the end of a line is waited for before its beginning is written, where lines are kept whole."""
+
+STATUS, NOTICE = b"S", b"N"
+"""What a packet for the terminal begins with: the status line, empty for none; or a line that stays, above it."""
+
+PAUSE_S = 0.1
+"""The status line is drawn no sooner after the time before, so that a flood of output is not held up by it."""
+
+ERASE = b"\r\x1b[2K"
+"""The cursor's line becomes empty, with the cursor at its beginning."""
 
 HELD_UP_S = 0.25
 """How often the dashboard hears that somebody reads on later, as a pager does."""
@@ -100,27 +116,161 @@ class Copies:
                 return
 
 
-def relay(sources: dict[int, int], copies: Copies) -> None:
+class WholeLines:
+    """Lets what a stream brings pass in whole lines, where the other stream goes to the same place.
+
+    What no line's end follows within `UNFINISHED_S`, such as a prompt or a progress bar, passes as it is. The other
+    stream then goes on in a line of its own.
+    """
+
+    def __init__(self) -> None:
+        self._begun = {1: b"", 2: b""}
+        self._newest = 1
+        self._newest_byte = b"\n"
+
+    @property
+    def timeout_ms(self) -> float | None:
+        """Longest that the next piece of a line may be waited for; ``None`` where none is begun."""
+        return UNFINISHED_S * 1000 if any(self._begun.values()) else None
+
+    def passed(self, stream: int, data: bytes) -> bytes:
+        """What is to be written now that a stream has brought ``data``: its lines that are whole."""
+        whole, end, begun = (self._begun[stream] + data).rpartition(b"\n")
+        if len(begun) > CHUNK:
+            whole, end, begun = whole + end + begun, b"", b""
+        self._begun[stream] = begun
+        return self._after_newest(stream, whole + end)
+
+    def unfinished(self, stream: int) -> bytes:
+        """What is to be written of a line that a stream has begun, and not ended."""
+        begun, self._begun[stream] = self._begun[stream], b""
+        return self._after_newest(stream, begun)
+
+    def _after_newest(self, stream: int, data: bytes) -> bytes:
+        if not data:
+            return b""
+        cut = stream != self._newest and self._newest_byte != b"\n"
+        self._newest, self._newest_byte = stream, data[-1:]
+        return b"\n" + data if cut else data
+
+
+class TerminalStatus:
+    """A line at the bottom of a terminal, below what the program prints; it is gone before more of that is written.
+
+    It is shown only where the program has ended its own line, so that a prompt or a progress bar is left alone, and
+    never again once the program has moved the cursor to other lines: then it has the screen for itself.
+
+    Args:
+        connection: brings packets; what they hold fits in one line of the terminal.
+
+    Attributes:
+        ended: whether nobody sends any more.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._text = b""
+        self._shown = b""
+        self._newest = b"\n"
+        self._drawn_s = 0.0
+        self._moves_cursor = False
+        self.ended = False
+
+    @property
+    def descriptor(self) -> int:
+        """Is ready when a packet has come."""
+        return self._connection.fileno()
+
+    def receive(self) -> None:
+        """Take in a packet."""
+        try:
+            packet = self._connection.recv(CHUNK)
+        except OSError:
+            packet = b""
+        if packet.startswith(STATUS):
+            self._text = packet[1:]
+        elif packet.startswith(NOTICE):
+            self.erase()
+            begin = b"" if self._newest.endswith(b"\n") else b"\n"
+            self.passed(begin + packet[1:] + b"\n")
+            _written(2, begin + packet[1:] + b"\n")
+        else:
+            self.ended, self._text = True, b""
+            self.erase()
+
+    def passed(self, data: bytes) -> None:
+        """The program's output goes on with this, and the line is erased."""
+        self.erase()
+        self._moves_cursor = self._moves_cursor or _MOVES.search(self._newest + data) is not None
+        self._newest = (self._newest + data)[-_LONGEST_SEQUENCE:]
+
+    def refresh(self) -> float | None:
+        """Show the newest text, where there is room for it; milliseconds after which that is to be asked again."""
+        if self._text == self._shown or self._moves_cursor or not self._newest.endswith(b"\n"):
+            return None
+        wait_s = self._drawn_s + PAUSE_S - time.monotonic()
+        if wait_s > 0:
+            return wait_s * 1000
+        _written(2, ERASE + self._text + (b"\r" if self._text else b""))
+        self._shown, self._drawn_s = self._text, time.monotonic()
+        return None
+
+    def erase(self) -> None:
+        """Show nothing."""
+        if self._shown:
+            _written(2, ERASE)
+            self._shown = b""
+
+
+_MOVES = re.compile(rb"\x1b(?:\[[0-9;]*[ABEFHJSTdfr]|\[\?1049h|[78M]|\[[su])")
+"""Sequences with which a program draws on other lines than the one it prints (ECMA-48, DEC's save and restore)."""
+
+_LONGEST_SEQUENCE = 16
+
+
+def relay(
+    sources: dict[int, int], copies: Copies, lines: WholeLines | None = None, status: TerminalStatus | None = None
+) -> None:
     """Copy until the program has closed both streams, or nobody reads any more what it prints.
 
     Args:
         sources: descriptor that is read → stream, which is the descriptor that is written as well.
+        lines: keeps lines whole; ``None`` where each stream has a place of its own, or a terminal shows them.
+        status: is shown below on the terminal; ``None``: nothing is.
     """
     poll = select.poll()
-    for source in sources:
+    for source in (*sources, *([] if status is None else [status.descriptor])):
         poll.register(source, select.POLLIN)
+    timeout_ms: float | None = None
     while sources:
+        events = [source for source, _event in poll.poll(timeout_ms if lines is None else lines.timeout_ms)]
         # errors first: they are written at once, and what stands before them in the other stream mostly is not
-        for source, _event in sorted(poll.poll(), key=lambda ready: -sources[ready[0]]):
+        ready = sorted((source for source in events if source in sources), key=lambda source: -sources[source])
+        if status is not None and status.descriptor in events:
+            status.receive()
+            if status.ended:
+                poll.unregister(status.descriptor)
+                status = None
+        if lines is not None and not ready:
+            for stream in (2, 1):
+                _written(stream, lines.unfinished(stream))
+        for source in ready:
+            stream = sources[source]
             data = os.read(source, CHUNK)
             if data:
-                copies.put(sources[source], data)
-            whole = bool(data) and _written(sources[source], data)
+                copies.put(stream, data)
+            passed = data
+            if lines is not None:
+                passed = lines.passed(stream, data) if data else lines.unfinished(stream)
+            if status is not None and passed:
+                status.passed(passed)
+            whole = _written(stream, passed) and bool(data)
             copies.written()
             if not whole:
                 poll.unregister(source)
                 os.close(source)  # where the reader went away the program learns that from its own pipe
                 del sources[source]
+        timeout_ms = None if status is None else status.refresh()
 
 
 def _written(target: int, data: bytes) -> bool:
@@ -136,13 +286,16 @@ def _written(target: int, data: bytes) -> bool:
     return True
 
 
-def main(output: int, error: int, connection: int) -> None:
+def main(output: int, error: int, connection: int, mode: str = "") -> None:
     """Relay both streams to their ends."""
     copies = Copies(socket.socket(fileno=connection))
-    relay({output: 1, error: 2}, copies)
+    status = TerminalStatus(socket.socket(fileno=int(mode))) if mode.isdecimal() else None
+    relay({output: 1, error: 2}, copies, WholeLines() if mode == "lines" else None, status)
+    if status is not None:
+        status.erase()
     copies.close()
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:5])

@@ -2,8 +2,10 @@
 
 A number is taken for a loss only where its field is named so: ``step 20 loss 2.32``, ``| epoch 1 | 200/2983 batches |
 loss 7.63``, ``iter 10: loss 3.2``, JSON lines, dictionaries as Python prints them, the postfix of a progress bar. Parts
-of a loss ("kl_loss", "best loss") are not the loss. A pattern of one's own takes the place of all this; it is matched
-in a process of its own, because nothing else can end a regular expression that backtracks without end.
+of a loss ("kl_loss", "best loss") are not the loss; where there is no other, as of a GAN (``Loss_D: 1.3 Loss_G: 0.7``),
+each is a loss of its own. What an evaluation says of the training data is no step's loss. A pattern of one's own takes
+the place of all this; it is matched in a process of its own, because nothing else can end a regular expression that
+backtracks without end.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from gpudash.session.watching.output_log import LONGEST_LINE, shown
+from gpudash.telemetry.runs import MOST_LOSSES
 
 LINES_AT_ONCE = 2000
 LINES_PER_SECOND = 500
@@ -62,6 +66,19 @@ _BESIDE_METRIC = frozenset(
 )
 """Words before "loss" that leave it the loss; any other names a part of it, or something else."""
 
+_NO_LOSS = frozenset(
+    {"best", "min", "lowest", "max", "last", "previous", "prev", "old", "packet", "stop", "weight", "target", "delta"}
+    | {"scale", "scaler", "weights", "coef", "coeff", "factor", "lambda", "ratio", "fn", "function", "type", "time"}
+    | {"threshold", "history", "id", "count", "num", "number", "hearing", "data"}
+)
+"""Words beside "loss" that make something else of it."""
+
+MOST_SKIPPED = 8
+"""Fields that are said not to be taken."""
+
+HELD_S = 10.0
+"""Longest that an evaluation's figure of the training data waits for a step's loss, which would be the run's."""
+
 _BESIDE_COUNT = frozenset(
     {"global", "optimizer", "the", "end", "of", "at", "info", "debug", "rank", "gpu", "worker", "node"}
 )
@@ -79,10 +96,12 @@ _COUNTS = tuple(
     for text in (
         r"(?<![\w.])([0-9]{1,15}) ?/ *+([0-9]{1,15}) ++(?:batches|steps|iterations|iters|it)\b",
         r"(?<![\w.])([0-9]{1,15})/([0-9]{1,15}) (?:\[[0-9:=>.?]|━)",
+        r"\[ *+[0-9]{1,15}/ *+[0-9]{1,15}\] ?\[ *+([0-9]{1,15})/ *+([0-9]{1,15})\]",
         r"\[ *+([0-9]{1,15})/ *+([0-9]{1,15})\]",
     )
 )
-"""Step and their number without a name: ``200/2983 batches``, a progress bar, ``[ 10/5005]``."""
+"""Step and their number without a name: ``200/2983 batches``, a progress bar, ``[ 10/5005]``, also behind that
+of an epoch."""
 
 _SPLIT = re.compile(rf"(?<![\w/.@-])({'|'.join(sorted(_TRAINING | _VALIDATION))})(?![\w/.])", re.IGNORECASE)
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -101,6 +120,8 @@ class Printed(NamedTuple):
         accuracy: a ratio.
         fields: what losses and accuracy are called, such as "train loss".
         val_loss: of a validation, as ``loss``.
+        losses: of a program that has several, by their names.
+        skipped: fields that are called a loss and were not taken for one, such as "kl_loss" beside "loss".
     """
 
     time_s: float
@@ -111,6 +132,8 @@ class Printed(NamedTuple):
     accuracy: float | None = None
     fields: tuple[str, ...] = ()
     val_loss: float | None = None
+    losses: Mapping[str, float] = MappingProxyType({})
+    skipped: tuple[str, ...] = ()
 
 
 class PrintedMetrics:
@@ -127,6 +150,10 @@ class PrintedMetrics:
         self._own = _OwnPattern(pattern) if pattern else None
         self._begun: dict[int, tuple[bytes, float]] = {}
         self._of_training: set[str] = set()
+        self._of_steps: set[str] = set()
+        self._several: set[str] = set()
+        self._skipped: set[str] = set()
+        self._held: tuple[Printed, str] | None = None
         self._in_percent = False
         self._allowed, self._allowed_s = float(LINES_AT_ONCE), 0.0
         self._lock = threading.Lock()
@@ -158,9 +185,15 @@ class PrintedMetrics:
         if taken:
             self._read(taken)
 
-    def take(self) -> tuple[list[Printed], str]:
-        """What has been read since, in order, and why no more is read, once; "" where nothing is wrong."""
+    def take(self, now_s: float = 0.0) -> tuple[list[Printed], str]:
+        """What has been read since, in order, and why no more is read, once; "" where nothing is wrong.
+
+        Args:
+            now_s: session time; what has waited for `HELD_S` is told.
+        """
         with self._lock:
+            if self._held is not None and now_s - self._held[0].time_s > HELD_S:
+                self._release(of_steps=True)
             found, problem = list(self._found), self._problem
             self._found.clear()
             self._problem = ""
@@ -168,6 +201,8 @@ class PrintedMetrics:
 
     def end(self) -> None:
         """No more comes."""
+        with self._lock:
+            self._release(of_steps=True)
         if self._own is not None:
             self._own.close()
 
@@ -194,25 +229,75 @@ class PrintedMetrics:
                 )
 
     def _keep(self, fields: _Fields, time_s: float) -> None:
-        loss = next((metric for metric in fields.loss if not metric.of_validation), None)
-        val_loss = next((metric for metric in fields.loss if metric.of_validation), None)
+        training = next((metric for metric in fields.loss if not metric.of_validation), None)
+        validation = next((metric for metric in fields.loss if metric.of_validation), None)
         accuracy = self._chosen(fields.accuracy)
-        told = [metric for metric in (loss, val_loss, accuracy) if metric is not None]
-        if not told:
+        losses = self._losses_of_their_own(fields, training)
+        told = [metric for metric in (training, validation, accuracy) if metric is not None]
+        skipped = {metric.name for metric in fields.several if metric.name not in losses} - self._skipped
+        skipped = set(sorted(skipped)[: max(0, MOST_SKIPPED - len(self._skipped))])
+        self._skipped |= skipped
+        if not told and not losses and not skipped:
             return
-        counts = loss is not None or val_loss is None  # the batches of a validation are no steps
+        counts = training is not None or bool(losses) or validation is None  # a validation's batches are no steps
         found = Printed(
             time_s,
             fields.step if counts else None,
             fields.total if counts else None,
             fields.epoch,
-            None if loss is None else loss.value,
+            None if training is None else training.value,
             None if accuracy is None else self._ratio(accuracy),
-            tuple(metric.name for metric in told),
-            None if val_loss is None else val_loss.value,
+            (*(metric.name for metric in told), *losses),
+            None if validation is None else validation.value,
+            losses,
+            tuple(sorted(skipped)),
         )
         with self._lock:
-            self._found.append(found)
+            self._tell(found, training, is_evaluation=validation is not None and fields.step is not None)
+
+    def _losses_of_their_own(self, fields: _Fields, training: _Metric | None) -> dict[str, float]:
+        """Losses that a program has in place of one; none of a program that has told the one."""
+        if training is not None or self._of_steps:
+            return {}
+        losses: dict[str, float] = {}
+        for metric in fields.several:
+            if metric.of_validation or not metric.is_assigned or metric.name in losses:
+                continue
+            if metric.name in self._several or len(self._several) < MOST_LOSSES:
+                self._several.add(metric.name)
+                losses[metric.name] = metric.value
+        return losses
+
+    def _tell(self, found: Printed, training: _Metric | None, *, is_evaluation: bool) -> None:
+        """Put what was found where `take` finds it.
+
+        A line that tells both losses at a step may be an evaluation's, whose loss of the training data is an estimate.
+        It is once some line tells a step's loss, by another name and alone: until one does, or none has for a while,
+        the first such line waits. An evaluation's figure is a loss of its own.
+        """
+        name = "" if training is None else training.name.casefold()
+        if training is not None and not is_evaluation:
+            self._of_steps.add(name)
+            self._release(of_steps=self._held is not None and self._held[1] in self._of_steps)
+        elif is_evaluation and name and name not in self._of_steps:
+            if self._of_steps:
+                found = _as_evaluation(found)
+            elif self._held is None:
+                self._held = found, name
+                return
+        if self._held is not None and is_evaluation:
+            self._release(of_steps=True)
+        self._found.append(found)
+
+    def _release(self, *, of_steps: bool) -> None:
+        """Tell the line that has waited, as one of a step or of an evaluation."""
+        if self._held is None:
+            return
+        found, name = self._held
+        self._held = None
+        if of_steps:
+            self._of_steps.add(name)
+        self._found.append(found if of_steps else _as_evaluation(found))
 
     def _ratio(self, accuracy: _Metric) -> float | None:
         """An accuracy as a ratio; once one was above 1 those without a unit are taken for per cent."""
@@ -236,6 +321,7 @@ class _Metric(NamedTuple):
 
     Attributes:
         is_ratio: whether an accuracy is one for certain, and not perhaps in per cent.
+        is_assigned: whether a sign of equality or a colon stands between name and value, as in no prose.
     """
 
     kind: Kind
@@ -243,6 +329,13 @@ class _Metric(NamedTuple):
     value: float
     of_validation: bool = False
     is_ratio: bool = False
+    is_assigned: bool = False
+
+
+def _as_evaluation(found: Printed) -> Printed:
+    """What an evaluation has told: its loss of the training data is one of its own."""
+    assert found.loss is not None
+    return found._replace(loss=None, losses={**found.losses, found.fields[0]: found.loss})
 
 
 class _Fields(NamedTuple):
@@ -253,6 +346,7 @@ class _Fields(NamedTuple):
     epoch: float | None
     loss: Sequence[_Metric]
     accuracy: Sequence[_Metric]
+    several: Sequence[_Metric] = ()
 
 
 class _Pair(NamedTuple):
@@ -263,12 +357,14 @@ class _Pair(NamedTuple):
     whole: str
     is_percent: bool
     split: str
+    is_assigned: bool = True
 
 
 def _told(line: str) -> _Fields:
     """The fields of a line, by their names."""
     step = total = epoch = None
     found: dict[Kind, list[_Metric]] = {"loss": [], "accuracy": []}
+    several: list[_Metric] = []
     for pair in _pairs(line):
         kind, split = _kind(pair.name)
         if kind in ("loss", "accuracy"):
@@ -282,11 +378,14 @@ def _told(line: str) -> _Fields:
             found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
         elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
             step, total = int(pair.value), _count(pair.whole)
+        elif kind is None and not pair.whole and not pair.is_percent and _is_one_of_several(pair.name):
+            of_validation = "validation" in (pair.split, *map(_side, _words(pair.name)))
+            several.append(_Metric("loss", pair.name, float(pair.value), of_validation, is_assigned=pair.is_assigned))
         elif kind == "epoch" and epoch is None and math.isfinite(float(pair.value)):
             epoch = float(pair.value)
     if step is None and (counted := next(filter(None, (count.search(line) for count in _COUNTS)), None)):
         step, total = int(counted[1]), int(counted[2])
-    return _Fields(step, total, epoch, found["loss"], found["accuracy"])
+    return _Fields(step, total, epoch, found["loss"], found["accuracy"], several)
 
 
 def _pairs(line: str) -> Iterator[_Pair]:
@@ -304,7 +403,8 @@ def _pairs(line: str) -> Iterator[_Pair]:
     for match in _FIELD.finditer(line):
         while marks and marks[0].start() < match.start():
             split = _side(marks.popleft()[0].lower())
-        yield _Pair(match["name"], match["value"], match["whole"] or "", bool(match["percent"]), split)
+        is_assigned = bool({":", "="} & set(line[match.end("name") : match.start("value")]))
+        yield _Pair(match["name"], match["value"], match["whole"] or "", bool(match["percent"]), split, is_assigned)
 
 
 def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
@@ -322,7 +422,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
 @lru_cache(4096)
 def _kind(name: str) -> tuple[Kind | None, str]:
     """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
-    words = [word for word in re.split(r"[^a-z0-9@]+", name.lower()) if word] or [""]
+    words = _words(name) or [""]
     split = next((_side(word) for word in words if _side(word)), "")
     while len(words) > 1 and _side(words[-1]):
         words.pop()
@@ -332,6 +432,19 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     beside = _BESIDE_METRIC if kind in ("loss", "accuracy") else _BESIDE_COUNT
     known = all(_side(word) or word.rstrip("0123456789") in beside for word in words[:-1])
     return (kind, split) if known else (None, "")
+
+
+@lru_cache(4096)
+def _is_one_of_several(name: str) -> bool:
+    """Whether a field of this name holds one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
+    words = _words(name)
+    at_an_end = bool(words) and "loss" in (words[0], words[-1])
+    joined = bool(words) and (words[-1] == "loss" or " " not in name)
+    return at_an_end and joined and len(words) > 1 and not _NO_LOSS.intersection(words)
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9@]+", name.lower()) if word]
 
 
 def _side(word: str) -> str:

@@ -21,7 +21,7 @@ from typing import IO, Any
 import psutil
 
 from gpudash.session.watching import output_relay
-from gpudash.session.watching.request import Echo, WatchRequest
+from gpudash.session.watching.request import CannotExecuteError, WatchRequest
 from gpudash.units import format_left
 
 RELAY_S = 0.5
@@ -47,7 +47,7 @@ class Program:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reading, writing = zip(os.pipe(), os.pipe(), strict=True)
         try:
-            self._relay = _start_relay(reading, theirs, request.echo)
+            self._relay = _start_relay(reading, theirs, request)
             try:
                 self._process = _start(request, environment, writing)
             except OSError:
@@ -56,7 +56,7 @@ class Program:
                 raise
         except OSError as error:
             ours.close()
-            raise ValueError(_refusal(request.command[0], error)) from None
+            raise CannotExecuteError(_refusal(request.command[0], error)) from None
         finally:
             theirs.close()
             for descriptor in (*reading, *writing):
@@ -203,14 +203,17 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def _start_relay(reading: Sequence[int], connection: socket.socket, echo: Echo) -> subprocess.Popen[bytes]:
+def _start_relay(reading: Sequence[int], connection: socket.socket, request: WatchRequest) -> subprocess.Popen[bytes]:
     """Raises: OSError: when there is no room for another process."""
-    descriptors = (*reading, connection.fileno())
+    descriptors = [*reading, connection.fileno()]
     targets: tuple[int | IO[Any], int | IO[Any]] = (subprocess.DEVNULL, subprocess.DEVNULL)
-    if echo != "nowhere":
-        targets = (1 if echo == "in place" else 2, 2)
+    if request.echo != "nowhere":
+        targets = (1 if request.echo == "in place" else 2, 2)
+    modes = ["lines"] if request.echo == "stderr" else []
+    if request.status is not None:
+        descriptors.append(request.status)
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", output_relay.__file__, *map(str, descriptors)],
+        [sys.executable, "-I", "-S", output_relay.__file__, *map(str, descriptors), *modes],
         stdin=subprocess.DEVNULL,
         stdout=targets[0],
         stderr=targets[1],

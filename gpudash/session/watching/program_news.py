@@ -241,10 +241,9 @@ class ProgramNews:
         """Tell what had been printed by then, at the step that was the newest."""
         while self._printed and self._printed[0].time_s <= until_s:
             found = self._printed.popleft()
-            if not self.reads_metrics:
-                self.reads_metrics = True
-                names = " and ".join(dict.fromkeys(found.fields))
-                self.note(Topic.FROM_OUTPUT, f"What is plotted is read from the output: {names}.", reads=True)
+            self._tell_fields(found)
+            if not found.fields:
+                continue
             rate = None
             time_s = max(self.stepped_s, found.time_s)
             if self.step_source in ("", PRINTED):
@@ -261,9 +260,21 @@ class ProgramNews:
                     accuracy=found.accuracy,
                     throughput=rate,
                     val_loss=found.val_loss,
+                    losses=found.losses or None,
                 )
             )
             self.stepped_s = time_s
+
+    def _tell_fields(self, found: Printed) -> None:
+        """Say once what is plotted of the fields in the output, and of each loss that is not, that it is not."""
+        sentences = []
+        if found.fields and not self.reads_metrics:
+            self.reads_metrics = True
+            sentences.append(f"What is plotted is read from the output: {' and '.join(dict.fromkeys(found.fields))}.")
+        if found.skipped:
+            sentences.append(f"Seen in the output and not plotted: {', '.join(found.skipped)}.")
+        if sentences:
+            self.note(Topic.FROM_OUTPUT, " ".join(sentences), reads=self.reads_metrics)
 
     def _count_printed(self, found: Printed) -> None:
         """Steps by the numbers that are printed; by epochs where no step has a number."""

@@ -50,6 +50,8 @@ class WatchRequest:
         simulate_others: bytes of ``sim:0`` that simulated other processes hold.
         memory_history: whether allocations are recorded with their stacks.
         echo: where what it prints goes besides the log.
+        status: descriptor of a socket that brings a status line for the terminal, as `output_relay` shows it; with
+            `echo` "in place".
         metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
             every line that it prints; "" to find them by the names of fields.
     """
@@ -61,6 +63,7 @@ class WatchRequest:
     simulate_others: int = 0
     memory_history: bool = True
     echo: Echo = "nowhere"
+    status: int | None = None
     metric_pattern: str = ""
     as_cuda: bool = False
 
@@ -78,11 +81,20 @@ class WatchRequest:
         }
 
 
+class ProgramNotFoundError(ValueError):
+    """There is no program of that name."""
+
+
+class CannotExecuteError(ValueError):
+    """The system does not execute what the command names."""
+
+
 def check_request(request: WatchRequest) -> None:
     """Make sure that a program can be started.
 
     Raises:
-        ValueError: one sentence, when it cannot.
+        ValueError: one sentence, when it cannot; a `ProgramNotFoundError` or `CannotExecuteError` where it is the
+            program's fault.
     """
     if request.metric_pattern:
         check_pattern(request.metric_pattern)
@@ -112,16 +124,16 @@ def _check_program(name: str, folder: Path, path: str | None) -> None:
             return
         if (folder / name).is_file():
             how = f"python {name}" if name.endswith(".py") else f"./{name}"
-            raise ValueError(f"{name} is not found on PATH; to run the file of that name, write: {how}.")
-        raise ValueError(f"There is no program {name} on PATH; check its name, or write its whole path.")
+            raise ProgramNotFoundError(f"{name} is not found on PATH; to run the file of that name, write: {how}.")
+        raise ProgramNotFoundError(f"There is no program {name} on PATH; check its name, or write its whole path.")
     found = folder / name
     if not found.exists():
-        raise ValueError(f"There is no program {name}; check its path.")
+        raise ProgramNotFoundError(f"There is no program {name}; check its path.")
     if found.is_dir():
-        raise ValueError(f"{name} is a folder, not a program; name the program in it.")
+        raise CannotExecuteError(f"{name} is a folder, not a program; name the program in it.")
     if not os.access(found, os.X_OK):
         how = f"python {name}" if name.endswith(".py") else f"chmod +x {name}"
-        raise ValueError(f"{name} may not be executed (permission denied); try: {how}.")
+        raise CannotExecuteError(f"{name} may not be executed (permission denied); try: {how}.")
 
 
 def script_of(command: Sequence[str]) -> str | None:

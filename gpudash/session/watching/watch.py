@@ -348,7 +348,7 @@ class Watching:
     def _tell_output(self, *, last: bool = False) -> None:
         for record in self._reader.take(last=last):
             self._wiring.emit(record)
-        printed, problem = self._metrics.take()
+        printed, problem = self._metrics.take(self._wiring.clock())
         self._news.printed(printed, last=last)
         if problem:
             self._news.note(Topic.PROGRAM, problem)

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpudash.telemetry.comparing import noise
 from gpudash.telemetry.comparing.curves import ComparedRun
+from gpudash.telemetry.records import OF_LOSS
 from gpudash.telemetry.runs import StageView, item_of
 from gpudash.telemetry.series import Floats
 from gpudash.units import format_bytes
@@ -219,13 +220,18 @@ def _ends(run: ComparedRun) -> Iterator[Figure]:
         ("accuracy", "final_accuracy", "ratio", "higher"),
     )
     for metric, name, unit, wanted in ends:
-        view = run.view.metrics.get(metric)
-        if view is not None and view.last_20_median is not None:
+        of_end = run.view.metrics.get(metric)
+        if of_end is not None and of_end.last_20_median is not None:
             own = noise.trending(run.steps.metric(metric), LAST)
-            value = view.last_20_median
+            value = of_end.last_20_median
             spread = noise.ALONE_SHARE * abs(value) if own is None else own
             title = f"{metric}, last {LAST} steps"
             yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")
+    for metric, view in run.view.metrics.items():
+        newest = view.last_20_median
+        if metric.startswith(OF_LOSS) and newest is not None:
+            title = f"{metric.removeprefix(OF_LOSS)}, last {LAST} times"
+            yield Figure(metric, title, "", newest, noise.ALONE_SHARE * abs(newest), "lower", judged=False)
 
 
 def _sensible(figures: Iterator[Figure]) -> Iterator[Figure]:

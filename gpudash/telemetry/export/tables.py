@@ -11,7 +11,6 @@ from gpudash.telemetry.cells import harmless
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import ReadingRow, Recording
 from gpudash.telemetry.records import RunStarted, StepFinished, Transfer, plain
-from gpudash.telemetry.runs import RUN_METRICS
 
 CSV_COLUMNS = ("time_s", "table", "device", "metric", "value", "state", "pid")
 
@@ -46,17 +45,15 @@ def measured_rows(recording: Recording) -> Iterator[ReadingRow]:
 
 
 def _of_runs(recording: Recording) -> Iterator[ReadingRow]:
-    """Loss, accuracy and throughput as the table "run", rates of copies as the table "transfer"."""
+    """Losses, accuracy and throughput as the table "run", rates of copies as the table "transfer"."""
     devices: dict[int | None, str] = {}
     for event in recording.events():
         if isinstance(event, RunStarted):
             devices[event.run_id] = event.device
         elif isinstance(event, StepFinished):
             device = devices.get(event.run_id)
-            for name in RUN_METRICS:
-                value = getattr(event, name)
-                if value is not None:
-                    yield ReadingRow(event.time_s, "run", device, name, value, "ok")
+            for name, value in event.metrics():
+                yield ReadingRow(event.time_s, "run", device, name, value, "ok")
         elif isinstance(event, Transfer) and event.seconds > 0:
             name = f"{event.direction}_bytes_per_second"
             rate = event.bytes / event.seconds

@@ -205,8 +205,8 @@ class _Trace:
 def _step(run: _Run, event: StepFinished) -> Iterator[Entry]:
     facts = {"step": event.step, "seconds": event.seconds, "throughput": event.throughput}
     yield from run.slice("steps", f"step {event.step}", event.time_s, event.seconds or 0.0, facts)
-    for name, value in (("loss", event.loss), ("val_loss", event.val_loss), ("accuracy", event.accuracy)):
-        if value is None:
+    for name, value in event.metrics():
+        if name == "throughput":
             continue
         if math.isfinite(value):
             yield _counter(name, event.time_s, run.pid, {name: value})

@@ -107,7 +107,7 @@ class Context:
         self._memory = memory
         self._traffic = Traffic(emit, clock, run_id)
         self._stages = Stages(emit, clock, run_id, device, self._copied)
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, Any] = {}
         self._untold: tuple[int, int, float] | None = None
         self._step_told_s = -PROGRESS_PERIOD_S
         self._step_ended_s = clock()

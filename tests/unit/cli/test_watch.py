@@ -34,10 +34,10 @@ def test_memory_history_can_be_switched_off() -> None:
 
 
 def test_a_json_flag_of_the_program_is_none_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["watch", "--", "nothing_of_this_name", "--json"]) == 2
+    assert run(["watch", "--", "nothing_of_this_name", "--json"]) == 127
     out, err = capsys.readouterr()
     assert out == "" and "nothing_of_this_name" in err
-    assert run(["watch", "--json", "--", "nothing_of_this_name"]) == 2
+    assert run(["watch", "--json", "--", "nothing_of_this_name"]) == 127
     out, _ = capsys.readouterr()
     assert json.loads(out)["error"]["kind"] == "request"
 
@@ -67,3 +67,18 @@ def test_a_recording_that_was_named_is_not_given_another_name(tmp_path: Path) ->
     with pytest.raises(RequestError, match=r"taken\.gpudash"):
         watch._started(watch.WatchOptions(record=taken))
     somebody.close()
+
+
+def test_a_program_that_cannot_be_started_ends_as_in_a_shell(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("#!/bin/sh\n")
+    assert run(["watch", "--no-record", "--", str(tmp_path / "none")]) == 127
+    assert run(["watch", "--no-record", "--", str(plain)]) == 126
+    assert run(["watch", "--no-record", "--exit-code", "gpudash", "--", str(tmp_path / "none")]) == 2
+    assert run(["watch", "--no-record", "--no-such-flag"]) == 2
+
+
+def test_help_tells_of_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--exit-code" in text and "128 and its number for a signal" in text

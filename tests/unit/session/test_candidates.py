@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from gpudash.session.watching.attaching.candidates import candidates, gpu_holders, is_python
+from gpudash.session.watching.attaching.candidates import candidates, gpu_holders, is_python, ranks_of
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.store import Store
 
@@ -76,3 +76,27 @@ def test_processes_that_end_or_are_not_ours_are_left_out(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(psutil.Process, "cmdline", gone)
     assert candidates(Store()) == []
+
+
+LAUNCHES = """
+import os, subprocess, sys
+rank = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+started = [subprocess.Popen([sys.executable, "-c", rank], env={**os.environ, "RANK": str(of)}) for of in (1, 0)]
+print(*(process.pid for process in started), flush=True)
+for process in started:
+    process.wait()
+"""
+
+
+def test_of_a_launcher_the_ranks_are_known_and_not_what_they_have_started() -> None:
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert launcher.stdout is not None
+        lines = sorted((launcher.stdout.readline().split() for _ in range(3)), key=len)
+        second, first = map(int, lines[-1])
+        assert ranks_of(psutil.Process(launcher.pid)) == {0: first, 1: second}
+        assert ranks_of(psutil.Process(first)) == {}
+    finally:
+        for process in [*psutil.Process(launcher.pid).children(recursive=True), launcher]:
+            process.kill()
+        launcher.communicate()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.session.watching.output_log import LONGEST_LINE
 from gpudash.session.watching.printed_metrics import (
+    HELD_S,
     LINE_BYTES,
     LINES_AT_ONCE,
     LINES_PER_SECOND,
@@ -113,6 +114,62 @@ def test_losses_of_training_and_validation_are_never_mixed() -> None:
         (None, 8.0, None),
         (1.0, None, 0.5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "losses", "step"),
+    [
+        (
+            "[0/25][3/1583] Loss_D: 1.3719 Loss_G: 0.7 D(x): 0.5 D(G(z)): 0.4 / 0.3",
+            {"Loss_D": 1.3719, "Loss_G": 0.7},
+            3,
+        ),
+        ("[Epoch 0/200] [Batch 5/938] [D loss: 0.693] [G loss: nan]", {"D loss": 0.693, "G loss": math.nan}, 5),
+        ("{'step': 4, 'loss/actor': 0.5, 'critic_loss': 2}", {"loss/actor": 0.5, "critic_loss": 2.0}, 4),
+    ],
+    ids=["dcgan", "gan", "dictionary"],
+)
+def test_several_losses_are_each_their_own(line: str, losses: dict[str, float], step: int) -> None:
+    (found,) = printed(f"{line}\n")
+    assert (found.loss, found.step, found.fields) == (None, step, tuple(losses))
+    assert dict(found.losses) == pytest.approx(losses, nan_ok=True)
+
+
+def test_parts_beside_the_loss_are_not_taken_and_named_once() -> None:
+    found = printed("loss: 1.0, kl_loss: 0.5, loss_box: 0.25\nloss: 2.0, kl_loss: 0.5\nkl_loss: 0.25\n")
+    assert [(each.loss, dict(each.losses), each.skipped) for each in found] == [
+        (1.0, {}, ("kl_loss", "loss_box")),
+        (2.0, {}, ()),
+    ]
+
+
+def test_prose_and_what_is_no_loss_is_none_of_several() -> None:
+    found = printed("D loss 0.5\nbest_loss: 1 loss_scale=65536 packet loss: 3 weight_loss: 2\n")
+    assert [(dict(each.losses), each.skipped) for each in found] == [({}, ("D loss",))]
+
+
+def test_what_an_evaluation_says_of_the_training_data_is_no_step_s_loss() -> None:
+    """nanoGPT: an evaluation before the first step, and others between."""
+    evaluation = "step {0}: train loss {0}.5, val loss {0}.75\n"
+    text = f"{evaluation.format(4)}iter 0: loss 4.25, time 5ms\n{evaluation.format(3)}iter 9: loss 3.25, time 5ms\n"
+    assert [(each.loss, each.val_loss, dict(each.losses)) for each in printed(text)] == [
+        (None, 4.75, {"train loss": 4.5}),
+        (4.25, None, {}),
+        (None, 3.75, {"train loss": 3.5}),
+        (3.25, None, {}),
+    ]
+
+
+def test_where_only_evaluations_tell_a_loss_of_training_it_is_the_run_s() -> None:
+    text = "step 0: train loss 4.5, val loss 4.75\nstep 500: train loss 2.5, val loss 2.75\n"
+    assert [(each.loss, each.val_loss) for each in printed(text)] == [(4.5, 4.75), (2.5, 2.75)]
+
+
+def test_a_line_that_may_be_an_evaluation_s_waits_for_a_step_only_so_long() -> None:
+    metrics = PrintedMetrics()
+    metrics.feed(1, b"step 0: train loss 4.5, val loss 4.75\n", 1.0)
+    assert metrics.take(1.0 + HELD_S)[0] == []
+    assert [(each.loss, each.val_loss) for each in metrics.take(1.5 + HELD_S)[0]] == [(4.5, 4.75)]
 
 
 def test_batches_of_a_validation_are_no_steps() -> None:

@@ -317,3 +317,16 @@ def test_the_loss_of_a_validation_is_told_and_printed_beside_that_of_the_trainin
     news.printed([Printed(11.0, 5, loss=2.0, fields=("loss", "val loss"), val_loss=2.25)], last=True)
     assert [(event.loss, event.val_loss) for event in printing.events(StepFinished)] == [(2.0, 2.25)]
     assert printing.texts(Topic.FROM_OUTPUT) == ["What is plotted is read from the output: loss and val loss."]
+
+
+def test_several_losses_are_told_by_their_names_and_what_is_not_plotted_is_said() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    several = {"D loss": 0.5, "G loss": 0.75}
+    news.printed([Printed(11.0, 5, fields=("D loss", "G loss"), losses=several, skipped=("gp loss",))], last=True)
+    news.printed([Printed(12.0, skipped=("kl_loss",))], last=True)
+    assert [(event.loss, event.losses) for event in around.events(StepFinished)] == [(None, several)]
+    assert around.texts(Topic.FROM_OUTPUT) == [
+        "What is plotted is read from the output: D loss and G loss. Seen in the output and not plotted: gp loss.",
+        "Seen in the output and not plotted: kl_loss.",
+    ]

@@ -118,6 +118,17 @@ def test_a_program_that_misses_cuda_is_offered_a_simulated_gpu_in_its_place(mess
     assert "--as-cuda" not in failed(other).remedy
 
 
+def test_an_assertion_of_cuda_is_offered_a_simulated_gpu_too() -> None:
+    def remedy(line: str) -> str:
+        details = f'  File "/home/me/train.py", line 2, in <module>\n    {line}\nAssertionError\n'
+        raised = Raised("AssertionError", "", "/home/me/train.py", 2, details=details)
+        return failed(replace(RAN, raised=[raised], without_cuda="Add --as-cuda.")).remedy
+
+    assert remedy("assert torch.cuda.is_available()") == "Add --as-cuda."
+    assert remedy("assert torch.cuda.device_count() > 0, why") == "Add --as-cuda."
+    assert remedy("assert loss.isfinite()") != "Add --as-cuda."
+
+
 def test_what_a_simulated_gpu_cannot_be_asked_for_is_told_beside_torchs_own_words() -> None:
     raised = Raised("RuntimeError", "Distributed package doesn't have NCCL built in", "/home/me/train.py", 1)
     assert failed(replace(RAN, raised=[raised], as_cuda=True)).remedy == NEEDS_A_GPU

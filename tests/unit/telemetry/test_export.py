@@ -121,6 +121,21 @@ def test_csv_holds_every_reading_with_its_state(recording: Recording, tmp_path: 
     ]
 
 
+def test_several_losses_are_recorded_and_exported_by_their_names(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "gan.gpudash", meta={})
+    several = {"D loss": 0.5, "G loss": INF}
+    recorder.add(RunStarted(time_s=2.0, run_id=1, workload="watch", device="cpu", spec={}))
+    recorder.add(StepFinished(time_s=3.5, run_id=1, step=2, steps=2, seconds=1, losses=several))
+    recorder.close()
+    with open_recording(recorder.path) as opened:
+        export(opened, "csv", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file))[1:] == [
+            ["3.5", "run", "cpu", "loss/D loss", "0.5", "ok", ""],
+            ["3.5", "run", "cpu", "loss/G loss", "inf", "ok", ""],
+        ]
+
+
 def test_json_holds_meta_runs_events_and_readings(recording: Recording, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     export(recording, "json", out)

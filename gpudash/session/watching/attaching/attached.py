@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from gpudash.session.watching.attaching.candidates import ranks_of
 from gpudash.session.watching.attaching.ways_in import (
     ENDED,
     HOW,
@@ -27,7 +28,7 @@ from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing, listening
 from gpudash.session.watching.program import process_name
 from gpudash.session.watching.wiring import Wiring
-from gpudash.telemetry.records import Note, RunStarted, Topic
+from gpudash.telemetry.records import Note, RunStarted, Topic, Warning
 
 if TYPE_CHECKING:
     from gpudash.agent.server import AgentServer, Peer
@@ -83,6 +84,10 @@ def process_to_attach(pid: int) -> psutil.Process:
     if owner != os.getuid() and os.getuid() != 0:
         raise ValueError(f"Process {pid} belongs to {name}, not to you; only your own can be watched.")
     return process
+
+
+MOST_OFFERED = 8
+"""Ranks of a launcher that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,7 @@ class Attached:
         try:
             self._entered = self._enter()
             self._tell_entered()
+            self._offer_ranks()
             while not self._stop.is_set() and self._runs():
                 self._hear()
                 self._notice_arrival()
@@ -225,6 +231,21 @@ class Attached:
             sentences = [why_not] if self._entered.closed["any"] == ENDED else [UNSEEN, why_not]
         details = {"way": way or "outside", "closed": self._entered.closed}
         self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
+
+    def _offer_ranks(self) -> None:
+        """Say at once how the ranks of a launcher can be watched, which are processes of their own."""
+        ranks = ranks_of(self._process)
+        if not ranks:
+            return
+        listed = ", ".join(f"{pid} is rank {rank}" for rank, pid in list(ranks.items())[:MOST_OFFERED])
+        more = f" and {len(ranks) - MOST_OFFERED} more" if len(ranks) > MOST_OFFERED else ""
+        first = next(iter(ranks.values()))
+        text = (
+            f"Process {self._process.pid} is a launcher; its ranks have steps and memory of their own: {listed}{more}. "
+            f"Watch one with gpudash watch --attach {first}."
+        )
+        time_s = self._wiring.clock()
+        self._wiring.emit(Warning(time_s=time_s, run_id=self._run_id, level="note", device="session", text=text))
 
     def _notice_arrival(self) -> None:
         """Say that the program is seen from inside after all: what was handed to it waited for the end of a call."""

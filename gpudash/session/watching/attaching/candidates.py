@@ -69,3 +69,21 @@ def candidates(store: Store) -> list[Candidate]:
 def is_python(command: Sequence[str]) -> bool:
     """Whether a command line is run by Python."""
     return bool(command) and Path(command[0]).name.startswith(("python", "pypy"))
+
+
+def ranks_of(process: psutil.Process) -> dict[int, int]:
+    """Rank → process number of the ranks that a launcher has started; empty of what is no launcher, or is a rank.
+
+    A rank's own children, such as workers of a DataLoader, have its environment; it is older than they are.
+    """
+    found: dict[int, psutil.Process] = {}
+    try:
+        if "RANK" in process.environ():
+            return {}
+        for child in sorted(process.children(recursive=True), key=lambda child: -child.create_time()):
+            rank = child.environ().get("RANK", "")
+            if rank.isdecimal():
+                found[int(rank)] = child
+    except (psutil.Error, OSError):
+        return {}  # one of them has ended, or is not ours to ask
+    return {rank: found[rank].pid for rank in sorted(found)}

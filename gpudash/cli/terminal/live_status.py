@@ -1,0 +1,148 @@
+"""The status line of a watched program, at the bottom of the terminal, below what the program prints.
+
+One process writes on the terminal: the relay of the program's output. What is to be seen goes there through a socket.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from gpudash.cli.terminal.output import one_line, print_notice
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
+    from gpudash.telemetry.runs import RunView
+
+SEPARATOR = " · "
+
+LEFT = "gpudash "
+
+
+class LiveStatus:
+    """What happens in a session, in one line; and a place for notices above it.
+
+    Args:
+        quiet: show no line. Where standard output and error are not both a terminal, none is shown either.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._sent = ""
+        self._ours: socket.socket | None = None
+        self._theirs: socket.socket | None = None
+        if not quiet and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._ours.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    @property
+    def descriptor(self) -> int | None:
+        """For the relay; ``None`` where no line is shown."""
+        return None if self._theirs is None else self._theirs.fileno()
+
+    def begin(self) -> None:
+        """The relay has the descriptor."""
+        if self._theirs is not None:
+            self._theirs.close()
+            self._theirs = None
+
+    def refresh(self, session: Session) -> None:
+        """Show how a session stands."""
+        if self._ours is not None:
+            width = shutil.get_terminal_size().columns
+            text = rendered(status_parts(session), width)
+            if text != self._sent and self._send(b"S" + text.encode()):
+                self._sent = text
+
+    def notice(self, text: str) -> None:
+        """Print a sentence that stays."""
+        if self._ours is None or not self._send(b"N" + one_line(text).encode()):
+            print_notice(text)
+
+    def end(self) -> None:
+        """Show nothing any more."""
+        self.begin()
+        if self._ours is not None:
+            self._ours.close()
+            self._ours = None
+
+    def _send(self, packet: bytes) -> bool:
+        """Whether it was sent; a line that comes too fast for the terminal is left out."""
+        assert self._ours is not None
+        with suppress(OSError):
+            return self._ours.send(packet) > 0
+        return False
+
+
+def status_parts(session: Session) -> list[str]:
+    """What the line says, the most important first: step, loss, memory, its time left, steps a second; more losses."""
+    memories = {device.name: device for device in session.devices()}
+    with session.store.lock:
+        run = session.store.run
+        if run is None:
+            return []
+        losses = list(_losses(run))
+        parts = [f"step {run.step}", *losses[:1]]
+        device = memories.get(run.device)
+        parts += _memory(session, run, None if device is None else device.uuid)
+        if "throughput" in run.metrics:
+            parts.append(f"{run.metrics['throughput'].last:.3g} steps/s")
+    return parts + losses[1:]
+
+
+def _losses(run: RunView) -> Iterator[str]:
+    from gpudash.telemetry.records import OF_LOSS
+
+    for name, metric in run.metrics.items():
+        if name in ("loss", "val_loss") or name.startswith(OF_LOSS):
+            yield f"{name.removeprefix(OF_LOSS).replace('_', ' ')} {metric.last:.4g}"
+
+
+def _memory(session: Session, run: RunView, uuid: str | None) -> Iterator[str]:
+    """Memory in use of the card, or by the program where it runs on the CPU, and when it is full."""
+    from gpudash.memory.watching.levels import HOST
+    from gpudash.memory.watching.watch import ends_in
+    from gpudash.units import format_bytes, format_pair
+
+    if uuid is None:
+        used = session.store.latest("host", "process_bytes").value
+        words = f"{run.device} {format_bytes(used)}" if isinstance(used, int) else ""
+    else:
+        used, total = (session.store.latest("gpu", name, uuid).value for name in ("used_bytes", "total_bytes"))
+        words = ""
+        if isinstance(used, int) and isinstance(total, int):
+            words = f"{run.device} {format_pair(used, total)}"
+    ahead = session.forecast(uuid or HOST)
+    if words and ahead is not None:
+        words += f", {ends_in(ahead)}"
+    if words:
+        yield words
+
+
+def rendered(parts: Sequence[str], width: int) -> str:
+    """As many parts as fit in a line of the terminal, which is never filled to its last column."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
+
+    kept: list[str] = []
+    for part in map(one_line, parts):
+        if cell_len(LEFT + SEPARATOR.join([*kept, part])) < width:
+            kept.append(part)
+    if not kept:
+        return ""
+    console = Console(width=width, stderr=True, highlight=False)
+    with console.capture() as capture:
+        line = Text(LEFT, "bold").append(SEPARATOR.join(kept), "not bold dim")
+        console.print(line, end="", no_wrap=True)
+    return capture.get()
