@@ -414,13 +414,15 @@ class WatchedMemory:
         """Show a card by the figures of those who share it; those of them that are still there."""
         busy = self._busy.setdefault(device, {})  # of those that have ended too: time spent does not shrink
         busy.update((pid, float(figures.get("busy_s", 0.0))) for pid, figures in sharing.items())
-        held = {
-            pid: Holding(int(figures.get("context_bytes", 0)), int(figures["reserved_bytes"]))
-            for pid, figures in sharing.items()
-        }
-        # each process tells of another moment, and one that was killed is missed later: the table is right at any time
         listed = {} if self.table is None else self.table.held_by_others(card.index, card.capacity, living=True)
-        held = {pid: listed[pid] for pid in sharing if pid in listed} or held
+        living = [pid for pid in sharing if pid in listed] or list(sharing)  # one that was killed sends nothing more
+        # what a process sends is of one moment with its allocator's reading, by which the card is divided into bands
+        held = {
+            pid: Holding(int(sharing[pid].get("context_bytes", 0)), int(sharing[pid]["reserved_bytes"]))
+            for pid in living
+        }
+        if sum(map(sum, held.values())) > card.capacity and listed:  # of several processes the moments differ
+            held = {pid: listed[pid] for pid in living if pid in listed}
         card.put(
             reserved_bytes=sum(found.reserved for found in held.values()),
             context_bytes=sum(found.context for found in held.values()),

@@ -222,7 +222,7 @@ def test_processes_that_share_a_simulated_card_are_added_and_listed_one_by_one()
     memory.close()
 
 
-def test_of_a_card_that_is_shared_the_table_says_who_is_there_and_with_how_much() -> None:
+def test_of_a_card_that_is_shared_the_table_says_who_is_there_and_each_process_with_how_much() -> None:
     around = Surrounded(GIB)
     memory = memory_of(around)
     memory.table = ProcessTable.create()
@@ -232,7 +232,7 @@ def test_of_a_card_that_is_shared_the_table_says_who_is_there_and_with_how_much(
     memory.take_allocator(living.pid, "serve.py", told(**figures))
     memory.take_allocator(7, "killed.py", told(**{**figures, "reserved_bytes": 900 * MIB}))
     card = around.machine.simulated._own[0].now()
-    assert dict(card.users) == {living.pid: ("serve.py", 400 * MIB)}
+    assert dict(card.users) == {living.pid: ("serve.py", 320 * MIB)}
     assert around.probes["sim:0"]()["reserved_bytes"] == 20 * MIB
     living.communicate("")
     memory.take_allocator(living.pid, "serve.py", told(**figures))
