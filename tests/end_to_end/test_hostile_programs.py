@@ -107,6 +107,7 @@ def test_a_message_that_cannot_be_taken_in_is_told_once_for_each_kind_of_fault(s
     assert outcome.document["steps"] == 7
 
 
+@pytest.mark.timeout(600)  # half a gigabyte through a socket, on few cores
 def test_stacks_of_half_a_gigabyte_are_not_all_kept(home: Path, tmp_path: Path) -> None:
     path, name = 1800 * "p", 900 * "n"
     messages = (
