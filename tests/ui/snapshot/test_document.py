@@ -214,7 +214,7 @@ def test_exports_are_files_that_can_be_read(
 
     qtbot.waitUntil(written)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "train.py:44" in page and "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "train.py:44" in page and "://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
 @pytest.mark.parametrize("kind", ["csv", "png", "html"])
