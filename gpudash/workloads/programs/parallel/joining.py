@@ -152,7 +152,7 @@ class Joining:
             "restarts": self.restarts,
         }
         if kind_of(self._spec.device_names[0]) == "sim":
-            result["remark"] = SPEED_REMARK.format(device=self._spec.devices.replace(",", ", "))
+            result["remark"] = SPEED_REMARK.format(device=f"each of {self._spec.devices.replace(',', ', ')}")
         peaks = {name: [row[name] for row in rows if row[name] is not None] for name in _PEAKS}
         result["memory"] = {name: max(found, default=None) for name, found in peaks.items()}
         return result
