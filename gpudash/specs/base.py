@@ -234,17 +234,6 @@ Devices = Annotated[str, AfterValidator(lambda text: ",".join(several_devices(te
 """A spec's field of several devices, without blanks; empty for one."""
 
 
-def unconnected(names: tuple[str, ...]) -> str | None:
-    """Why ranks on these devices can be predicted, but cannot work together; ``None`` when they can."""
-    simulated = next((name for name in names if name.startswith("sim")), None)
-    if simulated is None:
-        return None
-    return (
-        f"{simulated} is simulated, and the backends that connect ranks (Gloo, NCCL) know no such device; name "
-        "cpu,cpu to see ranks work together"
-    )
-
-
 def _require_one_kind(names: tuple[str, ...]) -> None:
     kinds = {name.partition(":")[0] for name in names}
     if {"cuda", "sim"} <= kinds:

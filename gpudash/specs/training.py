@@ -16,7 +16,6 @@ from gpudash.specs.base import (
     field,
     long_operation,
     several_devices,
-    unconnected,
 )
 from gpudash.units import MIB
 
@@ -257,12 +256,6 @@ class TrainingSpec(Spec):
         if self.move_at_epoch and device == "cpu":
             found.append(f"--move-at-epoch {self.move_at_epoch}: {NEEDS_GPU.format(device=device)}")
         return found
-
-    def run_problems(self, device: str) -> list[str]:
-        reason = unconnected(self.rank_devices)
-        if reason and len(self.device_names) == 2:
-            reason += ", or split the model over them by --parallel split"
-        return [*self.problems(device), *([f"--devices {self.devices}: {reason}"] if reason else [])]
 
     @property
     def device_names(self) -> tuple[str, ...]:

@@ -125,10 +125,11 @@ def test_equal_gpus_need_no_word_on_their_memory(form: ParallelForm) -> None:
     assert form.told == "2 ranks, one on each GPU."
 
 
-def test_a_model_split_by_hand_is_offered_and_needs_no_fields_of_ranks(form: ParallelForm) -> None:
+def test_simulated_gpus_take_ranks_or_a_model_split_by_hand_that_needs_no_fields_of_ranks(form: ParallelForm) -> None:
     form.set_devices([*DEVICES, Device("sim:1", "Simulated GPU", 8 * GIB, "SIM-1")])
     form.set_values({"devices": "sim:0,sim:1", "global_batch": 32})
-    assert form.spec() is None and "--parallel split" in form.errors()[""]
+    ranks = form.spec()
+    assert isinstance(ranks, TrainingSpec) and ranks.rank_devices == ("sim:0", "sim:1") and ranks.rank_batch == 16
     form.set_values({"devices": "sim:0,sim:1", "global_batch": 32, "parallel": "split"})
 
     spec = form.spec()
@@ -291,3 +292,14 @@ def test_a_simulated_gpu_among_the_devices_changes_nothing(open_window: OpenWind
     window = open_window(FakeSession([Gpu(0, "SIM-0", "", "Simulated GPU", 8 * GIB, simulated=True)]))
     choose(window, "cpu,cpu")
     assert window.workspace.dashboard.panel.device_name == "cpu" and window.workspace.dashboard.panel.button.isEnabled()
+
+
+def test_ranks_on_simulated_gpus_are_offered_and_start(open_window: OpenWindow) -> None:
+    cards = [Gpu(n, f"SIM-{n}", "", "Simulated GPU", 8 * GIB, simulated=True) for n in range(3)]
+    window = open_window(FakeSession(cards))
+    panel = window.workspace.dashboard.panel
+    choose(window, "sim:0,sim:1")
+    offered = [panel.device.itemData(index) for index in range(panel.device.count())]
+    assert {"sim:0,sim:1", "sim:0,sim:1,sim:2"} <= set(offered) and panel.button.isEnabled()
+    window.menus.actions["run.start"].trigger()
+    assert window.workspace.session.asked[-1] == ("start", "training", "sim:0")

@@ -106,15 +106,19 @@ class SimulatedGpus:
         """Show the cards of a run's own process, by what it tells of them; this one's again when it tells of none.
 
         Called by the worker's thread.
+
+        Args:
+            pid: of the process; a card whose figures say another ``pid`` belongs to that one, a rank of the run.
+            cards: the figures of each, as `gpudash.workloads.running.sim_backend.card_figures` reads them.
         """
         for index in self._hosted.keys() - {card["index"] for card in cards}:
             self.mirror(f"sim:{index}", None)
             del self._hosted[index]
         for card in cards:
             index = card["index"]
-            mirror = self._hosted.get(index)
-            if mirror is None or mirror.pid != pid:
-                mirror = MirroredCard(index, card["capacity_bytes"], time.monotonic, pid, HOST_NAME)
+            mirror, owner = self._hosted.get(index), card.get("pid", pid)
+            if mirror is None or mirror.pid != owner:
+                mirror = MirroredCard(index, card["capacity_bytes"], time.monotonic, owner, HOST_NAME)
             mirror.put(
                 reserved_bytes=card["reserved_bytes"],
                 context_bytes=card["context_bytes"],

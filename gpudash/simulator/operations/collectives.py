@@ -29,10 +29,12 @@ class Spent:
 
     Attributes:
         seconds: since the process began.
+        inside: how many threads are in a collective now.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.inside = 0
 
 
 spent = Spent()
@@ -68,9 +70,11 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
     @hands_on
     def run(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
+        spent.inside += 1
         try:
             return exchange(*args, **kwargs)
         finally:
+            spent.inside -= 1
             spent.seconds += time.perf_counter() - began
 
     def exchange(*args: Any, **kwargs: Any) -> Any:

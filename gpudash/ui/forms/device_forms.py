@@ -84,11 +84,13 @@ class DeviceChoice(ChoiceField):
             for device in devices:
                 offer(self, device_words(device, self), device, device.problem)
             if ranks:
-                gpus = [device.name for device in devices if device.kind == "cuda" and device.problem is None]
-                simulated = [device.name for device in devices if device.simulated][:2]
+                usable = [device for device in devices if device.problem is None]
+                gpus = [device.name for device in usable if device.kind == "cuda"]
+                simulated = [device.name for device in usable if device.simulated]
                 several = [gpus[:count] for count in range(2, len(gpus) + 1)] + [["cpu"] * n for n in CPU_RANKS]
+                several += [simulated[:count] for count in range(2, len(simulated) + 1)]
                 self.insertSeparator(self.count())
-                for names in [*several, *([simulated] if len(simulated) == 2 else [])]:
+                for names in several:
                     self._add(",".join(names))
                 self.addItem("Other devices…", OTHERS)
         self.show_choice(self._shown)

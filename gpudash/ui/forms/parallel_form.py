@@ -112,7 +112,8 @@ class ParallelForm(SpecForm):
         there = {device.name: device for device in self._offered}
         for name in self._names_of_devices() if there else ():
             if name not in there:
-                usable = ", ".join(name for name, device in there.items() if not device.simulated)
+                simulated = kind_of(name) == "sim"
+                usable = ", ".join(other for other, device in there.items() if simulated or not device.simulated)
                 return f"{name} is not here; there is {usable}"
             problem = there[name].problem
             if problem is not None:

@@ -65,7 +65,7 @@ class RunRequest:
         profile: steps to profile from the run's beginning, or after its first step.
         on_host: given that process's number before the run begins there, and ``None`` once it has ended.
         on_cards: given that process's number and the figures of its simulated cards, some 40 times a second; none once
-            it has ended.
+            it has ended. Each rank of a run on several has its own card, whose figures then say its ``pid``.
         devices: what is known of the devices of a run on several, one a rank or one a half of a model that is split.
         on_ranks: given what reads its ranks' resident bytes by their processes' numbers, and ``None`` at its end.
     """

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.device.process_table import ProcessTable
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.workloads.running.run_errors import WorkloadError
 
@@ -78,3 +83,52 @@ def release(backend: Backend, *, context: bool) -> tuple[int, int]:
     for card in backend.cards if context else ():
         card.close_context()
     return before, sum(card.reserved_bytes() for card in backend.cards)
+
+
+def card_fields(card: SimulatedGpu) -> dict[str, Any]:
+    """A card of this process, on which another process is to run; what this one holds of it is another's there."""
+    others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
+    if ours:
+        others[os.getpid()] = ours
+    return {
+        "index": card.index,
+        "capacity": card.capacity,
+        "others": others,
+        "settings": asdict(card.settings),
+        "product": card.product,
+        "architecture": asdict(card.architecture),
+    }
+
+
+def card_from(fields: Mapping[str, Any], table: ProcessTable | None = None) -> SimulatedGpu:
+    """The card that `card_fields` described, in the process that is to run on it.
+
+    Args:
+        table: the processes that it is shared with, as of `SimulatedGpu`.
+    """
+    settings = dict(fields["settings"])
+    divisions = settings["roundup_power2_divisions"]
+    if not isinstance(divisions, int):
+        settings["roundup_power2_divisions"] = {int(interval): parts for interval, parts in divisions.items()}
+    others, design = {int(pid): held for pid, held in fields["others"].items()}, fields["architecture"]
+    return SimulatedGpu(
+        fields["index"],
+        fields["capacity"],
+        others=others,
+        settings=AllocatorSettings(**settings),
+        architecture=Architecture(tuple(design["capability"]), design["multiprocessors"]),
+        product=fields["product"],
+        table=table,
+    )
+
+
+def card_figures(card: SimulatedGpu) -> dict[str, Any]:
+    """What a card holds now, as a message that `MirroredCard` shows; sizes in bytes."""
+    return {
+        "index": card.index,
+        "capacity_bytes": card.capacity,
+        "reserved_bytes": card.reserved_bytes(),
+        "context_bytes": card.context_bytes,
+        "others_bytes": card.others,
+        "busy_s": card.busy_s,
+    }

@@ -15,7 +15,7 @@ from gpudash.session.predicting.estimates import HOPPER_CONTEXT_BYTES
 from gpudash.settings import Settings
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
-from gpudash.specs import ComparisonSpec, PipelineSpec, PressureSpec
+from gpudash.specs import ComparisonSpec, PipelineSpec, PressureSpec, TrainingSpec, build
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Live, Make, gpu
@@ -414,6 +414,21 @@ def test_its_simulated_cards_are_shown_while_it_tells_of_them_and_the_own_ones_a
     assert os.getpid() not in {
         row.values["pid"] for row in reader.read(20.0) if isinstance(row, Sample) and row.table == "process"
     }
+    live.worker.begin()
+    live.worker.finish()
+    assert live.session.wait_run(10.0)
+
+
+def test_each_rank_on_a_simulated_card_is_shown_with_its_own_process(make: Make) -> None:
+    live = known(make(simulation=Simulation((GIB, GIB))))
+    live.session.start_run(build(TrainingSpec, {"devices": "sim:0,sim:1"}), "sim:0")
+    request, reader = live.worker.request, CardReader(live.monitor.cards)
+    assert [found.uuid for found in request.devices] == [found.uuid for found in request.cards]
+    request.on_cards(4711, [{**card(0, 64 * MIB), "pid": 4711}, {**card(1, 2 * MIB), "pid": 4712}])
+    rows = [found for found in reader.read(0.0) if isinstance(found, Sample) and found.table == "process"]
+    assert {4711, 4712} <= {row.values["pid"] for row in rows}
+    request.on_cards(4711, ())
+    assert used(reader, 1.0) == [0, 0]
     live.worker.begin()
     live.worker.finish()
     assert live.session.wait_run(10.0)

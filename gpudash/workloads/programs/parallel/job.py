@@ -10,8 +10,8 @@ from typing import Any
 from gpudash.specs import TrainingSpec, build
 from gpudash.specs.memory_cap import MemoryCap
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-"""Kind of device → what connects the ranks."""
+BACKENDS = {"cpu": "gloo", "cuda": "nccl", "sim": "gloo"}
+"""Kind of device → what connects the ranks. NCCL needs real GPUs; gloo exchanges the bytes of simulated ones."""
 
 JOB = "job.json"
 SOCKET = "ranks"
@@ -34,6 +34,7 @@ class Job:
         memory_cap: the most each rank may reserve on its GPU, as `MemoryCap` has it.
         uuids: which GPU each device is to be, by NVML; ``None`` where that is not known.
         warn_ratio: memory level of a warning, 0 to 1.
+        cards: the simulated GPUs, as `gpudash.workloads.running.sim_backend.card_fields` describes them.
     """
 
     fields: dict[str, Any]
@@ -41,6 +42,7 @@ class Job:
     memory_cap: dict[str, Any] | None
     uuids: list[str | None]
     warn_ratio: float
+    cards: list[dict[str, Any]]
 
     @property
     def spec(self) -> TrainingSpec:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpudash.agent.wire import Message
-from gpudash.devices.names import Device, kind_of, shown_name
+from gpudash.devices.names import SPEED_REMARK, Device, kind_of, shown_name
 from gpudash.specs import TrainingSpec
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
@@ -86,7 +86,7 @@ class Joining:
     def begin_again(self, restart: int) -> None:
         """All ranks are being started; ``restart`` counts from 0."""
         names = self._spec.device_names
-        self.standings = [Standing(rank, name) for rank, name in enumerate(names)]
+        self.standings = [Standing(rank, name, memory=self._capacity(rank)) for rank, name in enumerate(names)]
         self.done: dict[int, Mapping[str, Any]] = {}
         self.steps, self.restarts = 0, restart
         self._epochs = Epochs(self)
@@ -151,6 +151,8 @@ class Joining:
             **self._kind(),
             "restarts": self.restarts,
         }
+        if kind_of(self._spec.device_names[0]) == "sim":
+            result["remark"] = SPEED_REMARK.format(device=f"each of {self._spec.devices.replace(',', ', ')}")
         peaks = {name: [row[name] for row in rows if row[name] is not None] for name in _PEAKS}
         result["memory"] = {name: max(found, default=None) for name, found in peaks.items()}
         return result
@@ -180,6 +182,13 @@ class Joining:
             "pid": standing.pid,
             "capacity_bytes": None if known is None else known.total_bytes,
         }
+
+    def _capacity(self, rank: int) -> dict[str, Any]:
+        """The size of a rank's GPU, which is known before the rank tells of it."""
+        known = self._devices[rank] if rank < len(self._devices) else None
+        if known is None or known.kind == "cpu" or known.total_bytes is None:
+            return {}
+        return {"total_bytes": known.total_bytes}
 
     def _introduce(self) -> None:
         kind = self._kind()

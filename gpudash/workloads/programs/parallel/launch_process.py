@@ -16,6 +16,7 @@ from typing import Any
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL
 from gpudash.devices.names import kind_of
+from gpudash.simulator.device.process_table import VARIABLE, table_of_program
 from gpudash.system.processes import die_with
 from gpudash.workloads.programs.parallel.job import SOCKET, TORCHRUN, read_job
 
@@ -25,6 +26,7 @@ DRAIN_S = 1.0
 NO_TORCHRUN = "torchrun is missing: this torch was built without torch.distributed ({error})."
 NO_GLOO = "Gloo is missing: this torch cannot connect ranks on the CPU."
 NO_NCCL = "NCCL is missing: this torch cannot connect ranks on GPUs."
+NO_SIMULATED = "This torch cannot connect ranks on simulated GPUs: its torch.distributed.Work has no unbox()."
 INSTALL = "Install another build of torch: https://pytorch.org/get-started/locally; or name one --device."
 
 
@@ -34,7 +36,8 @@ def main() -> None:
     die_with(parent, NAME)
     channel = Channel(str(folder / SOCKET))
     channel.post({"type": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "role": "torchrun"}, keep=True)
-    missing = what_is_missing(read_job(folder).spec.device_names[0])
+    job = read_job(folder)
+    missing = what_is_missing(job.spec.device_names[0])
     if missing is not None:
         channel.post({"type": "missing", "message": missing, "remedy": INSTALL}, keep=True)
         channel.drain(DRAIN_S)
@@ -42,6 +45,8 @@ def main() -> None:
     from torch.distributed import run
 
     os.environ[TORCHRUN] = str(os.getpid())
+    if job.cards:
+        _share_cards()
     _follow_falls(channel)
     try:
         run.main(arguments)
@@ -50,6 +55,12 @@ def main() -> None:
         raise
     finally:
         channel.drain(DRAIN_S)
+
+
+def _share_cards() -> None:
+    """Let the ranks find one table of what each holds of the simulated cards: it lasts as long as this process."""
+    os.environ.pop(VARIABLE, None)  # that of a program by which this run was started, whose cards are others
+    table_of_program()
 
 
 def what_is_missing(device: str) -> str | None:
@@ -63,7 +74,9 @@ def what_is_missing(device: str) -> str | None:
         return NO_TORCHRUN.format(error="torch.distributed is not available")
     if kind_of(device) == "cuda":
         return None if distributed.is_nccl_available() else NO_NCCL
-    return None if distributed.is_gloo_available() else NO_GLOO
+    if not distributed.is_gloo_available():
+        return NO_GLOO
+    return NO_SIMULATED if kind_of(device) == "sim" and not hasattr(distributed.Work, "unbox") else None
 
 
 def _follow_falls(channel: Channel) -> None:

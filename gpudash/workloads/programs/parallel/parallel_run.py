@@ -17,6 +17,7 @@ from typing import Any
 
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.agent.wire import Message
+from gpudash.devices.names import kind_of
 from gpudash.specs import TrainingSpec
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.system.foreign_files import open_regular
@@ -34,6 +35,7 @@ from gpudash.workloads.programs.parallel.joining import (
 )
 from gpudash.workloads.running.run import NOT_EXPLAINED, RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, WorkloadError, ending_of
+from gpudash.workloads.running.sim_backend import card_fields
 
 STOP_S = 0.6
 """What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""
@@ -58,6 +60,7 @@ class ParallelRun(RequestedRun):
     _ended: Ended = field(default_factory=Ended, init=False)
     _peers: dict[int, Peer] = field(default_factory=dict, init=False)
     _held: dict[int, int] = field(default_factory=dict, init=False)
+    _cards: dict[int, dict[str, Any]] = field(default_factory=dict, init=False)
     _stop_asked_s: float | None = field(default=None, init=False)
     _end_told: bool = field(default=False, init=False)
     _refusal: WorkloadError | None = field(default=None, init=False)
@@ -68,6 +71,7 @@ class ParallelRun(RequestedRun):
         super().__post_init__()
         assert isinstance(self.request.spec, TrainingSpec)
         self._spec = self.request.spec
+        self._simulated = kind_of(self._spec.device_names[0]) == "sim"
         self._joining = Joining(self._spec, self.request.devices, self.request.run_id, self.emit, self.clock)
 
     def perform(self) -> Event:
@@ -91,6 +95,7 @@ class ParallelRun(RequestedRun):
             self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
             request.on_ranks(None)
+        self._show_no_cards()
         if folder is not None:
             folder.remove()
         return ending
@@ -104,6 +109,7 @@ class ParallelRun(RequestedRun):
             memory_cap=None if request.memory_cap is None else asdict(request.memory_cap),
             uuids=uuids,
             warn_ratio=request.warn_ratio,
+            cards=[card_fields(card) for card in request.cards] if self._simulated else [],
         )
 
     def _until_its_end(self, torchrun: _Torchrun) -> Event:
@@ -152,6 +158,19 @@ class ParallelRun(RequestedRun):
             if kind == "hello":
                 self._greet(rank, peer, message)
             self._joining.take(rank, message)
+            self._show_card(rank, peer, message)
+
+    def _show_card(self, rank: int, peer: Peer, message: Message) -> None:
+        """Show how the simulated card of a rank stands, beside those of the others."""
+        if message["type"] != "beat" or message.get("card") is None or self.request.on_cards is None:
+            return
+        self._cards[rank] = {**message["card"], "pid": peer.pid}
+        self.request.on_cards(peer.pid, list(self._cards.values()))
+
+    def _show_no_cards(self) -> None:
+        if self._cards and self.request.on_cards is not None:
+            self.request.on_cards(next(iter(self._cards.values()))["pid"], ())
+        self._cards.clear()
 
     def _greet(self, rank: int, peer: Peer, message: Message) -> None:
         restart = int(message.get("restart", 0))
@@ -172,6 +191,7 @@ class ParallelRun(RequestedRun):
         self._ended = Ended()
         self._peers.clear()
         self._held.clear()
+        self._show_no_cards()
         self._joining.begin_again(restart)
 
     def _failed_rank(self, rank: int, message: Message) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from gpudash.agent.channel import Channel
 from gpudash.agent.wire import PROTOCOL, Message
 from gpudash.system.processes import resident_bytes
+from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
 
 BEAT_S = 0.1
@@ -51,6 +52,8 @@ class Link:
         rank, local_rank, world_size: as torchrun has set them in the environment.
         phase: what the main thread is at.
         allocator: reads the GPU's allocator once there is one.
+        communicates: whether the rank is in a collective now; ``None`` where `phase` says that.
+        card: reads the figures of a simulated GPU as a whole; ``None`` on any other device.
         free_cache: whether idle memory is to be given back between two steps.
     """
 
@@ -60,6 +63,8 @@ class Link:
         self.world_size = int(environment["WORLD_SIZE"])
         self.phase = STARTING
         self.allocator: Callable[[], Mapping[str, int | None]] | None = None
+        self.communicates: Callable[[], bool] | None = None
+        self.card: Callable[[], dict[str, Any]] | None = None
         self.free_cache = threading.Event()
         self._origin_s = origin_s
         self._channel = Channel(str(path))
@@ -126,6 +131,7 @@ class Link:
     def beat(self) -> None:
         """Tell memory and standing now."""
         reading = {} if self.allocator is None else self.allocator()
+        communicates = self.communicates is not None and self.communicates()
         self._channel.post(
             {
                 "type": "beat",
@@ -133,8 +139,9 @@ class Link:
                 "used_bytes": resident_bytes(),
                 "allocated_bytes": reading.get("peak_allocated_bytes"),
                 "reserved_bytes": reading.get("peak_reserved_bytes"),
+                "card": None if self.card is None else self.card(),
                 "step": self._begun,
-                "phase": self.phase,
+                "phase": COLLECTIVE if communicates else self.phase,
                 "where": place_of(sys._current_frames().get(self._main)),  # noqa: SLF001 - the only way to look at another thread
             }
         )
@@ -220,11 +227,10 @@ def memory_facts(device: str) -> dict[str, int | None]:
     torch = sys.modules.get("torch")
     with suppress(Exception):  # a broken device answers nothing more
         if torch is not None:
-            free, total = torch.cuda.mem_get_info(device)
+            module = module_of(torch.device(device))
+            free, total = module.mem_get_info(device)
             facts.update(free_bytes=free, total_bytes=total)
-            facts.update(
-                allocated_bytes=torch.cuda.memory_allocated(device), reserved_bytes=torch.cuda.memory_reserved(device)
-            )
+            facts.update(allocated_bytes=module.memory_allocated(device), reserved_bytes=module.memory_reserved(device))
     return facts
 
 

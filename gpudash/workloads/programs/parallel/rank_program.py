@@ -1,27 +1,31 @@
 """One rank: ``python -c ... FOLDER``, started by torchrun, which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.
 
 It tells the run over the socket in FOLDER, in the frames of `gpudash.agent.wire`: ``hello``; ``beat`` {time_s,
-used_bytes, allocated_bytes, reserved_bytes, step, phase, where} ten times a second; ``ready`` {items, facts, memory},
-when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event`` {event},
-stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `facts_of`
-has it.
+used_bytes, allocated_bytes, reserved_bytes, card, step, phase, where} ten times a second; ``ready`` {items, facts,
+memory}, when the first step can begin; ``step`` {step, time_s, step_s, compute_s, blocked_s, loss, accuracy}; ``event``
+{event}, stages and notes of rank 0; and at last ``done`` {steps, digest, difference} or ``failed``, as `facts_of` has
+it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.devices.names import kind_of
+from gpudash.simulator.device.process_table import table_of_program
 from gpudash.system.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.programs.parallel.job import BACKENDS, SOCKET, TORCHRUN, Job, read_job
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, LEAVING, STARTING, Link, facts_of
-from gpudash.workloads.running.accelerators import AllocatorProbe, capped
+from gpudash.workloads.running import sim_backend
+from gpudash.workloads.running.accelerators import AllocatorProbe, capped, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +47,8 @@ def main() -> None:
         told = _train(job, link, device)
     except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
         link.phase = LEAVING
+        with suppress(RuntimeError):  # a broken device answers nothing more
+            link.beat()
         link.tell("failed", **facts_of(error, link, device))
         _leave(link, 1)
     link.tell("done", **told)
@@ -56,10 +62,10 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     from gpudash.workloads.programs.parallel.rank_training import RankTraining
     from gpudash.workloads.running.context import Context
 
-    spec, device = job.spec, torch.device(name)
+    spec = job.spec
     torch.set_num_threads(spec.threads or max(1, (os.cpu_count() or 1) // link.world_size))
+    device = _take_device(job, link, name)
     torch.manual_seed(spec.seed)
-    _take_device(job, link, device)
     link.phase = COLLECTIVE
     _connect(BACKENDS[kind_of(name)], device, timedelta(seconds=spec.rank_timeout))
     link.phase = STARTING
@@ -90,16 +96,29 @@ def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)
 
 
-def _take_device(job: Job, link: Link, device: torch.device) -> None:
+def _take_device(job: Job, link: Link, name: str) -> torch.device:
     import torch
 
     from gpudash.workloads.running.run import confirm
 
-    if device.type != "cuda":
-        return
+    if kind_of(name) == "sim":  # torch knows the name from then on
+        link.card = _simulated_card(job, name)
+    device = torch.device(name)
+    if device.type == "cpu":
+        return device
     confirm(device, job.uuids[link.local_rank])
-    torch.cuda.set_device(device)
+    module_of(device).set_device(device)
     link.allocator = AllocatorProbe(device)
+    return device
+
+
+def _simulated_card(job: Job, name: str) -> Callable[[], dict[str, Any]]:
+    """Add all simulated cards to torch, as every process sees all GPUs; reads the figures of this rank's."""
+    table = table_of_program()
+    cards = [sim_backend.card_from(fields, table) for fields in job.cards]
+    sim_backend.add(cards)
+    own = next(card for card in cards if f"sim:{card.index}" == name)
+    return partial(sim_backend.card_figures, own)
 
 
 def _teller(link: Link) -> Any:

@@ -29,6 +29,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from gpudash.simulator.operations.collectives import spent
 from gpudash.specs import TrainingSpec
 from gpudash.system.processes import waited_seconds
 from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order, micro_batches, placed
@@ -251,7 +252,7 @@ def shared(model: nn.Module, spec: TrainingSpec, device: torch.device) -> nn.Mod
         WorkloadError: when this torch has no FSDP2.
     """
     if spec.parallel == "ddp":
-        return DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
+        return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -426,11 +427,31 @@ class _WaitTimes(_CollectiveTimes):
         return timed
 
 
+class _SimulatedTimes(_CollectiveTimes):
+    """On a simulated GPU, whose collectives are over when their call returns: the time inside them.
+
+    The backward pass runs on a thread of its own there, so that nobody knows how long the rank waited for a core.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._before_s = 0.0
+        link.communicates = lambda: spent.inside > 0
+
+    def begin(self) -> None:
+        self._before_s = spent.seconds
+
+    def take(self) -> float | None:
+        return spent.seconds - self._before_s
+
+
 def _times_of(model: nn.Module, device: torch.device, link: Link) -> _CollectiveTimes:
     """What times the collectives of ``model``.
 
     With FSDP2 on a GPU nothing does: there its waits are other streams' than those it computes on.
     """
+    if device.type == "sim":
+        return _SimulatedTimes(link)
     if isinstance(model, DistributedDataParallel):
         return _BucketTimes(link, model) if device.type == "cpu" else _CudaBucketTimes(link, model)
     return _WaitTimes(link) if device.type == "cpu" else _CollectiveTimes(link)

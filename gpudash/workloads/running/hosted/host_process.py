@@ -24,6 +24,7 @@ from gpudash.workloads.running.context import Wishes
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
 from gpudash.workloads.running.run_errors import UNHEARD, WorkloadError
+from gpudash.workloads.running.sim_backend import card_figures
 
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu
@@ -221,20 +222,9 @@ class _Readings:
             if ended or not self._outbox.crowded:  # reading resets the peak, so what is read must be told
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
                     reading = self._probe()
-                    cards = [_figures(card) for card in self._cards]
+                    cards = [card_figures(card) for card in self._cards]
                     told = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
                     self._outbox.put(told, urgent=True)
-
-
-def _figures(card: SimulatedGpu) -> dict[str, Any]:
-    return {
-        "index": card.index,
-        "capacity_bytes": card.capacity,
-        "reserved_bytes": card.reserved_bytes(),
-        "context_bytes": card.context_bytes,
-        "others_bytes": card.others,
-        "busy_s": card.busy_s,
-    }
 
 
 def _leave() -> NoReturn:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from gpudash.devices.names import Device
-from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.explaining.memory_state import Surroundings
-from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec, build, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Part
 from gpudash.workloads.running.context import MemoryLevel
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.run_errors import WorkloadError
+from gpudash.workloads.running.sim_backend import card_fields, card_from
 
 Ask = Callable[..., Any]
 """Asks the process that hosts the run for ``what``, with facts; ``None`` when there is no answer."""
@@ -45,7 +42,7 @@ def message_of(request: RunRequest, clock: Callable[[], float]) -> dict[str, Any
         "expected_uuid": request.expected_uuid,
         "devices": [[device.name, device.uuid] for device in request.devices],
         "link_bytes_per_second": request.link_bytes_per_second,
-        "cards": [_card_fields(card) for card in request.cards],
+        "cards": [card_fields(card) for card in request.cards],
         "memory_cap": None if request.memory_cap is None else asdict(request.memory_cap),
     }
 
@@ -57,7 +54,7 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
         WorkloadError: one sentence, when the workload is not to be had there.
     """
 
-    cards = tuple(_card(fields) for fields in message["cards"])
+    cards = tuple(card_from(fields) for fields in message["cards"])
     in_use = {f"sim:{card.index}": card.used_bytes for card in cards}
 
     def refuse(size: int, device: str) -> str | None:
@@ -138,34 +135,3 @@ def _spec(message: Mapping[str, Any]) -> Spec:
             f"{first}).",
             "Run it with --no-isolate, or install the package it comes from.",
         ) from error
-
-
-def _card_fields(card: SimulatedGpu) -> dict[str, Any]:
-    """A card of this process, on which another process is to run; what this one holds of it is another's there."""
-    others, ours = dict(card.others), card.reserved_bytes() + card.context_bytes
-    if ours:
-        others[os.getpid()] = ours
-    return {
-        "index": card.index,
-        "capacity": card.capacity,
-        "others": others,
-        "settings": asdict(card.settings),
-        "product": card.product,
-        "architecture": asdict(card.architecture),
-    }
-
-
-def _card(fields: Mapping[str, Any]) -> SimulatedGpu:
-    settings = dict(fields["settings"])
-    divisions = settings["roundup_power2_divisions"]
-    if not isinstance(divisions, int):
-        settings["roundup_power2_divisions"] = {int(interval): parts for interval, parts in divisions.items()}
-    others, design = {int(pid): held for pid, held in fields["others"].items()}, fields["architecture"]
-    return SimulatedGpu(
-        fields["index"],
-        fields["capacity"],
-        others=others,
-        settings=AllocatorSettings(**settings),
-        architecture=Architecture(tuple(design["capability"]), design["multiprocessors"]),
-        product=fields["product"],
-    )
