@@ -24,7 +24,7 @@ def answers(machine: Machine, environment: dict[str, str], *arguments: str) -> l
     done = subprocess.run(
         [sys.executable, two_processes.__file__, *arguments],
         cwd=ROOT,
-        env={**environment, **machine.environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, **machine.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

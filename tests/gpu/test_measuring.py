@@ -13,7 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocationRefused, AllocatorSettings, CachingAllocator, DeviceMemory
-from gpudash.memory.predicting.architecture import HOPPER_WORKSPACE_BYTES, USUAL_WORKSPACE_BYTES
+from gpudash.memory.predicting.architecture import (
+    HOPPER_WORKSPACE_BYTES,
+    USUAL_WORKSPACE_BYTES,
+    WORKSPACE_CACHE_VARIABLE,
+)
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, TraceEntry
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.memory.snapshot.replay.what_if import WhatIf
@@ -45,7 +49,10 @@ def test_predicted_and_measured_peaks_are_the_same_on_the_simulated_gpu() -> Non
     assert spec["at_peak"] == []
 
 
-def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_product() -> None:
+def test_an_operation_asks_for_its_result_and_for_the_workspace_of_the_first_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(WORKSPACE_CACHE_VARIABLE, "1")
     found = asked(operations.follow, "dry", {"names": ["matmul_fp32"], "stacks": "python"})["matmul_fp32"]
 
     assert found["first"]["requests"]["sizes"] == [16 * MIB, USUAL_WORKSPACE_BYTES]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from gpudash.memory.predicting.architecture import WORKSPACE_CACHE_VARIABLE
 from tests.gpu.prediction import MARGIN_RATIO, SPECS, predict
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "h100.json").read_text(encoding="utf-8"))
@@ -36,7 +37,9 @@ def predicted() -> dict[str, dict[str, Any]]:
         "settings": "",
         "architecture": {"capability": card["capability"], "multiprocessors": card["multiprocessors"]},
     }
-    return predict({name: SPECS[name] for name in RUNS}, target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(WORKSPACE_CACHE_VARIABLE, "1")  # as torch kept workspaces that ran there
+        return predict({name: SPECS[name] for name in RUNS}, target)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CUDNN)
