@@ -16,8 +16,8 @@ from tests.cuda_standin import two_processes
 from tests.cuda_standin.conftest import LIMIT_S, ROOT
 from tests.cuda_standin.machine import Machine
 
-CARD = {"memory": "2G", "devices": 1, "settings": {"CUDA_STANDIN_CONTEXT": "300M"}}
-"""As large as the simulated one, with a context as large."""
+CARD = {"memory": "2G", "devices": 1, "capability": "8.0", "settings": {"CUDA_STANDIN_CONTEXT": "300M"}}
+"""As large as the simulated one, of its design, with a context as large."""
 
 
 def answers(machine: Machine, environment: dict[str, str], *arguments: str) -> list[Any]:

@@ -225,7 +225,7 @@ def test_an_export_that_fails_leaves_what_was_there(
         part.write_bytes(b"tr")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("gpudash.ui.dashboard.tabs.operators_tab.shutil.copyfile", fill_the_disk)
+    monkeypatch.setattr("gpudash.ui.dashboard.tabs.operators_tab.copy_regular", fill_the_disk)
     tab.export_to(trace, target)
     assert target.read_bytes() == b"older" and len(list(tmp_path.iterdir())) == 2
     assert said == [f"{target} cannot be written (No space left on device); choose another place."]

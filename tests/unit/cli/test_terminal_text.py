@@ -92,7 +92,7 @@ def test_json_stays_the_same_document(capsys: Capture) -> None:
     ],
 )
 def test_refusals_hold_no_escape_and_no_line_of_their_own(words: str, capsys: Capture) -> None:
-    assert run([word.format(name=NAME + LINE) for word in words.split()]) in (1, 2)
+    assert run([word.format(name=NAME + LINE) for word in words.split()]) in (1, 2, 127)
     assert not any(line.startswith("GPU 1") for line in printed(capsys).splitlines())
 
 

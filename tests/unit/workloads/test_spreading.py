@@ -76,9 +76,10 @@ def test_what_connects_the_ranks_has_its_room() -> None:
     assert spread(24 * GIB, card(0, roomy), card(1, roomy))[1].fits is True
 
 
-def test_simulated_gpus_are_judged_and_have_no_button_since_nothing_connects_them() -> None:
+def test_simulated_gpus_are_judged_and_offered_as_others_are() -> None:
     found = spread(40 * GIB, *(Target(f"sim:{number}", 24 * GIB, 24 * GIB) for number in range(2)))
-    assert (found[-1].fits, found[-1].fields) == (True, {})
+    fields = {"devices": "sim:0,sim:1", "parallel": "fsdp", "global_batch": 16}
+    assert (found[-1].fits, found[-1].fields) == (True, fields)
     assert found[-1].change == "FSDP2 over sim:0, sim:1 (SIMULATED)"
 
 
