@@ -57,7 +57,7 @@ endif
 newest: $(CUDA)/.ready  ## The fast tests with the newest torch: its CUDA build, as on a machine without a driver.
 	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick
 
-check: lint test-all bench-once cuda newest wheel  ## Everything.
+check: lint test-all bench-once cuda wheel  ## Everything.
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel

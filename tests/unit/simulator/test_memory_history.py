@@ -10,11 +10,18 @@ import pytest
 import torch
 
 from gpudash.memory.frames import Frame, site_of
+from gpudash.memory.predicting.architecture import WORKSPACE_CACHE_VARIABLE
 from gpudash.memory.snapshot.history.phases import Role, role_of
 from gpudash.simulator.device import memory_history
 from gpudash.simulator.device import memory_history as stacks
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.memory_history import HeldBlock, MemoryHistory
+
+
+@pytest.fixture(autouse=True)
+def kept_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS's workspaces are kept by any torch, as they are by default before 2.15."""
+    monkeypatch.setenv(WORKSPACE_CACHE_VARIABLE, "1")
 
 
 @pytest.fixture

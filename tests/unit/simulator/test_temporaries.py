@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, Architecture
+from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, WORKSPACE_CACHE_VARIABLE, Architecture
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from tests.unit.simulator.kernel_samples import cases
@@ -43,6 +43,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, list[int]], Any]] = {
     "var": lambda x, dims: x.var(dims),
     "prod": lambda x, dims: x.prod(dims[0]),
 }
+
+
+@pytest.fixture(autouse=True)
+def kept_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS's workspaces are kept by any torch, as they are by default before 2.15."""
+    monkeypatch.setenv(WORKSPACE_CACHE_VARIABLE, "1")
 
 
 @pytest.fixture
