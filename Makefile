@@ -10,6 +10,7 @@ CUDA := .venv-cuda
 CUDA_TORCH := 2.13.0
 CUDA_TORCH_OLDEST := 2.11.0
 CUDA_TORCH_NEWEST := 2.15.0
+MEETING_TORCH := $(addprefix tests/unit/,simulator workloads agent cli)
 
 # Every so many-th configuration of the allocator's matrix is measured anew; 1 measures all.
 MATRIX_SAMPLE := 12
@@ -54,10 +55,10 @@ ifndef CUDA_TESTS
 	done
 endif
 
-newest: $(CUDA)/.ready  ## The fast tests with the newest torch: its CUDA build, as on a machine without a driver.
-	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick
+newest: $(CUDA)/.ready  ## The fast tests of what meets torch, with the newest: its CUDA build, as on a machine without a driver.
+	$(CUDA)/bin/python -m tests.cuda_standin --torch $(CUDA_TORCH_NEWEST) --gpus 0 --program -m $(PYTEST_OPTIONS) --quick $(MEETING_TORCH)
 
-check: lint test-all bench-once cuda wheel  ## Everything.
+check: lint test-all bench-once cuda newest wheel  ## Everything.
 
 wheel: $(VENV)/.ready  ## Whether the wheel installs, runs and draws in an environment of its own.
 	.ci/wheel

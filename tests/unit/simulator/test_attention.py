@@ -102,7 +102,11 @@ CHOSEN = [
     (torch.bfloat16, {"width": 264}, SDPBackend.EFFICIENT_ATTENTION),
     (torch.float32, {"width": 6}, SDPBackend.MATH),
     (torch.bfloat16, {"enable_gqa": True}, SDPBackend.FLASH_ATTENTION),
-    (torch.float32, {"enable_gqa": True}, SDPBackend.MATH),
+    (
+        torch.float32,
+        {"enable_gqa": True},
+        SDPBackend.MATH if attention.TORCH_VERSION < (2, 15) else SDPBackend.EFFICIENT_ATTENTION,
+    ),
     (torch.bfloat16, {"kernel": SDPBackend.MATH}, SDPBackend.MATH),
     (torch.bfloat16, {"kernel": SDPBackend.EFFICIENT_ATTENTION}, SDPBackend.EFFICIENT_ATTENTION),
     (torch.bfloat16, {"capability": (9, 0)}, SDPBackend.CUDNN_ATTENTION),

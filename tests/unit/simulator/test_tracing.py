@@ -46,6 +46,7 @@ def recorded(traced: torch.jit.ScriptModule) -> list[str]:
     return re.findall(r"aten::\w+", str(traced.inlined_graph))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace.*is deprecated:FutureWarning")  # since torch 2.15
 @pytest.mark.parametrize(
     ("make", "size"), [(images, (2, 3, 8, 8)), (Recurrent, (2, 5, 4))], ids=["convolutions", "recurrent"]
 )
