@@ -149,10 +149,10 @@ class Distributed:
             self._looked_s, self._peaks = now_s, peaks
             self._post({"type": "rank_memory", **memory})
         if not last:
-            self._tell_place()
+            self._report_place()
         return True
 
-    def _tell_place(self) -> None:
+    def _report_place(self) -> None:
         """Tell where the main thread stands when no step has ended for a while: the last of it shows where it hangs."""
         now_s = time.perf_counter()
         if self._ended_s is None or now_s - self._ended_s < STALLED_S or now_s - self._placed_s < PLACE_PERIOD_S:

@@ -17,7 +17,7 @@ _CARD_MARK = "@"
 """Between the address of a program's own card, which others may have too, and what it is."""
 
 
-def exact_words(card: int | KnownGpu) -> str:
+def exact_text(card: int | KnownGpu) -> str:
     """A card in one word that no other card has: "24GiB", "1536MiB", "25769803777B", "h100"."""
     if isinstance(card, KnownGpu):
         return card.key
@@ -32,12 +32,12 @@ def card_called(product: str, size: int) -> int | KnownGpu:
 
 def simulated_uuid(index: int, card: int | KnownGpu) -> str:
     """The identity of the card behind ``sim:index``: "SIM-0-24GiB". One of another size is another card."""
-    return f"SIM-{index}-{exact_words(card)}"
+    return f"SIM-{index}-{exact_text(card)}"
 
 
 def program_card_name(index: int, card: int | KnownGpu) -> str:
     """The name of a program's own card where the session has another ``sim:index``: "sim:0@24GiB"."""
-    return f"sim:{index}{_CARD_MARK}{exact_words(card)}"
+    return f"sim:{index}{_CARD_MARK}{exact_text(card)}"
 
 
 def is_program_card(name: str) -> bool:
@@ -52,11 +52,11 @@ def address_of(name: str) -> str:
 
 def card_of_name(name: str) -> str:
     """What the card of a program's own is, for a person: "24 GiB" or "H100 80GB"; "" where the name does not say."""
-    return card_of_words(name.partition(_CARD_MARK)[2])
+    return card_label(name.partition(_CARD_MARK)[2])
 
 
-def card_of_words(text: str) -> str:
-    """What `exact_words` wrote, for a person; any other text as it is."""
+def card_label(text: str) -> str:
+    """What `exact_text` wrote, for a person; any other text as it is."""
     known = find(text)
     if known is not None:
         return known.name

@@ -71,7 +71,7 @@ class SimulatedGpus:
         self._list()
         return [card.name for card in cards]
 
-    def provide_told(self, index: int, capacity: int) -> str:
+    def provide_reported(self, index: int, capacity: int) -> str:
         """The name of the ``sim:index`` that a program tells of which it made itself; it is listed from now on."""
         card = self._card_of(index, capacity)
         if card not in (*self._own, *self._of_programs):

@@ -321,7 +321,7 @@ class WatchedMemory:
             found = (known.name for known in self._machine.devices() if uuid and known.uuid == uuid)
             return next(found, device)
         if device not in self._names and capacity and _index(device) < MOST_SIMULATED:
-            self._names[device] = self._machine.simulated.provide_told(_index(device), int(capacity))
+            self._names[device] = self._machine.simulated.provide_reported(_index(device), int(capacity))
         return self._names.get(device, device)
 
     def _name_of(self, pid: int) -> str:

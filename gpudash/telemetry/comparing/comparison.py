@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.names import badged_name
-from gpudash.devices.simulated_cards import card_of_words, exact_words
+from gpudash.devices.simulated_cards import card_label, exact_text
 from gpudash.telemetry.comparing.curves import ComparedRun
 from gpudash.telemetry.comparing.figures import LOSS, FigureDifference, are_different_cards, figures
 from gpudash.telemetry.runs import RATES
@@ -349,7 +349,7 @@ def figure_row(difference: FigureDifference) -> list[str]:
 
 def _card_words(card: Any) -> str:
     """A simulated card of a spec: "24 GiB", "h100"."""
-    size = card_of_words(exact_words(card)) if isinstance(card, int) and not isinstance(card, bool) else ""
+    size = card_label(exact_text(card)) if isinstance(card, int) and not isinstance(card, bool) else ""
     return size or field_words(card)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.devices.known_gpus import KnownGpu
-from gpudash.devices.simulated_cards import card_called, card_of_words, exact_words
+from gpudash.devices.simulated_cards import card_called, card_label, exact_text
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.telemetry.series import Floats, cell_width, thin
 
@@ -99,7 +99,7 @@ class ComparedRun:
             return "cpu"
         if not self.view.simulated or capacity is None or isinstance(card_called(product, capacity), KnownGpu):
             return product
-        return f"{product or 'simulated GPU'} of {card_of_words(exact_words(capacity))}"
+        return f"{product or 'simulated GPU'} of {card_label(exact_text(capacity))}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
