@@ -233,7 +233,7 @@ def test_a_script_that_leaks_is_watched_warned_of_explained_and_its_report_opens
 ) -> None:
     seen = play("watched_until_full")
     assert "leak.py:11" in seen["warning"]
-    assert seen["selected"] == "sim:0 (SIMULATED)"
+    assert seen["selected"] == "sim:0 (SIMULATED 768 MiB)"
     assert seen["summary"]["status"] == "out_of_memory" and seen["summary"]["workload"] == "watch"
     report = Path(seen["summary"]["result"]["report"])
     assert (report / "snapshot.pickle").is_file() and report.is_relative_to(home)
