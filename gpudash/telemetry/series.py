@@ -161,6 +161,11 @@ class Buckets:
         """The buckets in use, shape (13, n), rows as in `BucketRow`, ascending in time; a view."""
         return self._rows[:, : self.size]
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buckets and of their points, bytes."""
+        return self._rows.nbytes + self._points.nbytes
+
     def fold(self, times: Floats, values: Floats) -> None:
         """Take in one chunk of samples that follow all earlier ones."""
         if self._rows.shape[1] < self._capacity:
@@ -361,6 +366,12 @@ class Series:
     def __len__(self) -> int:
         """How many samples were ever appended."""
         return self._folded + self._size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the samples and of their summaries, bytes."""
+        thinned = 0 if self._cache is None else self._cache.times.nbytes + self._cache.values.nbytes
+        return self._times.nbytes + self._values.nbytes + self._buckets.nbytes + thinned
 
     def append(self, t: float, v: float | None) -> None:
         """Add a sample; ``None`` is a gap. One that comes late is set at the newest time, so that order holds."""

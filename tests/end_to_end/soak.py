@@ -93,13 +93,16 @@ class Hour:
         self.nvml.close()
 
 
-def used() -> dict[str, Any]:
-    """What the process holds now."""
+def used(store: Store) -> dict[str, Any]:
+    """What the process holds now; ``rss`` without the curves, which take memory as they grow, up to a bound."""
     gc.collect()
+    curves = sum(series.nbytes for _key, series in store.curves())
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     calls = pynvml.nvmlLib.nvml_stub_calls
     objects = [1 + len(widget.findChildren(QObject)) for widget in QApplication.topLevelWidgets()]
     return {
-        "rss": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "rss": resident - curves,
+        "curves": curves,
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "handles": calls(b"nvmlDeviceGetHandleByPciBusId_v2", 0) + calls(b"nvmlInit", -1),
@@ -116,7 +119,7 @@ def main() -> None:
         if number == SLOW_EVERY:
             hour.show()
         if number % MARK_EVERY == MARK_EVERY - 1:
-            marks.append({"ticks": number + 1, **used()})
+            marks.append({"ticks": number + 1, **used(hour.store)})
         while refreshes * TICKS_A_REFRESH < number:
             hour.refresh()
             refreshes += 1

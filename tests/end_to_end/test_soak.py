@@ -1,4 +1,4 @@
-"""Watching costs what its first minutes cost: of twelve minutes, with GPUDASH_SOAK_TICKS=72000 of an hour."""
+"""Watching costs what its first minutes cost: of a quarter of an hour, with GPUDASH_SOAK_TICKS=72000 of an hour."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.end_to_end.soak import TICKS_A_REFRESH
 from tests.nvml_stub.build import Scenario, StubGpu
 from tests.programs import told_by
 
-TICKS = int(os.environ.get("GPUDASH_SOAK_TICKS", "14400"))
+TICKS = int(os.environ.get("GPUDASH_SOAK_TICKS", "18000"))
 LEAST_LEAK = 64
 """Bytes a tick; what Python keeps of one object of every tick is more."""
 
 MOST_GROWTH = 2 * MIB
-"""After the first three minutes, however long it goes on."""
+"""After the first six minutes, however long it goes on, beside what the curves take."""
 
 
 @pytest.mark.timeout(660)
@@ -32,7 +32,7 @@ def test_thousands_of_ticks_and_refreshes_hold_on_to_nothing(home: Path, tmp_pat
         environment={**environment(home), **stub(Scenario([StubGpu(0)])), "QT_QPA_PLATFORM": "offscreen"},
         patience_s=600,  # it counts what is held, not how long that takes
     )
-    first, *later = cost["marks"]
+    _growing, first, *later = cost["marks"]  # until the second, curves leave memory behind as they move to more
     assert len(later) >= 3
     assert cost["refreshes"] >= int(TICKS / TICKS_A_REFRESH) - 1
     assert cost["misuse"] == 0

@@ -242,3 +242,20 @@ def test_a_series_of_few_samples_takes_little_memory_and_one_of_many_what_it_is_
         assert tracemalloc.get_traced_memory()[0] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_series_tells_the_memory_that_it_takes() -> None:
+    series = Series()
+    series.append(0.0, 1.0)
+    few = series.nbytes
+    tracemalloc.start()
+    try:
+        for second in range(1, 100_000):
+            series.append(float(second), math.sin(second))
+            if second % 1000 == 0:
+                series.window(0.0, float(second), 500)
+        grown, taken = series.nbytes - few, tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert few < 4_000
+    assert grown == pytest.approx(taken, rel=0.05)
