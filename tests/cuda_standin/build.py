@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from importlib.metadata import Distribution
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
@@ -75,6 +76,9 @@ standin_create: # puts memory where the first argument points
 """
 """What the functions do that no source defines."""
 
+OLDEST_CUDNN = 92000
+"""Of whose version the workspaces are that the stand-in asks for: cudnnGetVersion of cuDNN 9.20.0."""
+
 FLAGS = ("-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-Wall", "-Wno-unused", "-D_GNU_SOURCE")
 
 
@@ -103,6 +107,16 @@ def _fingerprint(torch_libraries: Path) -> str:
         library = torch_libraries / f"{name}.so"
         found.update(f"{library} {library.stat().st_size if library.exists() else 0}\n".encode())
     return found.hexdigest()
+
+
+def _cudnn_of(torch_libraries: Path) -> int:
+    """The version that torch was built for, as ``cudnnGetVersion`` tells it: torch refuses an older one."""
+    site = torch_libraries.parent.parent
+    for torch in Distribution.discover(name="torch", path=[str(site)]):
+        if found := re.search(r"nvidia-cudnn-\S+==(\d+)\.(\d+)\.(\d+)", "\n".join(torch.requires or ())):
+            major, minor, patch = (int(number) for number in found.groups())
+            return max(OLDEST_CUDNN, 10_000 * major + 100 * minor + patch)
+    return OLDEST_CUDNN
 
 
 def _run(*command: object) -> str:
@@ -140,10 +154,11 @@ def wanted_of(torch_libraries: Path) -> tuple[dict[str, dict[str, str]], dict[st
 def _build_all(torch_libraries: Path, out: Path) -> None:
     functions, sonames = wanted_of(torch_libraries)
     runtime = _build_library("cudart", sonames["cudart"], functions["cudart"], out, ())
+    defined = {"cudnn": (f"-DCUDNN_VERSION={_cudnn_of(torch_libraries)}",)}
     for library, soname in sorted(sonames.items()):
         if library != "cudart":
             needs = () if library == "nvidia-ml" else ("-Wl,--no-as-needed", runtime)
-            _build_library(library, soname, functions[library], out, needs)
+            _build_library(library, soname, functions[library], out, needs, defined.get(library, ()))
     _build_results(torch_libraries, out)
 
 
@@ -157,12 +172,19 @@ def _build_results(torch_libraries: Path, out: Path) -> None:
     )
 
 
-def _build_library(library: str, soname: str, wanted: dict[str, str], out: Path, needs: Iterable[object]) -> Path:
+def _build_library(
+    library: str,
+    soname: str,
+    wanted: dict[str, str],
+    out: Path,
+    needs: Iterable[object],
+    defined: Iterable[str] = (),
+) -> Path:
     made = out / "objects" / library
     made.mkdir(parents=True)
     objects = []
     for source in OWN_SOURCES.get(library, ()):
-        _run("gcc", *FLAGS, "-c", SOURCES / source, "-o", made / f"{source}.o")
+        _run("gcc", *FLAGS, *defined, "-c", SOURCES / source, "-o", made / f"{source}.o")
         objects.append(made / f"{source}.o")
     own = set()
     for line in _run("nm", "--defined-only", *objects).splitlines() if objects else ():

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t standin_cudnnGetVersion(void) { return 92000; }
+size_t standin_cudnnGetVersion(void) { return CUDNN_VERSION; }
 size_t standin_cudnnGetCudartVersion(void) { return 13000; }
 int standin_cudnnGetProperty(int type, int *value) {
-    *value = type == 0 ? 9 : type == 1 ? 20 : 0; /* 9.20.0, of torch 2.13; 2.11 was built with 9.19 */
+    *value = type == 0 ? CUDNN_VERSION / 10000 : type == 1 ? CUDNN_VERSION / 100 % 100 : CUDNN_VERSION % 100;
     return 0;
 }
 const char *standin_cudnnGetErrorString(int status) {
