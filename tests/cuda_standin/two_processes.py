@@ -20,11 +20,11 @@ kept: dict[str, Any] = {}
 
 
 def hold(name: str, mib: float) -> str:
-    """Take memory, or torch's message why there is none."""
+    """Take memory, or torch's message why there is none, without its advice."""
     try:
         kept[name] = torch.empty(int(mib * MIB), dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError as error:
-        return str(error).split(" If reserved", 1)[0]
+        return re.split(r" If reserved | expandable_segments is enabled\.", str(error), maxsplit=1)[0]
     return ""
 
 

@@ -140,7 +140,7 @@ def test_looking_at_torch_makes_no_cuda_context() -> None:
     script = (
         "import torch; from gpudash.workloads.running.installed import torch_report;"
         "from gpudash.workloads.running.run import release;"
-        "assert torch_report()['devices'][0]['name'] == 'cuda:0'; assert release(cache=True) == (None, None);"
+        "assert torch_report()['devices'][0]['name'] == 'cuda:0'; assert release(context=True) == (None, None);"
         "print(torch.cuda.is_initialized())"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

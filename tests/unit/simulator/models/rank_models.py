@@ -115,12 +115,15 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
     for number, way in enumerate(WAYS):
         store = f"file://{meeting}-{number}"
         distributed.init_process_group("nccl", init_method=store, rank=int(rank), world_size=COUNT)
+        world = distributed.group.WORLD
+        assert world is not None
         torch.cuda.reset_peak_memory_stats()
         step = AskedModel(asked(folder, WAYS[way])).build(device)
         for _ in range(3):
             # what threads hold of the step before for some moments, and NCCL's watchdog for up to 100 ms, is gone
             settle()
-            distributed.group.WORLD._wait_for_pending_works()
+            if isinstance(world._get_backend(device), distributed.ProcessGroupNCCL):  # torch 2.15 has another as well
+                world._wait_for_pending_works()
             step()
         found[way] = torch.cuda.max_memory_allocated()
         del step
