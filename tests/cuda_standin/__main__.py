@@ -58,19 +58,11 @@ VERSIONS = (NEWEST, PINNED, OLDEST)
 BY_CARD = ("tests/gpu/test_memory_on_a_gpu.py",)
 """What torch's version and the card decide: allocations, workspaces, predictions, snapshots, out-of-memory."""
 
-MACHINERY = (
-    "tests/cuda_standin/test_memory_and_copies.py",
-    "tests/cuda_standin/test_faults.py",
-    "tests/cuda_standin/test_attaching.py",
-    "tests/cuda_standin/test_runs_on_a_failing_gpu.py",
-)
-"""What a newer torch has to find on the stand-in: memory, copies, faults, programs that are entered."""
-
 QUICKER = f"not {LEFT_OUT} and not long"
 
 RUNS = (
     Run(PINNED, 2, "8.0"),
-    Run(NEWEST, 2, "8.0", MACHINERY, QUICKER),
+    Run(NEWEST, 2, "8.0", marks=QUICKER),
     Run(OLDEST, 2, "9.0", marks=QUICKER),
     Run(NEWEST, 1, "12.0", BY_CARD),
     Run(NEWEST, 1, "9.0", BY_CARD),

@@ -353,15 +353,14 @@ class Efficient(_Kernel):
         *,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU before torch
-        2.15."""
+        """Result, sums (rows rounded up to 32), and the generator's seed and offset, which lie on the CPU, but since
+        torch 2.15 on the GPU where nothing is dropped out."""
         batch, heads, length, width = query.shape
         how = _Attention(dropout_p, is_causal, _scale(scale, width), self._seed(dropout_p))
-        if TORCH_VERSION < (2, 15):
+        if dropout_p or TORCH_VERSION < (2, 15):
             seed, offset = torch.tensor(how.seed), torch.tensor(0)
         else:
             seed, offset = (self._take((), torch.int64, query) for _ in range(2))
-            self._write(seed, torch.tensor(how.seed))
         result = self._result(query, value.shape[3])
         rows = length + -length % 32 if compute_log_sumexp else 0
         sums = self._take((batch, heads, rows), torch.float32, query)
@@ -395,9 +394,7 @@ class Efficient(_Kernel):
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients for query, key, value and the bias."""
         batch, heads, length, width = query.shape
-        seed = 0
-        if dropout_p and self._engine.computes:
-            seed = int(philox_seed if TORCH_VERSION < (2, 15) else self._like(philox_seed))
+        seed = int(philox_seed) if dropout_p and self._engine.computes else 0
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copied = grad_out.transpose(1, 2).contiguous()  # itself as it usually lies
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]

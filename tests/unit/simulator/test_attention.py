@@ -171,6 +171,18 @@ def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
     assert kept_and_peak(tensors, SDPBackend.MATH)[0] > SCORES * 4
 
 
+@pytest.mark.parametrize("version", [(2, 13), (2, 15)])
+def test_the_efficient_kernel_that_drops_out_keeps_the_generators_state_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(attention, "TORCH_VERSION", version)
+    query = torch.randn(2, 4, 64, 16, device="sim")
+    before = torch.sim.memory_allocated()
+    kept = torch.ops.aten._scaled_dot_product_efficient_attention(query, query, query, None, True, 0.1)
+    assert [tensor.device.type for tensor in kept] == ["sim", "sim", "cpu", "cpu"]
+    assert torch.sim.memory_allocated() - before == sum(tensor.numel() * 4 for tensor in kept[:2])
+
+
 def test_since_torch_2_15_heads_may_share_keys_in_the_efficient_kernel(
     sim: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
