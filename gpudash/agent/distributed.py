@@ -1,13 +1,16 @@
-"""A rank of a data-parallel training, seen from inside: who it is, its steps, and how long it was blocked in them.
+"""A rank of a distributed training, seen from inside: who it is, its steps, and how long it was blocked in them.
 
 How long is told by DistributedDataParallel's own logger (torch/csrc/distributed/c10d/logger.cpp): at the beginning of
 a forward pass it works out the times of the iteration before. On the CPU its clock is read at five places; on CUDA it
 records events, and waits for them at the next forward pass, so that there only some iterations are measured. It knows
 no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
+Without DistributedDataParallel (FSDP2, or collectives that the program calls) the waits for collectives are timed where
+they block. NCCL's do not: they put one stream of the GPU behind another, so that nothing is known there.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import time
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 
     Post = Callable[[Message], None]
     Row = list[Any]
-    """Number, time in microseconds since 1970, seconds, of them computing, of them blocked, loss, accuracy."""
+    """Number, time in microseconds since 1970, seconds, of them computing, of them blocked, loss, accuracy, seconds of
+    waiting for input."""
 
 EVERY = 1
 """Iterations of which one is measured on the CPU."""
@@ -38,6 +42,9 @@ EVERY_ON_CUDA = 20
 
 EVERY_BY_ITSELF = 100
 """Likewise where nobody asks (kDDPRuntimeLoggingSampleRate in torch/csrc/distributed/c10d/reducer.hpp)."""
+
+DOES_NOT_BLOCK = ("nccl", "rccl", "xccl", "hccl")
+"""In the names of backends whose waits return at once (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
 
 MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are left out."""
@@ -79,6 +86,12 @@ class Distributed:
         self._open_blocked_s: float | None = None
         self._ended_s: float | None = None
         self._spent_s = 0.0
+        self._trainer: int | None = None
+        self._strategy = ""
+        self._times_waits = self._waits_block = False
+        self._waited_s = 0.0
+        self._loaded_s: float | None = None
+        self._open_input_s: float | None = None
         self._looked_s = 0.0
         self._placed_s = 0.0
         self._peaks: list[Any] = []
@@ -113,17 +126,65 @@ class Distributed:
         made._ddp_init_helper = _ddp_init_helper
         return undo
 
+    def follow_waits(self, work: Any) -> Callable[[], None]:
+        """Time the waits for collectives; ``work`` is ``torch.distributed.Work``.
+
+        Returns:
+            what undoes it.
+        """
+        undo = self._timed(work, "wait", self._waited)
+        self._times_waits = undo is not _nothing
+        return undo
+
+    def follow_input(self, module: Any) -> Callable[[], None]:
+        """Time what a `DataLoader` takes for a batch; ``module`` is the one that defines it.
+
+        Returns:
+            what undoes it.
+        """
+        return self._timed(getattr(module, "_BaseDataLoaderIter", None), "__next__", self._loaded)
+
+    def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
+        """Report how long each call of a method takes in the thread that trains."""
+        method = None if owner is None else vars(owner).get(name)
+        if method is None:
+            return _nothing
+
+        def timed(of: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._trainer not in (None, _thread.get_ident()):
+                return method(of, *args, **kwargs)
+            began_s = time.perf_counter()
+            try:
+                return method(of, *args, **kwargs)
+            finally:
+                spent(time.perf_counter() - began_s)
+
+        def undo() -> None:
+            if vars(owner).get(name) is timed:
+                setattr(owner, name, method)
+
+        setattr(owner, name, timed)
+        return undo
+
+    def _waited(self, seconds: float) -> None:
+        self._waited_s += seconds
+
+    def _loaded(self, seconds: float) -> None:
+        self._loaded_s = (self._loaded_s or 0.0) + seconds
+
     def stepped(self, optimizer: Any) -> None:
         """The optimizer has made a step."""
         if self._device is None and not self._introduced(optimizer):
             return
         now_s = time.perf_counter()
+        self._trainer = _thread.get_ident()
         self._place = []
         self._close_row()
         self._number += 1
         seconds = None if self._ended_s is None else now_s - self._ended_s
         self._open = [self._number, time.time_ns() // 1000, seconds]
         self._open_blocked_s = self._in_collectives_s()
+        self._open_input_s, self._loaded_s = self._loaded_s, None if self._loaded_s is None else 0.0
         self._ended_s = now_s
 
     def look(self, figures: dict[str, Any], *, last: bool = False) -> bool:
@@ -169,6 +230,8 @@ class Distributed:
         self._measured.clear()
         self._rows.clear()
         self._device = self._open = self._open_blocked_s = self._ended_s = None
+        self._trainer = self._loaded_s = self._open_input_s = None
+        self._waited_s = 0.0
         self._number = 0
         self._peaks = []
 
@@ -197,6 +260,8 @@ class Distributed:
         if group is None or self._device is not None:
             return group is not None
         self._device = simulating.called_here(device)
+        self._strategy = strategy
+        self._waits_block = not any(name in group["backend"] for name in DOES_NOT_BLOCK)
         self._keep({"type": "rank", "strategy": strategy, "device": self._device, **group})
         return True
 
@@ -204,12 +269,12 @@ class Distributed:
         """Tell the step before: only now what was measured of it is known, and its loss was told."""
         row, self._open = self._open, None
         loss, accuracy = self._steps.newest_told()
-        logged_s, blocked_s = self._blocked_s(), self._open_blocked_s
+        logged_s, blocked_s, input_s = self._blocked_s(), self._open_blocked_s, self._open_input_s
         blocked_s = logged_s if blocked_s is None else blocked_s
         if row is None or row[2] is None:
             return
-        compute_s = None if blocked_s is None else max(0.0, row[2] - blocked_s)
-        self._rows.append([row[0], row[1], row[2], compute_s, blocked_s, loss, accuracy])
+        compute_s = None if blocked_s is None else max(0.0, row[2] - blocked_s - (input_s or 0.0))
+        self._rows.append([row[0], row[1], row[2], compute_s, blocked_s, loss, accuracy, input_s])
 
     def _blocked_s(self) -> float | None:
         """From the end of computing the gradients to that of their all-reduce, in the newest measured iteration.
@@ -231,14 +296,23 @@ class Distributed:
         return sum(found) if found else None
 
     def _in_collectives_s(self) -> float | None:
-        """Time in collectives of simulated devices since the last call; ``None`` on other devices."""
-        if self._device is None or not self._device.startswith("sim"):
+        """Time in collectives since the last call; ``None`` where it is not known, and where DistributedDataParallel
+        tells it."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        if self._device is None:
             return None
+        if not self._device.startswith("sim"):
+            known = self._times_waits and self._waits_block and self._strategy != "ddp"
+            return waited_s if known else None
         spent_s = simulating.in_collectives_s()
         if spent_s is None:
             return None
         since_s, self._spent_s = spent_s - self._spent_s, spent_s
         return since_s
+
+
+def _nothing() -> None:
+    """Undo what was not done."""
 
 
 def _group() -> dict[str, Any] | None:

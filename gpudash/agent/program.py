@@ -112,6 +112,7 @@ class Agent:
         wanted: dict[str, Callable[[Any], None]] = {
             # before torch, as in torch's own import: the optimizer's hook is made with what this one makes
             "torch.nn.parallel.distributed": self._distributed_imported,
+            "torch.utils.data.dataloader": self._loading_imported,
             "torch": self._torch_imported,
             "threading": self._threading_imported,
             "logging": self._logging_imported,
@@ -207,10 +208,19 @@ class Agent:
         self._sample()
 
     def _distributed_imported(self, module: Any) -> None:
+        ranks = self._ranks()
+        self._undo.append(ranks.follow(module))
+        self._undo.append(ranks.follow_waits(getattr(sys.modules.get("torch.distributed"), "Work", None)))
+
+    def _loading_imported(self, module: Any) -> None:
+        self._undo.append(self._ranks().follow_input(module))
+
+    def _ranks(self) -> Distributed:
         from .distributed import Distributed
 
-        self._distributed = Distributed(self.post, self.keep, self._steps)
-        self._undo.append(self._distributed.follow(module))
+        if self._distributed is None:
+            self._distributed = Distributed(self.post, self.keep, self._steps)
+        return self._distributed
 
     def _threading_imported(self, threading: Any) -> None:
         before = threading.excepthook

@@ -393,6 +393,7 @@ _RANK = (
         "reserved_bytes",
         "Memory that the rank's caching allocator holds.",
     ),
+    _of_rank("input_s", "REAL", "waiting for input", "input_seconds", "Time of that step spent waiting for input."),
 )
 
 METRICS: dict[Table, tuple[Metric, ...]] = {

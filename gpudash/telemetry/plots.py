@@ -565,6 +565,7 @@ SHARES = (
     ("compute_share", "computing", "gpu"),
     ("communication_share", "communicating", "loss"),
     ("waiting_share", "waiting for others", "link"),
+    ("input_share", "waiting for input", "h2d"),
 )
 """Parts of a step: series, name and colour."""
 
@@ -606,7 +607,7 @@ def rank_plots(store: Store, places: Sequence[RankPlace], shown_rank: int | None
         places: the run's ranks.
         shown_rank: whose step is divided into its parts; ``None`` for the mean of all.
     """
-    plots = [_rank_memory(places), _rank_step_time(places), _rank_shares(places, shown_rank)]
+    plots = [_rank_memory(places), _rank_step_time(places), _rank_shares(store, places, shown_rank)]
     return [plot for plot in plots if any(store.series(*curve.key) is not None for curve in plot.curves)]
 
 
@@ -705,11 +706,12 @@ def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
     )
 
 
-def _rank_shares(places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
+def _rank_shares(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
     device = MEAN if shown_rank is None else str(shown_rank)
     whose = f"mean of {len(places)} ranks" if shown_rank is None else f"rank {shown_rank}"
     curves = (
         CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True, note=REST)
         for metric, name, colour in SHARES
+        if metric != "input_share" or store.series("rank", metric, device) is not None
     )
     return PlotSpec(id="rank_share", title=f"SHARE OF THE STEP · {whose}", curves=tuple(curves), unit="ratio")

@@ -139,6 +139,25 @@ def test_two_nodes_record_on_their_own_and_open_as_one(gpudash: Command, tmp_pat
     assert len(slow) == 2 and [event.details["rank"] for event in found] == [1]  # type: ignore[attr-defined]
 
 
+@pytest.mark.timeout(600)  # four processes that import torch, on few cores
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("fault", ["computes", "loads"])
+def test_a_slow_rank_is_named_with_whether_it_computes_or_waits_for_its_input(
+    gpudash: Command, tmp_path: Path, strategy: str, fault: str
+) -> None:
+    script = SCRIPT.with_name("loading_ranks.py")
+    outcome = watched(gpudash, *torchrun(*STANDALONE, str(script), strategy, fault, "1"), losses=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    result = outcome.document["result"]
+    assert (result["strategy"], result["straggler"]["rank"]) == (strategy, 1)
+    assert ("a step for its input." in result["straggler"]["text"]) == (fault == "loads")
+    zero, one = result["ranks"]
+    parts = ("compute_share", "communication_share", "waiting_share", "input_share")
+    assert sum(one[part] for part in parts) == pytest.approx(1.0, abs=0.01)
+    assert zero["waiting_share"] > 0.3 > one["waiting_share"]
+    assert (one["input_share"] > one["compute_share"]) == (fault == "loads")
+
+
 def test_a_rank_that_hangs_is_named_with_the_line_at_which_it_stands(gpudash: Command, tmp_path: Path) -> None:
     script = SCRIPT.with_name("hanging_rank.py")
     outcome = watched(gpudash, *torchrun(*STANDALONE, str(script)), losses=tmp_path)

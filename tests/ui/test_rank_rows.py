@@ -142,7 +142,7 @@ def test_time_without_a_core_is_not_computing_and_is_told(session: FakeSession) 
     first = rows(session)[0]
     assert (first.computing, first.communicating, first.waiting) == pytest.approx((0.5, 0.1, 0.1))
     assert rest_words(row.shares for row in rows(session)) == (
-        "Up to 30 % of a rank's time is none of the three: it waited for a processor core."
+        "Up to 30 % of a rank's time is none of these: it waited for a processor core."
     )
     feed.train(1)
     session.end(

@@ -22,7 +22,7 @@ from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import RankFeed
 
 FIELDS = [field for field, _column, _write in COLUMNS]
-ROW = RankRow(0, "cpu", "a", 7, 0.5, 0.5, 0.25, 0.25, GIB, 8 * GIB, "running", "")
+ROW = RankRow(0, "cpu", "a", 7, 0.5, 0.5, 0.25, 0.25, GIB, 8 * GIB, "running", "", 0.125)
 ROWS = [
     ROW,
     dataclasses.replace(ROW, rank=1, step_s=0.25, waiting=0.0, remark="straggler, 20 % slower"),

@@ -264,6 +264,7 @@ class _Joining:
             blocked_s=None if communication_s is None or waiting_s is None else communication_s + waiting_s,
             loss=_number(values.get("loss")),
             accuracy=_number(values.get("accuracy")),
+            input_s=_number(values.get("input_s")),
         )
         joined = self._ranks.take_step(told)
         if joined is not None:

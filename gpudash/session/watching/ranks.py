@@ -200,8 +200,9 @@ class WatchedRanks:
                 continue
             time_s = self._time_of({"time_us": row[1]})
             compute_s, blocked_s, loss, accuracy = (number_in(value) for value in row[3:7])
+            input_s = number_in(row[7]) if len(row) > 7 else None
             joined = ranks.take_step(
-                RankStep(number, row[0], time_s, float(row[2]), compute_s, blocked_s, loss, accuracy)
+                RankStep(number, row[0], time_s, float(row[2]), compute_s, blocked_s, loss, accuracy, input_s)
             )
             if joined is None:
                 continue

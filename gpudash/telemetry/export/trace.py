@@ -53,7 +53,7 @@ _COUNTED = {
     "rank": ("used_bytes", "allocated_bytes", "reserved_bytes"),
 }
 
-_STEP_PARTS = ("compute_s", "communication_s", "waiting_s")
+_STEP_PARTS = ("compute_s", "communication_s", "waiting_s", "input_s")
 
 Entry = dict[str, Any]
 

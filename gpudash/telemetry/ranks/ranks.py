@@ -27,11 +27,11 @@ LEAST_RANKS = 5
 ENVELOPE = ("lowest", "median", "highest")
 """Devices of the table ``rank`` that are no ranks."""
 
-PARTS = ("compute", "communication", "waiting")
-"""What a step is spent on; each is a series ``<part>_share``.
+PARTS = ("compute", "communication", "waiting", "input")
+"""What a step is spent on; each is a series ``<part>_share``, that of input where a rank tells it.
 
-Computing is what the rank has told, else what is neither of the others. Where ranks tell their computing without the
-time in which they waited for a core, that time is none of the three, and the shares add up to less than 1.
+Computing is what the rank has told, else what is none of the others. Where ranks tell their computing without the
+time in which they waited for a core, that time is none of these, and the shares add up to less than 1.
 """
 
 MEAN = "mean"
@@ -60,6 +60,7 @@ class RankStep:
             ranks that came to them later; ``None`` where it cannot tell.
         loss: of the rank's own share of the batch, in nats.
         accuracy: of that share, 0 to 1.
+        input_s: of the step, how long the rank waited for its next batch; ``None`` where it cannot tell.
     """
 
     rank: int
@@ -70,6 +71,12 @@ class RankStep:
     blocked_s: float | None = None
     loss: float | None = None
     accuracy: float | None = None
+    input_s: float | None = None
+
+    @property
+    def own_s(self) -> float | None:
+        """What the rank spends without the others, and they may wait for: computing, and waiting for its input."""
+        return None if self.compute_s is None else self.compute_s + (self.input_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,7 @@ class _Rank:
     compute_s: float = 0.0
     communication_s: float = 0.0
     waiting_s: float = 0.0
+    input_s: float | None = None
     peaks: dict[str, int] = field(default_factory=dict)
     memory: dict[str, Value] | None = None
 
@@ -244,7 +252,8 @@ class Ranks:
                 waiting_s = waits[one.rank] = one.blocked_s - communication_s
             rows.append(_row(one, communication_s, waiting_s))
             self._count(one, communication_s, waiting_s)
-        self._paces.take({one.rank: one.compute_s for one in told}, waits)
+        inputs = {one.rank: one.input_s for one in told if one.input_s is not None}
+        self._paces.take({one.rank: one.own_s for one in told}, waits, inputs)
         samples = (Sample(time_s, "rank", str(one.rank), row) for one, row in zip(told, rows, strict=True))
         return JoinedStep(
             step=told[0].step,
@@ -266,6 +275,8 @@ class Ranks:
             rank.compute_s += told.compute_s
             rank.communication_s += communication_s
             rank.waiting_s += waiting_s
+            if told.input_s is not None:
+                rank.input_s = (rank.input_s or 0.0) + told.input_s
 
 
 def _row(told: RankStep, communication_s: float | None, waiting_s: float | None) -> dict[str, Value]:
@@ -275,6 +286,7 @@ def _row(told: RankStep, communication_s: float | None, waiting_s: float | None)
         "compute_s": told.compute_s,
         "communication_s": communication_s,
         "waiting_s": waiting_s,
+        "input_s": told.input_s,
         "loss": told.loss,
         "accuracy": told.accuracy,
     }
@@ -303,6 +315,7 @@ def _summary(number: int, rank: _Rank) -> dict[str, Any]:
         "compute_share": share(rank.compute_s),
         "communication_share": share(rank.communication_s),
         "waiting_share": share(rank.waiting_s),
+        "input_share": None if rank.input_s is None else share(rank.input_s),
         **{f"peak_{metric}": rank.peaks.get(metric) for metric in MEMORY},
     }
 
@@ -339,7 +352,7 @@ class RankShares:
 
     def __init__(self) -> None:
         self._time_s: float | None = None
-        self._sums: list[float] = []
+        self._sums: dict[str, float] = {}
         self._whole_s = 0.0
         self._ranks = 0
 
@@ -351,10 +364,11 @@ class RankShares:
         parts, whole_s = spent
         if sample.time_s != self._time_s:
             yield from self.flush()
-            self._time_s, self._sums, self._whole_s, self._ranks = sample.time_s, [0.0] * len(PARTS), 0.0, 0
+            self._time_s, self._sums, self._whole_s, self._ranks = sample.time_s, {}, 0.0, 0
         device = sample.device or ""
         if device.isdecimal():
-            self._sums = [before + seconds for before, seconds in zip(self._sums, parts, strict=True)]
+            for part, seconds in parts.items():
+                self._sums[part] = self._sums.get(part, 0.0) + seconds
             self._whole_s += whole_s
             self._ranks += 1
             yield from _shares(device, sample.time_s, parts, whole_s)
@@ -366,7 +380,7 @@ class RankShares:
         self._ranks = 0
 
 
-def _seconds(values: Mapping[str, Value]) -> tuple[list[float], float] | None:
+def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | None:
     """The parts of a step and the whole of it in seconds; ``None`` where a row tells of no step, or not where it went.
 
     Parts that are more than the step took, by clocks that disagree, are taken for all of it.
@@ -376,15 +390,19 @@ def _seconds(values: Mapping[str, Value]) -> tuple[list[float], float] | None:
     if len(known) < len(found):
         return None
     step_s, communication_s, waiting_s = known
-    rest_s, told = max(0.0, step_s - communication_s - waiting_s), values.get("compute_s")
+    loading, told = values.get("input_s"), values.get("compute_s")
+    input_s = float(loading) if isinstance(loading, int | float) else 0.0
+    rest_s = max(0.0, step_s - communication_s - waiting_s - input_s)
     compute_s = min(rest_s, max(0.0, float(told))) if isinstance(told, int | float) else rest_s
-    parts = [compute_s, communication_s, waiting_s]
-    return parts, max(step_s, sum(parts))
+    parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
+    if isinstance(loading, int | float):
+        parts["input"] = input_s
+    return parts, max(step_s, sum(parts.values()))
 
 
-def _shares(device: str, time_s: float, parts: list[float], whole_s: float) -> Iterator[Share]:
+def _shares(device: str, time_s: float, parts: Mapping[str, float], whole_s: float) -> Iterator[Share]:
     if whole_s > 0:
-        yield from ((f"{name}_share", device, time_s, part / whole_s) for name, part in zip(PARTS, parts, strict=True))
+        yield from ((f"{part}_share", device, time_s, seconds / whole_s) for part, seconds in parts.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ STALLED_STEPS = 3.0
 """Without a step for so many usual ones (and `SILENT_S`), the ranks wait."""
 
 LEAST_UNACCOUNTED = 0.05
-"""Share of a rank's step from which on it is told that it went into none of the three."""
+"""Share of a rank's step from which on it is told that it went into none of its parts."""
 
 FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("step", "step_seconds_median", format_duration),
@@ -120,8 +120,8 @@ class RankRow:
     Attributes:
         step: the newest that all ranks have done.
         step_s: median of the recent steps, or of all when the run is over.
-        computing, communicating, waiting: shares of the step, 0 to 1; less than 1 together where the rank waited for a
-            core too.
+        computing, communicating, waiting, loading: shares of the step, 0 to 1, the last of waiting for input; less
+            than 1 together where the rank waited for a core too.
         peak_bytes: most memory so far: allocated on a GPU, of the process on the CPU.
         state: running, waiting, silent, ended or failed.
         remark: what sets it apart from the others, in words.
@@ -139,11 +139,12 @@ class RankRow:
     capacity_bytes: int | None
     state: str
     remark: str
+    loading: float | None = None
 
     @property
-    def shares(self) -> tuple[float | None, float | None, float | None]:
-        """Computing, communicating and waiting."""
-        return self.computing, self.communicating, self.waiting
+    def shares(self) -> Shares:
+        """Computing, communicating, waiting for others and for input."""
+        return self.computing, self.communicating, self.waiting, self.loading
 
 
 def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
@@ -266,6 +267,7 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
         computing=shares[0],
         communicating=shares[1],
         waiting=shares[2],
+        loading=shares[3],
         peak_bytes=_peak(store, run, place, result),
         capacity_bytes=place.capacity_bytes,
         state=state,
@@ -274,24 +276,26 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
 
 
 Floats = NDArray[np.float64]
-Shares = tuple[float | None, float | None, float | None]
+Shares = tuple[float | None, float | None, float | None, float | None]
 
 
 def _shares_of(result: Mapping[str, Any]) -> Shares | None:
     communicating, waiting = result.get("communication_share"), result.get("waiting_share")
     if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
         return None
+    loading = result.get("input_share")
+    loading = float(loading) if isinstance(loading, int | float) else None
     computing = result.get("compute_share")
     if not isinstance(computing, int | float):
-        computing = 1.0 - communicating - waiting
-    return max(0.0, float(computing)), float(communicating), float(waiting)
+        computing = 1.0 - communicating - waiting - (loading or 0.0)
+    return max(0.0, float(computing)), float(communicating), float(waiting), loading
 
 
 def _recent_shares(store: Store, run: RunView, device: str) -> Shares:
     parts = (_recent(store, run, f"{part}_share", device) for part in PARTS)
     weights = _recent(store, run, "step_s", device)
-    computing, communicating, waiting = (_weighted(part, weights) for part in parts)
-    return computing, communicating, waiting
+    computing, communicating, waiting, loading = (_weighted(part, weights) for part in parts)
+    return computing, communicating, waiting, loading
 
 
 def _weighted(shares: Floats, seconds: Floats) -> float | None:
@@ -330,16 +334,17 @@ def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any
 
 
 def rest_words(shares: Iterable[Sequence[float | None]]) -> str:
-    """How much of a step is none of its three parts; "" for next to nothing.
+    """How much of a step is none of its parts; "" for next to nothing.
 
     Args:
-        shares: of each rank: computing, communicating and waiting, 0 to 1; ``None`` where nobody knows.
+        shares: of each rank: computing, communicating, waiting for others and for input, 0 to 1; ``None`` where nobody
+            knows. Where one of the first three is not known, nothing is said.
     """
-    known = [[share for share in parts if share is not None] for parts in shares]
-    rest = max((1.0 - sum(parts) for parts in known if len(parts) == 3), default=0.0)
+    known = [[share or 0.0 for share in parts] for parts in shares if None not in parts[:3]]
+    rest = max((1.0 - sum(parts) for parts in known), default=0.0)
     if rest < LEAST_UNACCOUNTED:
         return ""
-    return f"Up to {format_percent(rest)} of a rank's time is none of the three: it waited for a processor core."
+    return f"Up to {format_percent(rest)} of a rank's time is none of these: it waited for a processor core."
 
 
 def parameters_words(result: Mapping[str, Any]) -> str:
@@ -364,5 +369,5 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shares(row: Mapping[str, Any]) -> list[float | None]:
-    found = (row.get(name) for name in ("compute_share", "communication_share", "waiting_share"))
+    found = (row.get(name) for name in ("compute_share", "communication_share", "waiting_share", "input_share"))
     return [float(share) if isinstance(share, int | float) else None for share in found]

@@ -40,6 +40,9 @@ for no reason of their own (Mytkowicz et al., Producing Wrong Data Without Doing
 LEAST_CERTAIN = 1 / 3
 """Least lower bound as a share of the figure: below it the figure would say more than is known."""
 
+MOST_OF_IT = 0.5
+"""Part of the time by which a rank is slower that has to be its waiting for input for that to be the cause."""
+
 LEAST_SHARE = 0.10
 """By how much the peak has to exceed the median of the others'."""
 
@@ -56,7 +59,7 @@ class Straggler:
 
     Attributes:
         rank: its number.
-        slower: by how much longer it computes a step than the others, 0.2 for 20 %.
+        slower: by how much longer it takes for its own part of a step than the others, 0.2 for 20 %.
         steps: from how many.
         text: all of it in a sentence.
     """
@@ -77,11 +80,24 @@ class Paces:
     def __init__(self, ranks: Iterable[int]) -> None:
         self._ratios = {rank: deque[float](maxlen=RECENT) for rank in ranks}
         self._waits = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
+        self._inputs = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
+        self._own = {rank: deque[float](maxlen=RECENT) for rank in self._ratios}
         self._seen = 0
 
-    def take(self, computing: Mapping[int, float | None], waiting: Mapping[int, float]) -> None:
-        """Take in a step: what each rank computed, and what those waited that know it, in seconds."""
-        known = {rank: s for rank, s in computing.items() if s is not None and math.isfinite(s) and s > 0}
+    def take(
+        self,
+        own: Mapping[int, float | None],
+        waiting: Mapping[int, float],
+        inputs: Mapping[int, float] | None = None,
+    ) -> None:
+        """Take in a step, in seconds.
+
+        Args:
+            own: what each rank spent without the others.
+            waiting: how long those waited for others that know it.
+            inputs: of its own part, how long each waited for its input, where it knows.
+        """
+        known = {rank: s for rank, s in own.items() if s is not None and math.isfinite(s) and s > 0}
         if len(known) < len(self._ratios) or len(known) < 2:
             return
         self._seen += 1
@@ -92,6 +108,9 @@ class Paces:
             self._ratios[rank].append(seconds / _median_of_others(ordered, seconds))
             if rank in waiting:
                 self._waits[rank].append(waiting[rank])
+            if inputs and rank in inputs:
+                self._inputs[rank].append(inputs[rank])
+                self._own[rank].append(seconds)
 
     def straggler(self) -> Straggler | None:
         """The one rank that is clearly slower than the others; ``None`` where there is none, or nobody knows."""
@@ -108,7 +127,19 @@ class Paces:
         awaited_s = statistics.median(waits.values()) if waits else None
         if own is not None and awaited_s is not None and own >= awaited_s:
             return None
-        return Straggler(slowest, slower, steps, _sentence(slowest, slower, bound, steps, awaited_s, self.others))
+        words = _sentence(slowest, slower, bound, steps, awaited_s, self.others, self._input_s(slowest))
+        return Straggler(slowest, slower, steps, words)
+
+    def _input_s(self, slowest: int) -> float | None:
+        """How long the slowest rank waits for its input a step; ``None`` where that is not what makes it slower."""
+        if any(len(inputs) < LEAST_STEPS for inputs in self._inputs.values()):
+            return None
+        inputs = {rank: statistics.median(known) for rank, known in self._inputs.items()}
+        owns = {rank: statistics.median(known) for rank, known in self._own.items()}
+        input_s, own_s = inputs.pop(slowest), owns.pop(slowest)
+        more_input_s = input_s - statistics.median(inputs.values())
+        more_s = own_s - statistics.median(owns.values())
+        return input_s if more_input_s >= MOST_OF_IT * more_s else None
 
     @property
     def others(self) -> int:
@@ -116,16 +147,18 @@ class Paces:
         return len(self._ratios) - 1
 
 
-def _sentence(rank: int, slower: float, bound: float, steps: int, awaited_s: float | None, others: int) -> str:
+def _sentence(
+    rank: int, slower: float, bound: float, steps: int, awaited_s: float | None, others: int, input_s: float | None
+) -> str:
     one = others == 1
+    does = "computes" if input_s is None else "takes"
     text = (
-        f"Rank {rank} computes {slower * 100:.0f} % longer a step than the other rank{'' if one else 's'} "
+        f"Rank {rank} {does} {slower * 100:.0f} % longer a step than the other rank{'' if one else 's'} "
         f"(at least {bound * 100:.0f} %, last {steps} steps)"
     )
     who = "which waits" if one else "which wait"
-    return (
-        f"{text}, {who} for it." if awaited_s is None else f"{text}, {who} {format_duration(awaited_s)} a step for it."
-    )
+    text += f", {who} for it." if awaited_s is None else f", {who} {format_duration(awaited_s)} a step for it."
+    return text if input_s is None else f"{text} Rank {rank} waits {format_duration(input_s)} a step for its input."
 
 
 def _median_of_others(ordered: Sequence[float], own: float) -> float:

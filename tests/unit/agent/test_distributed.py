@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import dataloader
 
 from gpudash.agent import distributed
 from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, STALLED_S, Distributed
@@ -139,10 +141,10 @@ def test_each_step_tells_what_was_measured_of_it(group: SimpleNamespace, clock: 
         told.stepped(OPTIMIZER)
         told.steps.note("logging", number, 0.5 / number, 0.25)
     first, second = told.rows()
-    assert first == [1, 100_100_000, pytest.approx(0.1), pytest.approx(0.08), 0.02, 0.5, 0.25]
+    assert first == [1, 100_100_000, pytest.approx(0.1), pytest.approx(0.08), 0.02, 0.5, 0.25, None]
     assert second[3:6] == [pytest.approx(0.05), 0.05, 0.25]
     (last,) = told.rows(last=True)
-    assert last[0] == 3 and last[3:] == [None, None, pytest.approx(0.5 / 3), 0.25]
+    assert last[0] == 3 and last[3:] == [None, None, pytest.approx(0.5 / 3), 0.25, None]
 
 
 def test_an_iteration_that_was_not_measured_has_no_parts(group: SimpleNamespace, clock: Clock) -> None:
@@ -164,8 +166,7 @@ def test_a_model_that_is_gone_is_not_asked(group: SimpleNamespace, clock: Clock)
 
 
 def test_a_rank_without_such_a_model_tells_its_steps_from_the_second_on(group: SimpleNamespace, clock: Clock) -> None:
-    weight = type("DTensor", (), {"device": "cpu"})()
-    told, optimizer = Told(), SimpleNamespace(param_groups=[{"params": [weight]}])
+    told, optimizer = Told(), fsdp_optimizer()
     for _ in range(3):
         clock.now_s += 0.2
         told.stepped(optimizer)
@@ -174,6 +175,73 @@ def test_a_rank_without_such_a_model_tells_its_steps_from_the_second_on(group: S
         (2, pytest.approx(0.2), None),
         (3, pytest.approx(0.2), None),
     ]
+
+
+def fsdp_optimizer() -> SimpleNamespace:
+    weight = type("DTensor", (), {"device": "cpu"})()
+    return SimpleNamespace(param_groups=[{"params": [weight]}])
+
+
+def test_without_such_a_model_the_waits_for_collectives_are_timed_and_left_out_of_computing(
+    group: SimpleNamespace, clock: Clock
+) -> None:
+    class Work:
+        def wait(self, seconds: float) -> bool:
+            clock.now_s += seconds
+            return True
+
+    assert "wait" in vars(torch.distributed.Work)
+    before, told, optimizer = Work.wait, Told(), fsdp_optimizer()
+    undo = told.follow_waits(Work)
+    for _ in range(3):
+        clock.now_s += 0.2
+        assert Work().wait(0.1)
+        told.stepped(optimizer)
+    found = [(row[2], row[3], row[4]) for row in told.rows(last=True)]
+    assert found == [(pytest.approx(0.3), pytest.approx(0.2), pytest.approx(0.1))] * 2
+    undo()
+    assert Work.wait is before
+
+
+def test_waits_that_only_put_streams_in_order_tell_nothing(group: SimpleNamespace, clock: Clock) -> None:
+    group.get_backend = lambda: "nccl"
+    told, optimizer = Told(), fsdp_optimizer()
+    told.follow_waits(type("Work", (), {"wait": lambda _self: True}))
+    for _ in range(3):
+        clock.now_s += 0.2
+        told.stepped(optimizer)
+    assert [(row[3], row[4]) for row in told.rows(last=True)] == [(None, None)] * 2
+
+
+def test_the_time_until_the_next_batch_is_told_of_each_step_and_left_out_of_computing(
+    group: SimpleNamespace, clock: Clock
+) -> None:
+    class Batches:
+        left = 3
+
+        def __next__(self) -> int:
+            clock.now_s += 0.05
+            self.left -= 1
+            if self.left < 0:
+                raise StopIteration
+            return self.left
+
+        def __iter__(self) -> Batches:
+            return self
+
+    assert "__next__" in vars(dataloader._BaseDataLoaderIter)
+    told, kind = followed()
+    model = kind()
+    undo = told.follow_input(SimpleNamespace(_BaseDataLoaderIter=Batches))
+    for number, _batch in enumerate(Batches(), 1):
+        clock.now_s += 0.1
+        model.measured(number, 40_000_000, 10_000_000)
+        told.stepped(OPTIMIZER)
+    rows = told.rows(last=True)
+    assert [row[7] for row in rows] == [pytest.approx(0.05)] * 3
+    assert rows[1][3] == pytest.approx(0.15 - 0.03 - 0.05)
+    undo()
+    assert Batches.__next__.__qualname__.endswith("Batches.__next__")
 
 
 @pytest.mark.parametrize("change", [{"is_initialized": lambda: False}, {"get_world_size": lambda: 1}])

@@ -79,7 +79,7 @@ def test_a_rank_that_made_no_step_has_no_figures() -> None:
 @pytest.mark.parametrize(("share", "told"), [(0.85, False), (0.82, False), (0.5, True), (None, False)])
 def test_time_that_went_into_none_of_the_three_is_told_where_it_is_much(share: float | None, told: bool) -> None:
     lines = printed({"ranks": [row(0, compute_share=0.85), row(1, compute_share=share)]})[3:]
-    sentence = "Up to 35 % of a rank's time is none of the three: it waited for a processor core."
+    sentence = "Up to 35 % of a rank's time is none of these: it waited for a processor core."
     assert lines == ([sentence] if told else [])
 
 

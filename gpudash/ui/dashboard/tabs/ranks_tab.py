@@ -65,6 +65,11 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
         lambda row: _share(row.waiting),
     ),
     (
+        "loading",
+        Column("input", right=True, tip="Share of the step that it waited for its next batch"),
+        lambda row: _share(row.loading),
+    ),
+    (
         "peak_bytes",
         Column("peak memory", right=True, tip="Allocated on a GPU, else of the rank's process"),
         lambda row: _bytes(row.peak_bytes),
@@ -78,7 +83,10 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
 TOLD_IF_UNLIKE = ("host", "capacity_bytes")
 """Columns that are shown where they do not say the same of every rank."""
 
-BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link"}
+TOLD_IF_KNOWN = ("loading",)
+"""Columns that are shown where a rank tells of them."""
+
+BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link", "loading": "h2d"}
 """Columns with a bar, and the curve whose colour it has."""
 
 PADDING_PX = 20
@@ -216,6 +224,8 @@ class RanksTab(QWidget):
         for place, (field, _column, _write) in enumerate(COLUMNS):
             if field in TOLD_IF_UNLIKE:
                 self.view.setColumnHidden(place, len({getattr(row, field) for row in rows}) < 2)
+            elif field in TOLD_IF_KNOWN:
+                self.view.setColumnHidden(place, all(getattr(row, field) is None for row in rows))
         if kept is not None and kept != self.selected_rank:
             self._select(kept)
         self._fit_columns()

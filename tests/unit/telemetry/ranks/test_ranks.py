@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.telemetry.ranks import JoinedStep, RankMemory, Ranks, RankStep
-from gpudash.telemetry.ranks.ranks import MEAN, MOST_PENDING, PARTS
+from gpudash.telemetry.ranks.ranks import MEAN, MOST_PENDING, PARTS, RankShares
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample
 from gpudash.telemetry.store import Store
 
@@ -150,6 +150,20 @@ def test_the_summary_adds_up() -> None:
     assert zero["communication_share"] == pytest.approx(0.1) and zero["waiting_share"] == pytest.approx(0.2)
     assert one["waiting_share"] == 0.0
     assert zero["compute_share"] == pytest.approx(0.7)
+
+
+def test_waiting_for_input_is_a_part_of_the_step_where_a_rank_tells_it() -> None:
+    ranks, shares = Ranks(2), RankShares()
+    ranks.take_step(RankStep(0, 1, 1.0, 0.1, 0.04, 0.01, input_s=0.05))
+    found = ranks.take_step(RankStep(1, 1, 1.0, 0.1, 0.07, 0.03))
+    assert found is not None
+    told = {(name, device): share for row in found.samples for name, device, _time_s, share in shares.take(row)}
+    told |= {(name, device): share for name, device, _time_s, share in shares.flush()}
+    assert told["input_share", "0"] == pytest.approx(0.5) and told["compute_share", "0"] == pytest.approx(0.4)
+    assert ("input_share", "1") not in told
+    assert told["input_share", "mean"] == pytest.approx(0.25)
+    zero, one = ranks.summary()
+    assert zero["input_share"] == pytest.approx(0.5) and one["input_share"] is None
 
 
 @pytest.mark.parametrize("wrong", [-1, 2])
@@ -300,6 +314,6 @@ def test_shares_add_up_to_one(steps: list[tuple[float, float, float]]) -> None:
         store.apply(spent(1.0, str(rank), *parts))
     store.apply(ended())
     for device in (MEAN, *map(str, range(len(steps)))):
-        shares = [values(store, device, part) for part in PARTS]
+        shares = [values(store, device, part) for part in PARTS if part != "input"]
         if shares[0]:
             assert sum(share[0] for share in shares) == pytest.approx(1.0)

@@ -80,6 +80,27 @@ def steady(ranks: Ranks, steps: int, computing: list[float | None], blocked: lis
             ranks.take_step(RankStep(rank, number, float(number), 0.02, own, stood))
 
 
+def test_a_rank_whose_batches_come_late_is_named_with_its_waiting_for_them() -> None:
+    ranks = Ranks(3)
+    for number in range(1, 101):
+        for rank, input_s in enumerate((0.002, 0.002, 0.05)):
+            blocked_s = 0.05 - input_s
+            ranks.take_step(RankStep(rank, number, number / 10, 0.07, 0.02, blocked_s, input_s=input_s))
+    found = ranks.straggler()
+    assert found is not None and found.rank == 2
+    assert found.text.startswith("Rank 2 takes 218 % longer a step than the other ranks")
+    assert found.text.endswith("which wait 48.0 ms a step for it. Rank 2 waits 50.0 ms a step for its input.")
+
+
+def test_a_rank_that_computes_long_is_not_said_to_wait_for_its_input() -> None:
+    ranks = Ranks(2)
+    for number in range(1, 101):
+        for rank, compute_s in enumerate((0.02, 0.05)):
+            ranks.take_step(RankStep(rank, number, number / 10, 0.07, compute_s, 0.05 - compute_s, input_s=0.01))
+    found = ranks.straggler()
+    assert found is not None and found.text.startswith("Rank 1 computes 100 % longer") and "input" not in found.text
+
+
 def test_ranks_that_do_not_tell_what_they_compute_are_not_judged() -> None:
     ranks = Ranks(2)
     steady(ranks, 300, [None, None], [None, None])
