@@ -84,7 +84,7 @@ def build_app(argv: Sequence[str]) -> App:
     if not without_workloads and first != "run":
         from gpudash.cli.estimate import add_estimate_commands
 
-        add_estimate_commands(estimate_workload)
+        add_estimate_commands(estimate_workload, names_program="--" in argv)
     app.command(run_workload)
     app.command(estimate_workload)
     return app

@@ -19,13 +19,18 @@ def _search_without_this_folder():
 
 def _watch(folder):
     """Load the agent by its place: the program may have no gpudash, or another one."""
-    wanted = os.environ.get("GPUDASH_SOCKET") or os.environ.get("GPUDASH_AGENT") == "1"
+    predicts = os.environ.get("GPUDASH_PREDICT")
+    wanted = predicts or os.environ.get("GPUDASH_SOCKET") or os.environ.get("GPUDASH_AGENT") == "1"
     if sys.version_info < (3, 9) or not wanted:
         return
     package = type(sys)("_gpudash_agent")
     package.__path__ = [folder]
     sys.modules[package.__name__] = package
-    if os.environ.get("GPUDASH_SOCKET"):
+    if predicts:
+        from _gpudash_agent.predicting import begin
+
+        begin(os.environ)
+    elif os.environ.get("GPUDASH_SOCKET"):
         from _gpudash_agent.program import begin
 
         begin(os.environ)
