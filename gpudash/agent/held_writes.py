@@ -154,23 +154,23 @@ class HeldWrites:
                 new.write(part)
 
     def _opening(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if not isinstance(mode, str) or not set(mode) & set("wax+"):
                 return plain(self.place(file), mode, *args, **kwargs)
             if "x" in mode and self._exists(self.place(file)):
                 return plain(self.place(file), mode, *args, **kwargs)
             return plain(self.place_to_write(file, content="w" not in mode), mode, *args, **kwargs)
 
-        return open
+        return opened
 
     def _os_open(self, plain: Callable[..., int]) -> Callable[..., int]:
-        def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
             path = _below(path, dir_fd)
             if not flags & WRITING or (flags & os.O_EXCL and self._exists(self.place(path))):
                 return plain(self.place(path), flags, mode)
             return plain(self.place_to_write(path, content=not flags & os.O_TRUNC), flags, mode)
 
-        return open
+        return opened
 
     def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def asked(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
@@ -308,7 +308,7 @@ class _Entries:
     def __next__(self) -> Any:
         return next(self._entries)
 
-    def __enter__(self) -> _Entries:
+    def __enter__(self) -> _Entries:  # noqa: PYI034 - Python 3.9 has no Self
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -179,7 +179,6 @@ def _estimate_program(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
     let_it_write: Annotated[bool, Parameter(negative="")] = False,
-    as_cuda: Annotated[bool, Parameter(negative="", show=False)] = False,
     options: EstimateOptions | None = None,
 ) -> int:
     """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
@@ -190,8 +189,6 @@ def _estimate_program(
         Steps of its optimizer that are followed; then it is ended.
     let_it_write
         Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
-    as_cuda
-        A program always finds the GPU as cuda.
     """
     from gpudash.cli.estimate_program import estimate_program
 

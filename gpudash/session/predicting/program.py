@@ -226,7 +226,7 @@ class _Attempt:
             "numbers": self._numbers,
             "scratch": "" if question.lets_write else str(self._folder / "written"),
             "caches": [*filter(None, caches), str(home / ".cache"), str(home / ".keras")],
-            "temporary": list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))),  # noqa: S108 - as programs do
+            "temporary": list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))),
         }
 
     def _wait(self, listener: socket.socket, interrupted: Callable[[], bool]) -> _Followed | _Failure:
@@ -341,6 +341,9 @@ class _Attempt:
     def _end(self) -> None:
         """End the program and what it has started: SIGINT first, then SIGTERM, then SIGKILL."""
         program = self._program
+        if any(process.answer is not None and process.answer["ended"] for process in self._processes):
+            with suppress(subprocess.TimeoutExpired):  # it is about to end by itself
+                program.wait(TERMINATE_S)
         there: dict[int, psutil.Process] = {}
         for number, patience_s in ((signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, 3.0)):
             for process in _tree(program.pid, [process.pid for process in self._processes]):

@@ -159,7 +159,7 @@ class FollowedProgram:
     def ended(self) -> None:
         """The program has come to its end."""
         if not self._answered:
-            self._answer()
+            self._answer(ended=True)
 
     def _generating_imported(self, _module: Any) -> None:
         self._stack.enter_context(generating_to_the_end(own_code.assume))
@@ -200,18 +200,18 @@ class FollowedProgram:
             self._end()
 
     def _end(self) -> None:
-        """Answer, be silent, and wait for the signal that ends the program."""
-        self._answer()
+        """Be silent, answer, and wait for the signal that ends the program."""
         silent = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
         os.dup2(silent, 1)
         os.dup2(silent, 2)
+        self._answer()
         if threading.current_thread() is threading.main_thread():
             signal.pause()
 
-    def _answer(self) -> None:
+    def _answer(self, *, ended: bool = False) -> None:
         self._answered = True
         self._tracker.finish()
         for recorder in self._recorders:
@@ -235,6 +235,7 @@ class FollowedProgram:
                 "cards": cards,
                 "assumptions": assumptions,
                 "remark": self._end_remark,
+                "ended": ended,
                 "torch": torch.__version__,
                 **self._place_among_ranks(),
             }
