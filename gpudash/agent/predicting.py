@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 VARIABLE = "GPUDASH_PREDICT"
 """The socket of the gpudash that asks."""
 
+ENDING = "ending"
+"""A file in the folder of the gpudash that asks, once it ends the program."""
+
 LONGEST_CONFIG = 2**20
 """Bytes of what it asks for."""
 
@@ -113,8 +116,9 @@ class Predicted:
         before = sys.excepthook
 
         def excepthook(kind: Any, error: Any, traceback: Any) -> None:
-            found.raised(error)
-            before(kind, error, traceback)
+            ours = found.raised(error) or os.path.exists(os.path.join(self._config["folder"], ENDING))
+            if not ours:  # it was raised because of the prediction, which says so in a sentence
+                before(kind, error, traceback)
 
         sys.excepthook = excepthook
         atexit.register(found.ended)

@@ -27,8 +27,7 @@ def estimate_program(command: Sequence[str], steps: int, options: EstimateOption
         RequestError: when the request was wrong or interrupted.
     """
     from gpudash.session import Answer, Session
-    from gpudash.session.predicting.program import ProgramQuestion, predict_program
-    from gpudash.session.watching.request import program_name
+    from gpudash.session.predicting.program import ProgramQuestion, predict_program, script_name
 
     budget = options.budget()
     settings, notices = load_settings()
@@ -68,7 +67,7 @@ def estimate_program(command: Sequence[str], steps: int, options: EstimateOption
         failure.joined = joined
         raise failure
     answer = Answer(0, found.estimate, found.problem, final=True)
-    return conclude(program_name(command), answer, device, options, budget, joined=joined)
+    return conclude(script_name(command), answer, device, options, budget, joined=joined)
 
 
 def _targets(session: "Session", device: str, options: EstimateOptions) -> "list[Target]":

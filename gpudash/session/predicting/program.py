@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 import gpudash
+from gpudash.agent.predicting import ENDING, VARIABLE
 from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
@@ -32,8 +33,6 @@ from gpudash.session.predicting.estimator import Problem
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_words, runs
 from gpudash.session.watching.request import WatchRequest, check_request, program_name
 from gpudash.workloads.predicting.device_fit import unchanged
-
-VARIABLE = "GPUDASH_PREDICT"
 
 TICK_S = 0.1
 """How often the program's processor time is read, and Ctrl+C noticed."""
@@ -124,13 +123,16 @@ def predict_program(
     """
     check_request(WatchRequest(command=question.command))
     began = time.perf_counter()
-    found = _Attempt(question, numbers=False).run(interrupted)
-    if isinstance(found, _Failure) and found.by_numbers:
-        available = int(psutil.virtual_memory().available)
-        if found.peak_bytes * WITH_NUMBERS_RATIO > available:
-            return ProgramAnswer(problem=found.problem)
-        notice(f"{found.problem.message} The program is started again, with numbers, which takes longer.")
-        found = _Attempt(question, numbers=True).run(interrupted)
+    found = _Attempt(question, "unknown").run(interrupted)
+    if isinstance(found, _Failure) and found.because_of_numbers:
+        computes = found.peak_bytes * WITH_NUMBERS_RATIO <= int(psutil.virtual_memory().available)
+        how = (
+            "with numbers, which takes longer"
+            if computes
+            else "and goes on by guesses, since it is too large for this computer"
+        )
+        notice(f"{found.problem.message} The program is started again, {how}.")
+        found = _Attempt(question, "computed" if computes else "guessed").run(interrupted)
     if isinstance(found, _Failure):
         return ProgramAnswer(problem=found.problem)
     estimate = _judged(question, found)
@@ -139,10 +141,10 @@ def predict_program(
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why there is no answer; whether there may be one with numbers, and what the program held until then."""
+    """Why there is no answer; whether that is since nothing is computed, and what the program held until then."""
 
     problem: Problem
-    by_numbers: bool = False
+    because_of_numbers: bool = False
     peak_bytes: int = 0
 
 
@@ -151,7 +153,7 @@ class _Followed:
     """What the processes of a program answered."""
 
     answers: Sequence[Mapping[str, Any]]
-    numbers: bool
+    numbers: str
 
 
 class _Attempt:
@@ -159,15 +161,16 @@ class _Attempt:
 
     Args:
         question: the program.
-        numbers: whether they are computed.
+        numbers: "unknown", "guessed" where it decides by them, or "computed".
     """
 
-    def __init__(self, question: ProgramQuestion, *, numbers: bool) -> None:
+    def __init__(self, question: ProgramQuestion, numbers: str) -> None:
         self._question = question
         self._numbers = numbers
         self._processes: list[_Process] = []
         self._failure: _Failure | None = None
         self._furthest = 0
+        self._unwinds = False
 
     def run(self, interrupted: Callable[[], bool]) -> _Followed | _Failure:
         """Start the program, wait for its answers, end it."""
@@ -288,10 +291,11 @@ class _Attempt:
         elif kind == "answer":
             process.answer = message
         elif kind == "failed":
+            self._unwinds = True
             problem = Problem(**message["error"])
             self._failure = _Failure(
                 problem,
-                by_numbers=bool(message["by_numbers"]) and not self._numbers,
+                because_of_numbers=bool(message["because_of_numbers"]) and self._numbers == "unknown",
                 peak_bytes=int(message["peak_bytes"]),
             )
         elif kind == "unavailable":
@@ -309,7 +313,7 @@ class _Attempt:
         return _Followed(answers, self._numbers) if ended or len(ranks) >= wanted else None
 
     def _ended(self, code: int) -> _Failure:
-        name = program_name(self._question.command)
+        name = script_name(self._question.command)
         how = f"{name} {exit_words(code)}"
         if code:
             return _Failure(Problem("raised", f"{how} before it took a step.", "Its reason is in what it printed."))
@@ -320,11 +324,11 @@ class _Attempt:
     def _too_long(self, waited_s: float, processor_s: float) -> _Failure:
         where = self._stack()
         what = NEVER[self._furthest]
-        name = program_name(self._question.command)
+        name = script_name(self._question.command)
         at = f"; it stands at {where}" if where else ""
         told = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
-        more = f"Allow it more: --time-limit {self._question.time_limit_s * 4:g}"
-        return _Failure(Problem("time_limit", told, more))
+        more = f"Allow it more: --time-limit {self._question.time_limit_s * 4:g}."
+        return _Failure(Problem("no_step", told, more))
 
     def _stack(self) -> str:
         """Where the program stands: the innermost line of its own, of the process that is the furthest."""
@@ -341,7 +345,9 @@ class _Attempt:
     def _end(self) -> None:
         """End the program and what it has started: SIGINT first, then SIGTERM, then SIGKILL."""
         program = self._program
-        if any(process.answer is not None and process.answer["ended"] for process in self._processes):
+        (self._folder / ENDING).touch()
+        answers = [process.answer for process in self._processes if process.answer is not None]
+        if self._unwinds or any(answer["ended"] for answer in answers):
             with suppress(subprocess.TimeoutExpired):  # it is about to end by itself
                 program.wait(TERMINATE_S)
         there: dict[int, psutil.Process] = {}
@@ -361,6 +367,12 @@ class _Attempt:
             while time.monotonic() < deadline and (program.poll() is None or any(map(runs, there.values()))):
                 self._selector.select(TICK_S)
         program.wait()
+
+
+def script_name(command: Sequence[str]) -> str:
+    """What a command is called: its script, also where a launcher such as torchrun starts that."""
+    name = program_name(command)
+    return name if name.endswith(".py") else next((Path(word).name for word in command if word.endswith(".py")), name)
 
 
 def standing(text: str) -> str:
@@ -404,7 +416,7 @@ def _processor_s(pid: int) -> float:
 def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
     """What the program comes to, by what its processes asked of their cards."""
     targets = [question.target, *question.others]
-    name = program_name(question.command)
+    name = script_name(question.command)
     ranked = sorted(found.answers, key=lambda answer: answer["rank"] or 0)
     asked = [(answer, card) for answer in ranked for card in answer["cards"]]
     places = [_card(targets, int(card["index"])) for _answer, card in asked]
@@ -420,7 +432,7 @@ def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
     estimate = judged[0] if len(judged) == 1 else of_halves(judged, EACH if len(ranked) > 1 else EACH_CARD)
     assumptions = tuple(dict.fromkeys(said for answer in ranked for said in answer["assumptions"]))
     method = estimate.method
-    if found.numbers:
+    if found.numbers == "computed":
         method = method.replace("dry run on sizes alone", "run with numbers on a simulated GPU")
     first = ranked[0]
     return replace(

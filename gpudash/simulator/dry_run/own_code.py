@@ -311,6 +311,17 @@ FALLS = "each number that is compared with an earlier one of its kind is smaller
 AS_ONE = "a tensor's number that is turned into a plain one is 1, whatever is decided by it"
 AS_ZEROS = "numbers that are turned into an array of NumPy's are 0, whatever is decided by them"
 
+GUESSED = "what is asked of a number that is not known is false, whatever is decided by it"
+
+
+class Guesses:
+    """Whether code that decides by numbers that are not known goes on by a guess, which is noted, or is refused."""
+
+    on = False
+
+
+guesses = Guesses()
+
 _order = itertools.count()
 _assumed: list[str] = []
 
@@ -319,7 +330,10 @@ class UnknownTruth:
     """The outcome of a comparison with a number that is not known; of its own kind, since nothing can be a bool."""
 
     def __bool__(self) -> bool:
-        """Refused: a branch would be taken by it."""
+        """Refused, or guessed: a branch is taken by it."""
+        if guesses.on:
+            assume(GUESSED)
+            return False
         raise DataDependentError(f"{DECIDES}.")
 
     def __repr__(self) -> str:
@@ -347,10 +361,16 @@ class UnknownNumber(float):
         return made
 
     def __bool__(self) -> bool:
-        """Refused, as every way of deciding by it."""
+        """Refused, as every way of deciding by it, or guessed."""
+        if guesses.on:
+            assume(AS_ONE)
+            return True
         raise DataDependentError(f"{DECIDES}.")
 
     def _refuse(self, *_other: Any) -> int:
+        if guesses.on:
+            assume(AS_ONE)
+            return 1
         raise DataDependentError(f"{READS}.")
 
     __int__ = __index__ = __trunc__ = __floor__ = __ceil__ = _refuse
@@ -515,6 +535,9 @@ def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     if missing_numbers.answer_to(self) is not None:
         return _ordinary(self)
     if self.numel() == 1:
+        if guesses.on:
+            assume(GUESSED)
+            return False
         raise DataDependentError(f"{DECIDES}.")
     return bool(original(self))
 
@@ -535,6 +558,14 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
             return float(original(self))
         assume(AS_ONE)
     return 1.0 if answer is None else answer
+
+
+@hands_on
+def _whole(self: torch.Tensor, original: Callable[..., Any]) -> int:
+    if not guesses.on or self.numel() != 1:
+        return int(original(self))
+    assume(AS_ONE)
+    return 1
 
 
 @hands_on
@@ -571,5 +602,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "__array__": _array,
     "__bool__": _truth,
     "__float__": _plain,
+    "__int__": _whole,
+    "__index__": _whole,
     "__format__": _formatted,
 }

@@ -62,7 +62,7 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
 
     Args:
         config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` that are
-            followed; ``numbers``, whether they are computed.
+            followed; ``numbers``: "unknown", "guessed" where the program decides by them, or "computed".
         send: tells what came of it.
         when_imported: calls a function with a module once that has been imported.
 
@@ -71,7 +71,7 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
     """
     send({"type": "torch"})
     program = FollowedProgram(int(config["steps"]), send)
-    program.start(_cards(config), when_imported, numbers=bool(config["numbers"]))
+    program.start(_cards(config), when_imported, numbers=str(config["numbers"]))
     return program
 
 
@@ -101,16 +101,17 @@ class FollowedProgram:
         self._pass: tuple[int, ...] = ()
         self._equal = 0
         self._answered = False
-        self._numbers = False
+        self._computes = False
         self._end_remark = ""
 
-    def start(self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: bool) -> None:
+    def start(self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: str) -> None:
         """Give it its cards, and record what happens on them."""
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-        self._numbers = numbers
+        self._computes = computes = numbers == "computed"
+        own_code.guesses.on = numbers == "guessed"
         architectures = [Architecture(tuple(card["capability"]), card["multiprocessors"]) for card in cards]
         told = ToldCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
-        if numbers:
+        if computes:
             backend = register(
                 [SimulatedGpu(place, ENDLESS, context=0, architecture=one) for place, one in enumerate(architectures)]
             )
@@ -135,7 +136,7 @@ class FollowedProgram:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, always_call=True)
         self._stack.enter_context(own_code.checkpoints_without_numbers())
-        if numbers:
+        if computes:
             return
         without_peers(backend.engine, when_imported)
         telling.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
@@ -145,16 +146,18 @@ class FollowedProgram:
         when_imported("transformers.generation.utils", self._generating_imported)
         self._stack.enter_context(HostTensors())
 
-    def raised(self, error: BaseException) -> None:
-        """The program ends by an exception that nobody took."""
+    def raised(self, error: BaseException) -> bool:
+        """The program ends by an exception that nobody took; whether it was raised because nothing is computed."""
         if self._answered or isinstance(error, KeyboardInterrupt):
-            return
+            return self._answered
         try:
             with in_words():
                 raise error
         except CannotPredictError as found:
-            by_numbers = found.kind in ("data_dependent", "gpudash") or explains(error)
-            self._tell_failure(found.kind, str(found), found.remedy, by_numbers=by_numbers)
+            ours = found.kind in ("data_dependent", "gpudash") or explains(error)
+            self._tell_failure(found.kind, str(found), found.remedy, because_of_numbers=ours)
+            return ours
+        return False
 
     def ended(self) -> None:
         """The program has come to its end."""
@@ -226,8 +229,8 @@ class FollowedProgram:
             for index, recorder in enumerate(self._recorders)
             if recorder.trace.events
         ]
-        assumptions = [] if self._numbers else [*own_code.assumptions(), *self._left.assumptions()]
-        if self._numbers:
+        assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
+        if self._computes:
             assumptions += [sentence.rstrip(".") for sentence in telling.told]
         self._send(
             {
@@ -249,11 +252,11 @@ class FollowedProgram:
             return {"rank": None, "world_size": 1}
         return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
 
-    def _tell_failure(self, kind: str, message: str, remedy: str, *, by_numbers: bool) -> None:
+    def _tell_failure(self, kind: str, message: str, remedy: str, *, because_of_numbers: bool) -> None:
         self._answered = True
         peak = max((recorder.peak_bytes for recorder in self._recorders), default=0)
         error = {"kind": kind, "message": message, "remedy": remedy}
-        self._send({"type": "failed", "error": error, "by_numbers": by_numbers, "peak_bytes": peak})
+        self._send({"type": "failed", "error": error, "because_of_numbers": because_of_numbers, "peak_bytes": peak})
 
 
 class LineRecorder(RequestRecorder):
@@ -345,7 +348,8 @@ def _line_above(frame: Any) -> str:
             asked = Frame(file, 1, "")
             kind = _kinds[file] = _OWN if is_own(asked) else _LIBRARYS if is_installed(asked) else _MACHINERY
         if kind == _OWN:
-            return shown_line((file, frame.f_lineno))
+            own = shown_line((file, frame.f_lineno))
+            return f"{own}, in {librarys}" if librarys else own
         if kind == _LIBRARYS and not librarys and "/torch/" not in file:
             librarys = shown_line((file, frame.f_lineno))
         frame = frame.f_back
