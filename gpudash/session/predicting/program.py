@@ -91,12 +91,13 @@ class ProgramQuestion:
 
 @dataclass
 class _Process:
-    """One of the program's processes."""
+    """One of the program's processes; how far it has come, as a place in `NEVER`."""
 
     connection: socket.socket
     pid: int = 0
     read: bytearray = field(default_factory=bytearray)
     answer: Mapping[str, Any] | None = None
+    furthest: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,6 @@ class _Attempt:
         self._numbers = numbers
         self._processes: list[_Process] = []
         self._failure: _Failure | None = None
-        self._furthest = 0
         self._unwinds = False
 
     def run(self, interrupted: Callable[[], bool]) -> _Followed | _Failure:
@@ -285,9 +285,9 @@ class _Attempt:
             process.pid = int(message["pid"])
             process.connection.sendall(json.dumps(self._config()).encode() + b"\n")
         elif kind == "torch":
-            self._furthest = max(self._furthest, NEVER.index(NEVER_CUDA))
+            process.furthest = NEVER.index(NEVER_CUDA)
         elif kind == "cuda":
-            self._furthest = NEVER.index(NEVER_STEPS)
+            process.furthest = NEVER.index(NEVER_STEPS)
         elif kind == "answer":
             process.answer = message
         elif kind == "failed":
@@ -317,22 +317,25 @@ class _Attempt:
         how = f"{name} {exit_words(code)}"
         if code:
             return _Failure(Problem("raised", f"{how} before it took a step.", "Its reason is in what it printed."))
-        what = NEVER[self._furthest]
+        what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return _Failure(Problem("left_the_device", f"{how} and {what}.", remedy))
 
     def _too_long(self, waited_s: float, processor_s: float) -> _Failure:
         where = self._stack()
-        what = NEVER[self._furthest]
+        what = NEVER[self._furthest()]
         name = script_name(self._question.command)
         at = f"; it stands at {where}" if where else ""
         told = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
         more = f"Allow it more: --time-limit {self._question.time_limit_s * 4:g}."
         return _Failure(Problem("no_step", told, more))
 
+    def _furthest(self) -> int:
+        return max((process.furthest for process in self._processes), default=0)
+
     def _stack(self) -> str:
         """Where the program stands: the innermost line of its own, of the process that is the furthest."""
-        for process in reversed(self._processes):
+        for process in sorted(self._processes, key=lambda process: -process.furthest):
             path = self._folder / f"stack-{process.pid}"
             with suppress(OSError):
                 os.kill(process.pid, signal.SIGUSR2)

@@ -30,6 +30,7 @@ from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
+from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
@@ -259,13 +260,22 @@ def _where() -> str:
 
 
 @contextmanager
-def checkpoints_without_numbers() -> Iterator[None]:
+def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator[None]:
     """Let ``torch.load`` map a file's tensors where it may, instead of reading numbers that nobody will look at.
 
     ``torch.save`` writes nothing: there may be a file of that name, with the numbers of a real run.
+
+    Args:
+        kept: keeps what ``torch.save`` is given, for code that reads it again.
     """
     module: Any = torch
     original, save = module.load, module.save
+
+    @hands_on
+    def save_sizes(obj: Any, f: Any, *_args: Any, **_kwargs: Any) -> None:
+        if kept is not None and isinstance(f, (str, os.PathLike)):
+            kept.save(obj, f)
+        save_nothing()
 
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
         if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
@@ -273,6 +283,9 @@ def checkpoints_without_numbers() -> Iterator[None]:
 
     @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
+        found = None if kept is None else kept.find(file)
+        if kept is not None and found is not None:
+            return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
         try:
@@ -280,7 +293,7 @@ def checkpoints_without_numbers() -> Iterator[None]:
         except RuntimeError:  # it has the format of before torch 1.6, which cannot be mapped
             return original(file, *args, **kwargs)
 
-    module.load, module.save = load_mapped, save_nothing
+    module.load, module.save = load_mapped, save_sizes
     files = _safetensors()
     before = {name: getattr(files, name) for name in _WRITING if hasattr(files, name)}
     for name in before:

@@ -20,6 +20,9 @@ NOBODY = "the ranks exchange nothing, since there are no numbers; objects that a
 
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
+known: dict[str, Any] = {}
+"""``rank`` and ``world_size`` of this process, once it has asked for its peers; also when it has left them."""
+
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
 
@@ -45,6 +48,7 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
             return begin(*args, **kwargs)  # which says what is missing
         register_backend()
         assume(NOBODY)
+        known.update(rank=rank, world_size=count)
         return begin(BACKEND, store=fake_pg.FakeStore(), rank=rank, world_size=count)
 
     def new_group(*args: Any, **kwargs: Any) -> Any:

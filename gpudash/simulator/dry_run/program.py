@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -28,14 +29,16 @@ from gpudash.simulator.as_cuda import answering, telling
 from gpudash.simulator.device.backend import register
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import Tracker
-from gpudash.simulator.dry_run import own_code
+from gpudash.simulator.dry_run import own_code, peers
+from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints, saving_by_python
 from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, RequestRecorder, ToldCard
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
+from gpudash.simulator.dry_run.loaders import Loaders
 from gpudash.simulator.dry_run.missing_numbers import KnownIntegers, explains
-from gpudash.simulator.dry_run.peers import without_peers
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, shown_line
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
+from gpudash.simulator.faults import hands_on
 
 EQUAL_PASSES = 100
 """Forward passes of an inference that begin and end with the same memory, one after another, after which it is ended:
@@ -45,7 +48,14 @@ ENDED_EQUAL = (
     "the last {count} forward passes took the same memory; what comes after them was not run, such as what decodes "
     "their result"
 )
-ENDED_STEPS = "what comes after the last step followed was not run, such as an evaluation; --steps follows more of them"
+ENDED_STEPS = "ended after step {steps}; what comes later was not run"
+ENDED_EARLY = f"{ENDED_STEPS}, but what follows an epoch was: data loaders of the training were ended early for that"
+
+AFTER_S = 8.0
+"""Processor time in seconds that a program has after the steps that are followed, to come to an evaluation."""
+
+EQUAL_STEPS = 10
+"""Steps more, of the same peak, after which a program is not expected to come to one."""
 
 MOST_LINES = 12
 """Lines that are named of those that hold memory at the peak."""
@@ -71,7 +81,7 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
     """
     send({"type": "torch"})
     program = FollowedProgram(int(config["steps"]), send)
-    program.start(_cards(config), when_imported, numbers=str(config["numbers"]))
+    program.start(_cards(config), when_imported, numbers=str(config["numbers"]), lets_write=not config["scratch"])
     return program
 
 
@@ -98,13 +108,19 @@ class FollowedProgram:
         self._recorders: list[LineRecorder] = []
         self._optimizers = False
         self._running = 0
+        self._loaders = Loaders()
+        self._after_s: float | None = None
+        self._evaluated = False
+        self._peaks: list[int] = []
         self._pass: tuple[int, ...] = ()
         self._equal = 0
         self._answered = False
         self._computes = False
         self._end_remark = ""
 
-    def start(self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: str) -> None:
+    def start(
+        self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: str, lets_write: bool
+    ) -> None:
         """Give it its cards, and record what happens on them."""
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         self._computes = computes = numbers == "computed"
@@ -131,15 +147,20 @@ class FollowedProgram:
         self._recorders = [LineRecorder(backend, tracker, index, self._first_used) for index in range(len(cards))]
         for recorder in self._recorders:
             recorder.start()
-        optimizer_hooks.register_optimizer_step_pre_hook(self._steps_begin)
+        self._loaders.follow()
+        self._see_optimizers()
         optimizer_hooks.register_optimizer_step_post_hook(self._stepped)
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, always_call=True)
-        self._stack.enter_context(own_code.checkpoints_without_numbers())
         if computes:
+            if not lets_write:
+                torch.save = saving_by_python(torch.save)
+                when_imported("safetensors.torch", lambda module: setattr(module, "serialize_file", _write_nothing))
             return
-        without_peers(backend.engine, when_imported)
+        peers.without_peers(backend.engine, when_imported)
         telling.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
+        kept = None if lets_write else KeptCheckpoints()
+        self._stack.enter_context(own_code.checkpoints_without_numbers(kept))
         self._stack.enter_context(own_code.standing_in())
         self._stack.enter_context(compiling_nothing(self._left))
         # those that generate are there once this module is
@@ -174,25 +195,58 @@ class FollowedProgram:
         for recorder in self._recorders:
             recorder.classify()
 
-    def _steps_begin(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        self._optimizers = True
+    def _see_optimizers(self) -> None:
+        kind: Any = torch.optim.Optimizer
+        make = kind.__init__
+
+        @hands_on
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self._optimizers = True
+            make(optimizer, *args, **kwargs)
+
+        kind.__init__ = made
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._answered:
             return
+        before = max(self._made.values(), default=0)
         self._made[id(optimizer)] += 1
-        most = max(self._made.values())
-        if most >= self._steps:
-            self._end_remark = ENDED_STEPS
-            self._end()
-        self._tracker.step = most + 1
+        steps = max(self._made.values())
+        if steps == before:
+            return  # another optimizer's, as the second of a GAN
+        if steps >= self._steps:
+            self._peaks.append(sum(recorder.taken_peak() for recorder in self._recorders))
+            if self._after_s is None:
+                self._after_s = time.process_time()
+                self._loaders.end()
+            elif self._evaluated or self._is_over():
+                self._end_after_steps()
+        self._tracker.step = steps + 1
+
+    def _is_over(self) -> bool:
+        """Whether the time after the steps is over, or nothing new is expected of it."""
+        last = self._peaks[-EQUAL_STEPS - 1 :]
+        equal = len(last) > EQUAL_STEPS and len(set(last)) == 1
+        return equal or (self._after_s is not None and time.process_time() - self._after_s > AFTER_S)
+
+    def _end_after_steps(self) -> None:
+        steps = max(self._made.values())
+        self._end_remark = (ENDED_EARLY if self._evaluated and self._loaders.ended else ENDED_STEPS).format(steps=steps)
+        self._end()
 
     def _enter(self, _module: nn.Module, _args: Any) -> None:
         self._running += 1
 
     def _leave(self, module: nn.Module, args: Any, _result: Any) -> None:
         self._running = max(0, self._running - 1)
-        if self._running or self._answered or self._optimizers or torch.is_grad_enabled():
+        if self._running or self._answered:
+            return
+        if self._after_s is not None:
+            self._evaluated |= not torch.is_grad_enabled()
+            if self._evaluated and self._is_over():
+                self._end_after_steps()
+            return
+        if self._made or (self._optimizers and torch.is_grad_enabled()):
             return
         sizes = [size for given in args if isinstance(given, torch.Tensor) for size in given.shape]
         now = (id(module), *sizes, *(recorder.allocated_bytes for recorder in self._recorders))
@@ -248,9 +302,9 @@ class FollowedProgram:
         from torch import distributed
 
         there = distributed.is_available() and distributed.is_initialized()
-        if not there:
-            return {"rank": None, "world_size": 1}
-        return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        if there:
+            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        return peers.known or {"rank": None, "world_size": 1}
 
     def _tell_failure(self, kind: str, message: str, remedy: str, *, because_of_numbers: bool) -> None:
         self._answered = True
@@ -277,6 +331,7 @@ class LineRecorder(RequestRecorder):
         self._lines: list[str] = []
         self.allocated_bytes = 0
         self.peak_bytes = 0
+        self._newest_peak = 0
 
     def _happened(self, action: str, address: int, size: int, stream: int) -> None:
         events = len(self.trace.events)
@@ -289,8 +344,14 @@ class LineRecorder(RequestRecorder):
         taken = _rounded(self.trace.sizes[abs(block) - 1])
         self.allocated_bytes += taken if block > 0 else -taken
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        self._newest_peak = max(self._newest_peak, self.allocated_bytes)
         if block > 0:
             self._lines.append(_line())
+
+    def taken_peak(self) -> int:
+        """The most since it was last asked for, in bytes."""
+        found, self._newest_peak = self._newest_peak, self.allocated_bytes
+        return found
 
     def lines_at_peak(self) -> list[tuple[str, int]]:
         """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
@@ -320,6 +381,10 @@ def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
     for block in held:
         found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
     return found.most_common(MOST_LINES)
+
+
+def _write_nothing(*_args: Any, **_kwargs: Any) -> None:
+    """In place of what writes a file without a function of Python's that opens files."""
 
 
 def _rounded(size: int) -> int:

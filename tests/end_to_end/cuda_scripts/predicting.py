@@ -1,9 +1,9 @@
 """The scripts of this folder, predicted unchanged, beside their peaks.
 
-``python -m tests.end_to_end.cuda_scripts.predicting`` asks ``gpudash estimate --`` for each and runs it with numbers
-on a simulated GPU; with ``--standin PYTHON`` also on the stand-in for CUDA. Printed is a row of a table each: the predicted
-peak of allocated memory, how far it is from the others, the processor time of the prediction and of what the script
-imports, and the files that it left.
+``python -m tests.end_to_end.cuda_scripts.predicting`` asks ``gpudash estimate --`` for each, and runs it with numbers
+on a simulated GPU; with ``--standin PYTHON`` also on the stand-in for CUDA. Printed is a row of a table each: the
+predicted peak of allocated memory, how far it is from the others, the processor time of the prediction and of the
+script's imports, and the files that the prediction left.
 """
 
 from __future__ import annotations

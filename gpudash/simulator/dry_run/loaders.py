@@ -1,0 +1,65 @@
+"""Data loaders in a dry run: those of a training are ended early, so that what follows an epoch is run too."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader, dataloader
+
+from gpudash.simulator.faults import hands_on
+
+
+class Loaders:
+    """The data loaders of a program, from `follow` on.
+
+    Attributes:
+        ended: how many were ended early.
+    """
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._training: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._left: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        self._short = False
+
+    def follow(self) -> None:
+        """See which loaders are read, for the rest of the process."""
+        kind: Any = dataloader._BaseDataLoaderIter
+        make, read = kind.__init__, kind.__next__
+        kind.__init__ = self._made(make)
+        kind.__next__ = self._read(read)
+
+    def end(self) -> None:
+        """End those that are being read now, at their next batch, and each once."""
+        self._short = True
+
+    def _made(self, make: Callable[..., None]) -> Callable[..., None]:
+        @hands_on
+        def made(iterator: Any, loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+            iterator._gpudash_loader = weakref.ref(loader)
+            make(iterator, loader, *args, **kwargs)
+
+        return made
+
+    def _read(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @hands_on
+        def batch(iterator: Any) -> Any:
+            if self._short and iterator in self._training and self._may_end(iterator):
+                raise StopIteration
+            found = read(iterator)
+            if not self._short:
+                self._training.add(iterator)
+            return found
+
+        return batch
+
+    def _may_end(self, iterator: Any) -> bool:
+        """Whether its loader has not been ended yet: one that a program reads for ever is read again at once."""
+        loader = iterator._gpudash_loader()
+        if loader is None or loader in self._left:
+            return False
+        self._left.add(loader)
+        self.ended += 1
+        return True
