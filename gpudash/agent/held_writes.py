@@ -62,7 +62,7 @@ class HeldWrites:
             made[name] = self._moving(getattr(os, name), keeps=name == "link")
         made["symlink"] = self._linking(os.symlink)
         made["listdir"], made["scandir"] = self._names, self._entries
-        builtins.open = io.open = _Function(self._opening(io.open))  # type: ignore[assignment]  # as Python's own
+        builtins.open = io.open = _Function(self._opening(io.open))
         for name, function in made.items():
             setattr(os, name, _Function(function))
         # shutil asks, once and as it is imported, what takes a descriptor of a folder; by path is as good

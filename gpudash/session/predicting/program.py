@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,14 @@ from gpudash.memory.predicting.rank_estimates import of_halves, ranks_on
 from gpudash.session.predicting.estimator import Problem
 from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_words, runs
 from gpudash.session.watching.request import WatchRequest, check_request, program_name
+from gpudash.system.foreign_files import read_regular_text
 from gpudash.workloads.predicting.device_fit import unchanged
 
 TICK_S = 0.1
 """How often the program's processor time is read, and Ctrl+C noticed."""
+
+MOST_STACK_BYTES = 2**20
+"""Of what it writes."""
 
 STACK_S = 2.0
 """How long a process has for writing where it stands."""
@@ -342,7 +347,7 @@ class _Attempt:
                 deadline = time.monotonic() + STACK_S
                 while not path.stat().st_size and time.monotonic() < deadline:
                     self._selector.select(TICK_S)
-                return standing(path.read_text(errors="replace"))
+                return standing(read_regular_text(path, MOST_STACK_BYTES))
         return ""
 
     def _end(self) -> None:
@@ -430,7 +435,7 @@ def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
         trace = Trace.from_json(card["trace"])
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:
-            one = replace(one, alternatives=tuple(unchanged(lambda _where, trace=trace: trace, place, one, ())))
+            one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
         judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
     estimate = judged[0] if len(judged) == 1 else of_halves(judged, EACH if len(ranked) > 1 else EACH_CARD)
     assumptions = tuple(dict.fromkeys(said for answer in ranked for said in answer["assumptions"]))
@@ -441,6 +446,11 @@ def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
     return replace(
         estimate, assumptions=assumptions, method=method, torch=str(first["torch"]), remark=str(first["remark"])
     )
+
+
+def _same(trace: Trace, _where: Target) -> Trace:
+    """What a program asks of any card: it was not run on another."""
+    return trace
 
 
 def _card(targets: Sequence[Target], index: int) -> Target:
