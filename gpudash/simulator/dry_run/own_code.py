@@ -273,7 +273,7 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
 
     @hands_on
     def save_sizes(obj: Any, f: Any, *_args: Any, **_kwargs: Any) -> None:
-        if kept is not None and isinstance(f, (str, os.PathLike)):
+        if kept is not None:
             kept.save(obj, f)
         save_nothing()
 
