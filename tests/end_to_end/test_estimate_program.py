@@ -176,6 +176,57 @@ dist.destroy_process_group()
     assert len({rank["peak_allocated_bytes"] for rank in outcome.document["ranks"]}) == 1
 
 
+def test_ranks_that_a_program_spawns_have_cards_of_their_own(estimate: Any) -> None:
+    text = """
+import os, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+def main(rank, count):
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
+    dist.init_process_group("nccl", rank=rank, world_size=count)
+    torch.cuda.set_device(rank)
+    model = DistributedDataParallel(torch.nn.Linear(256, 256).cuda(rank), device_ids=[rank])
+    optimizer = torch.optim.Adam(model.parameters())
+    for i in range(5):
+        model(torch.randn(64, 256, device="cuda")).sum().backward(); optimizer.step(); optimizer.zero_grad()
+if __name__ == "__main__":
+    mp.spawn(main, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+"""
+    outcome = estimate(text, "--simulate", "8GiB", "--simulate", "8GiB")
+
+    assert outcome.code == 0, outcome.stderr
+    assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
+    assert all(rank["peak_allocated_bytes"] > 2**20 for rank in outcome.document["ranks"])
+
+
+def test_layers_without_a_size_yet_and_line_searches_are_followed(estimate: Any) -> None:
+    text = """
+import torch
+model = torch.nn.Sequential(torch.nn.LazyLinear(64), torch.nn.ReLU(), torch.nn.LazyLinear(1)).cuda()
+x, y = torch.randn(50, 100).cuda(), torch.randn(50, 1).cuda()
+model(x)
+optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+def closure():
+    optimizer.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    return loss
+for i in range(3): print(optimizer.step(closure).item())
+"""
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    assert "started again" not in outcome.stderr
+    assert any("L-BFGS goes on to its last iteration" in said for said in outcome.document["assumptions"])
+
+
+def test_a_program_that_fails_on_its_way_has_no_prediction(estimate: Any) -> None:
+    outcome = estimate(f"{HEAD}\nstep()\nsys.exit(7)")
+
+    assert outcome.code == 1
+    assert "train.py ended with exit code 7" in outcome.document["error"]["message"]
+
+
 def test_an_inference_that_goes_on_and_on_is_ended_once_its_batches_are_equal(estimate: Any) -> None:
     text = """
 import torch

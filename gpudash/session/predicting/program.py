@@ -254,10 +254,11 @@ class _Attempt:
             code = self._program.poll()
             if code is not None:
                 self._hear(listener)
-                return self._failure or self._followed(ended=True) or self._ended(code)
+                found = None if code else self._followed(ended=True)
+                return self._failure or found or self._ended(code)
             seen_s = max(seen_s, _processor_s(self._program.pid))
             if seen_s > limit_s or time.monotonic() - began > longest_s:
-                return self._too_long(time.monotonic() - began, seen_s)
+                return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
 
     def _hear(self, listener: socket.socket) -> None:
         for key, _events in self._selector.select(TICK_S):
@@ -311,8 +312,8 @@ class _Attempt:
         """What was answered, once every rank has; what there is where the program has ended."""
         answers = [process.answer for process in self._processes if process.answer is not None]
         answers = [answer for answer in answers if answer["cards"]]
-        if not answers:
-            return None
+        if not answers or (not ended and any(answer["ended"] for answer in answers)):
+            return None  # its exit code says whether it came to its end
         wanted = int(answers[0]["world_size"])
         ranks = {answer["rank"] for answer in answers}
         return _Followed(answers, self._numbers) if ended or len(ranks) >= wanted else None
@@ -321,7 +322,7 @@ class _Attempt:
         name = script_name(self._question.command)
         how = f"{name} {exit_words(code)}"
         if code:
-            return _Failure(Problem("raised", f"{how} before it took a step.", "Its reason is in what it printed."))
+            return _Failure(Problem("raised", f"{how} before it was followed.", "Its reason is in what it printed."))
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return _Failure(Problem("left_the_device", f"{how} and {what}.", remedy))

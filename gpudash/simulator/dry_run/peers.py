@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from inspect import signature
 from typing import Any
 
 import torch
@@ -42,8 +41,8 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         from torch.testing._internal.distributed import fake_pg
 
-        given = signature(begin).bind_partial(*args, **kwargs).arguments
-        rank, count = _of_rank(given, "rank"), _of_rank(given, "world_size")
+        rank = _of_rank(kwargs.get("rank", args[4] if len(args) > 4 else -1), "RANK")
+        count = _of_rank(kwargs.get("world_size", args[3] if len(args) > 3 else -1), "WORLD_SIZE")
         if rank is None or count is None:
             return begin(*args, **kwargs)  # which says what is missing
         register_backend()
@@ -72,11 +71,9 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
     when_imported(FSDP, lambda _module: emulate_storages(engine))
 
 
-def _of_rank(given: dict[str, Any], name: str) -> int | None:
-    """``rank`` or ``world_size``, as it was given or as a launcher has put it into the environment."""
-    value = given.get(name, -1)
-    if value in (-1, None):
-        value = os.environ.get({"rank": "RANK"}.get(name, "WORLD_SIZE"))
+def _of_rank(given: Any, variable: str) -> int | None:
+    """A number as it was given, or as a launcher has put it into the environment."""
+    value = os.environ.get(variable) if given in (-1, None) else given
     return None if value is None else int(value)
 
 
