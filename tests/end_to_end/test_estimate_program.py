@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from gpudash.predict import PredictionError
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Outcome, run_python, start_python
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda
@@ -332,3 +333,14 @@ def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, words: 
     assert outcome.code == 2
     assert said in outcome.stderr
     assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_a_test_or_a_cell_asks_by_a_function(tmp_path: Path, predict_program: Any) -> None:
+    (tmp_path / "train.py").write_text(f"{HEAD}\nfor i in range(4): step()")
+
+    found = predict_program(sys.executable, "train.py", gpu="8GiB", folder=tmp_path)
+
+    assert found.fits is True
+    assert found.by_category["optimizer state"] == 2 * found.by_category["weights"]
+    with pytest.raises(PredictionError, match="has asked nothing of a GPU"):
+        predict_program(sys.executable, "-c", "import torch", gpu="8GiB", folder=tmp_path)

@@ -347,7 +347,7 @@ class _Attempt:
                 os.kill(process.pid, signal.SIGUSR2)
                 deadline = time.monotonic() + STACK_S
                 while not path.stat().st_size and time.monotonic() < deadline:
-                    self._selector.select(TICK_S)
+                    time.sleep(TICK_S)
                 return standing(read_regular_text(path, MOST_STACK_BYTES))
         return ""
 
@@ -364,7 +364,7 @@ class _Attempt:
             for process in _tree(program.pid, [process.pid for process in self._processes]):
                 there[process.pid] = process
             alive = [process for process in there.values() if runs(process)]
-            if program.poll() is not None and not alive:
+            if program.poll() is not None and not alive and not _has_members(program.pid):
                 return
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, number)
@@ -374,8 +374,19 @@ class _Attempt:
                         process.send_signal(number)
             deadline = time.monotonic() + patience_s
             while time.monotonic() < deadline and (program.poll() is None or any(map(runs, there.values()))):
-                self._selector.select(TICK_S)
+                time.sleep(TICK_S)
         program.wait()
+
+
+def _has_members(group: int) -> bool:
+    """Whether a process group has a process, its first one aside where that has been waited for."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def script_name(command: Sequence[str]) -> str:
