@@ -21,6 +21,26 @@ from pathlib import Path
 from tests.end_to_end.cuda_scripts.__main__ import CASES, USUAL_GPU, Case, Ran, as_cuda, environment, on_standin
 
 
+_TRAINER, _LIGHTNING = ("transformers", "accelerate"), ("lightning",)
+
+MORE = (
+    Case("word_language_model.py", ("--model", "RNN_TANH")),
+    Case("mnist.py", ("--batch-size", "16")),
+    Case("generate.py", needs=("transformers",)),
+    Case("evaluate.py"),
+    Case("best_checkpoint.py", needs=("numpy",)),
+    Case("half_precision.py"),
+    Case("trainer.py", ("--optim", "adafactor"), needs=_TRAINER),
+    Case("trainer.py", ("--optim", "sgd", "--gradient_accumulation_steps", "2"), needs=_TRAINER),
+    Case("trainer.py", ("--fp16",), needs=_TRAINER),
+    Case("accelerate_loop.py", ("--mixed_precision", "bf16"), needs=("accelerate",)),
+    Case("accelerate_loop.py", ("--mixed_precision", "fp16"), needs=("accelerate",)),
+    Case("lightning_module.py", ("--precision", "bf16-mixed"), needs=_LIGHTNING),
+    Case("lightning_module.py", ("--precision", "16-mixed"), needs=_LIGHTNING),
+)
+"""Scripts and arguments that are predicted here alone."""
+
+
 @dataclass(frozen=True)
 class Predicted:
     """What a prediction came to: bytes, processor time in seconds, the files that are left, or why it failed."""
@@ -74,7 +94,7 @@ def main() -> int:
     heads = ("script", "predicted", "with numbers on sim", "CUDA stand-in", "processor time", "imports", "files left")
     sys.stdout.write(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n")
     failed = 0
-    for case in (case for case in CASES if options.only in case.name):
+    for case in (case for case in (*CASES, *MORE) if options.only in case.name):
         absent = [name for name in case.needs if find_spec(name) is None]
         if absent:
             sys.stdout.write(f"| `{case.name}` | {' and '.join(absent)} not installed | | | | | |\n")
