@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+import gpudash
 from gpudash.predict import PredictionError
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Outcome, run_python, start_python
@@ -325,6 +327,7 @@ def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path
         (("--simulate", "8GiB", "--"), "There is no command to predict"),
         (("--simulate", "8GiB", "--", "no-such-program"), "There is no program no-such-program on PATH"),
         (("--device", "cpu", "--", "python"), "the CPU is none"),
+        (("--simulate", "8GiB", "--", "python", "-Iu", "-c", ""), "With -I Python does not load what predicts"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, words: tuple[str, ...], said: str) -> None:
@@ -344,3 +347,13 @@ def test_a_test_or_a_cell_asks_by_a_function(tmp_path: Path, predict_program: An
     assert found.by_category["optimizer state"] == 2 * found.by_category["weights"]
     with pytest.raises(PredictionError, match="has asked nothing of a GPU"):
         predict_program(sys.executable, "-c", "import torch", gpu="8GiB", folder=tmp_path)
+
+
+def test_a_python_that_cannot_be_predicted_does_not_run_the_program(tmp_path: Path) -> None:
+    inject = Path(gpudash.__file__).parent / "agent" / "inject"
+    surroundings = {**os.environ, "PYTHONPATH": str(inject), "GPUDASH_PREDICT": str(tmp_path / "nobody")}
+
+    done = subprocess.run([sys.executable, "-c", "print('ran')"], env=surroundings, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not run, since it cannot be predicted" in done.stderr

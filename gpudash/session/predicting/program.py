@@ -37,7 +37,10 @@ from gpudash.system.foreign_files import read_regular_text
 from gpudash.workloads.predicting.device_fit import unchanged
 
 TICK_S = 0.1
-"""How often the program's processor time is read, and Ctrl+C noticed."""
+"""How often Ctrl+C is noticed."""
+
+COUNT_S = 0.5
+"""How often the program's processor time is read."""
 
 MOST_STACK_BYTES = 2**20
 """Of what it writes."""
@@ -128,6 +131,7 @@ def predict_program(
         KeyboardInterrupt: when ``interrupted``.
     """
     check_request(WatchRequest(command=question.command))
+    _check_options(question.command)
     began = time.perf_counter()
     found = _Attempt(question, "unknown").run(interrupted)
     if isinstance(found, _Failure) and found.because_of_numbers:
@@ -242,6 +246,7 @@ class _Attempt:
         limit_s = self._question.time_limit_s
         longest_s = 3.0 * limit_s
         seen_s = 0.0
+        due = 0.0
         while True:
             self._hear(listener)
             if self._failure is not None:
@@ -256,7 +261,9 @@ class _Attempt:
                 self._hear(listener)
                 found = None if code else self._followed(ended=True)
                 return self._failure or found or self._ended(code)
-            seen_s = max(seen_s, _processor_s(self._program.pid))
+            if time.monotonic() >= due:
+                seen_s = max(seen_s, _processor_s(self._program.pid))
+                due = time.monotonic() + COUNT_S
             if seen_s > limit_s or time.monotonic() - began > longest_s:
                 return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
 
@@ -387,6 +394,22 @@ def _has_members(group: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _check_options(command: Sequence[str]) -> None:
+    """Make sure that Python loads what predicts: without it the program would run as ever.
+
+    Raises:
+        ValueError: one sentence, when it does not.
+    """
+    if not Path(command[0]).name.startswith(("python", "pypy")):
+        return
+    for word in command[1:]:
+        if not word.startswith("-") or word.startswith("--") or word[1] in "cmWX":
+            return
+        if ignoring := set(word[1:]) & set("IES"):
+            flag = f"-{min(ignoring)}"
+            raise ValueError(f"With {flag} Python does not load what predicts the program; leave {flag} out.")
 
 
 def script_name(command: Sequence[str]) -> str:

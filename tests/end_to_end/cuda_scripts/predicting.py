@@ -20,7 +20,6 @@ from pathlib import Path
 
 from tests.end_to_end.cuda_scripts.__main__ import CASES, USUAL_GPU, Case, Ran, as_cuda, environment, on_standin
 
-
 _TRAINER, _LIGHTNING = ("transformers", "accelerate"), ("lightning",)
 
 MORE = (

@@ -31,7 +31,7 @@ def main():
             scaler.step(optimizer)
             scaler.update()
             total += loss.item()
-            for kept, new in zip(average.parameters(), model.parameters()):
+            for kept, new in zip(average.parameters(), model.parameters(), strict=True):
                 kept.data.lerp_(new.data, 0.01)
         print(f"epoch {epoch} loss {total / len(loader):.6f} scale {scaler.get_scale()}")
     print(f"peak memory: {torch.cuda.max_memory_allocated()}")
