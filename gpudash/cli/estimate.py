@@ -145,7 +145,10 @@ def _estimate_callable(
         hint = did_you_mean(words[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
         raise RequestError(f"Unknown option: {words[0]}{hint}.", "gpudash estimate --help lists what there is.")
     if words:
-        raise no_workload(words[0], there)
+        wrong = no_workload(words[0], there)
+        if shutil.which(words[0]) is not None:
+            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(words)}"
+        raise wrong
     if callable is None:
         raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
     module, _, function = callable.rpartition(":")

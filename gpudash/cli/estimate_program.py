@@ -40,6 +40,8 @@ def estimate_program(command: Sequence[str], steps: int, options: EstimateOption
         try:
             wait_until_ready(session, interruption)
             device = options.chosen_device() or session.default_device()
+            if device == "cpu" and options.device is None:
+                device = "sim:0"  # the one that is offered where there is no GPU
             targets = _targets(session, device, options)
         except ValueError as error:
             failure = refused(error)
