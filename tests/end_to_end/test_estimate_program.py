@@ -164,7 +164,7 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("nccl")
 rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(rank)
-model = DistributedDataParallel(torch.nn.Linear(256, 256).cuda(), device_ids=[rank])
+model = DistributedDataParallel(torch.nn.Linear(256, 256).cuda(), device_ids=[rank], find_unused_parameters=True)
 optimizer = torch.optim.Adam(model.parameters())
 for i in range(5):
     model(torch.randn(64, 256, device="cuda")).sum().backward(); optimizer.step(); optimizer.zero_grad()
@@ -177,6 +177,7 @@ dist.destroy_process_group()
     assert outcome.code == 0, outcome.stderr
     assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
     assert len({rank["peak_allocated_bytes"] for rank in outcome.document["ranks"]}) == 1
+    assert any("does not look for unused parameters" in said for said in outcome.document["assumptions"])
 
 
 def test_ranks_that_a_program_spawns_have_cards_of_their_own(estimate: Any) -> None:
@@ -200,6 +201,28 @@ if __name__ == "__main__":
     assert outcome.code == 0, outcome.stderr
     assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
     assert all(rank["peak_allocated_bytes"] > 2**20 for rank in outcome.document["ranks"])
+
+
+def test_an_evaluation_behind_a_long_epoch_counts(estimate: Any) -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.rand(200_000, 64), torch.randint(0, 8, (200_000,)))
+model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 8)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+    with torch.no_grad():
+        for x, _ in DataLoader(data, batch_size=20_000):
+            model(x.cuda())
+"""
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["peak_allocated_bytes"] > 2 * 20_000 * 2048 * 4
+    assert "what follows an epoch was" in outcome.document["remark"]
 
 
 def test_layers_without_a_size_yet_and_line_searches_are_followed(estimate: Any) -> None:

@@ -34,7 +34,7 @@ from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints, saving_by_pyt
 from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, RequestRecorder, ToldCard
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
-from gpudash.simulator.dry_run.loaders import Loaders
+from gpudash.simulator.dry_run.loaders import EPOCHS, Loaders
 from gpudash.simulator.dry_run.missing_numbers import KnownIntegers, explains
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, shown_line
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
@@ -148,6 +148,8 @@ class FollowedProgram:
         for recorder in self._recorders:
             recorder.start()
         self._loaders.follow()
+        for name in EPOCHS:
+            when_imported(name, self._loaders.lightning_imported)
         self._see_optimizers()
         optimizer_hooks.register_optimizer_step_post_hook(self._stepped)
         module_hooks.register_module_forward_pre_hook(self._enter)
