@@ -14,6 +14,9 @@ from gpudash.simulator.faults import hands_on
 FETCHERS = ("lightning/pytorch/loops/fetchers.py", "pytorch_lightning/loops/fetchers.py")
 EPOCHS = ("lightning.pytorch.loops.training_epoch_loop", "pytorch_lightning.loops.training_epoch_loop")
 
+MOST_ENDED = 8
+"""Loaders that are ended early, at most."""
+
 NEAR = 8
 """Frames from where a batch is read to where Lightning asks for it, at most."""
 
@@ -100,8 +103,9 @@ class Loaders:
         loader = iterator._gpudash_loader()
         if _is_fetched_by_lightning():
             return False  # it would take the epoch for one that was broken off, and evaluate nothing
-        if loader is None or loader in self._left:
+        if self.ended >= MOST_ENDED or (loader is not None and loader in self._left):
             return False
-        self._left.add(loader)
+        if loader is not None:  # one that a loop has made for itself is gone
+            self._left.add(loader)
         self.ended += 1
         return True
