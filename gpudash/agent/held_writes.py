@@ -261,8 +261,11 @@ class HeldWrites:
             return self._scandir(path)
         found = self._absolute(path)
         held = self._held(found)
-        if held == found or not (self._gone or self._exists(held)):
+        there = self._exists(held)
+        if held == found or not (self._gone or there):
             return self._scandir(path)
+        if not there and self._is_gone(found):
+            return self._scandir(held)  # raises, since it is not there
         return _Entries(self._entries_of(path, found, held))
 
     def _entries_of(self, path: Any, found: str, held: str) -> Iterator[Any]:
