@@ -44,7 +44,7 @@ DEEDS = {
     "os.makedirs('d/e', exist_ok=True), os.listdir('d'), os.path.isdir('d/e/f'))",
     "writes where no folder is": "print(seen(lambda: write('no/x', '')), seen(lambda: os.mkdir('no/y')))",
     "removes": "os.remove('a.txt'); print(seen(lambda: read('a.txt')), os.path.exists('a.txt'), "
-    "seen(lambda: os.unlink('a.txt')),     "tree()); write('a.txt', 'again'); print(read('a.txt'))",
+    "seen(lambda: os.unlink('a.txt')), tree()); write('a.txt', 'again'); print(read('a.txt'))",
     "removes a folder": "print(seen(lambda: os.rmdir('sub'))); shutil.rmtree('sub'); "
     "print(os.path.exists('sub/b.txt'), tree(), seen(lambda: os.listdir('sub')))",
     "renames": "os.rename('a.txt', 'r.txt'); print(tree(), read('r.txt'), seen(lambda: os.rename('a.txt', 'z')))",
@@ -61,7 +61,8 @@ DEEDS = {
     "print(os.listdir('.'), read('here.txt'))",
     "makes temporary files": "f = tempfile.NamedTemporaryFile('w+', dir='.', delete=False); f.write('x'); f.close(); "
     "print(len(tree()), read(f.name)); g = tempfile.TemporaryDirectory(); "
-    "write(g.name + '/in', 'y'); print(read(g.name + '/in'), os.listdir(g.name)); g.cleanup(); print(os.path.exists(g.name))",
+    "write(g.name + '/in', 'y'); print(read(g.name + '/in'), os.listdir(g.name)); g.cleanup(); "
+    "print(os.path.exists(g.name))",
     "changes modes": "write('m.sh', ''); os.chmod('m.sh', 0o700); "
     "print(oct(os.stat('m.sh').st_mode), os.access('m.sh', os.X_OK))",
     "names paths by bytes": "write(b'bytes', 'x'); print(sorted(os.listdir(b'.')), read(b'bytes'))",
