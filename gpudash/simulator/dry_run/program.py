@@ -54,7 +54,7 @@ ENDED_EARLY = f"{ENDED_STEPS}, but what follows an epoch was: data loaders of th
 AFTER_S = 8.0
 """Processor time in seconds that a program has after the steps that are followed, to come to an evaluation."""
 
-EQUAL_STEPS = 10
+EQUAL_STEPS = 5
 """Steps more, of the same peak, after which a program is not expected to come to one."""
 
 MOST_LINES = 12

@@ -23,7 +23,7 @@ from tests.end_to_end.cuda_scripts.__main__ import CASES, USUAL_GPU, Case, Ran, 
 _TRAINER, _LIGHTNING = ("transformers", "accelerate"), ("lightning",)
 
 MORE = (
-    Case("word_language_model.py", ("--model", "RNN_TANH")),
+    Case("word_language_model.py", ("--bptt", "10")),
     Case("mnist.py", ("--batch-size", "16")),
     Case("generate.py", needs=("transformers",)),
     Case("evaluate.py"),
