@@ -415,7 +415,8 @@ def _check_options(command: Sequence[str]) -> None:
 def script_name(command: Sequence[str]) -> str:
     """What a command is called: its script, also where a launcher such as torchrun starts that."""
     name = program_name(command)
-    return name if name.endswith(".py") else next((Path(word).name for word in command if word.endswith(".py")), name)
+    scripts = (Path(word).name for word in command if word.endswith((".py", ".sh")))
+    return name if name.endswith(".py") else next(scripts, name)
 
 
 def standing(text: str) -> str:
