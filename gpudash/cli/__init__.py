@@ -74,7 +74,10 @@ def build_app(argv: Sequence[str]) -> App:
     without_workloads = bool(argv) and argv[0] in app
     run_workload = App(name="run", help="Run a workload in the terminal.", help_epilogue=examples.shown("run"))
     estimate_workload = App(
-        name="estimate", help="Predict the memory a run would take.", help_epilogue=examples.shown("estimate")
+        name="estimate",
+        help="Predict the memory a run would take: of a workload, a model, your own function, or any program, "
+        "unchanged: gpudash estimate [OPTIONS] -- python train.py",
+        help_epilogue=examples.shown("estimate"),
     )
     first = argv[0] if argv else ""
     if not without_workloads and first != "estimate":
@@ -84,7 +87,7 @@ def build_app(argv: Sequence[str]) -> App:
     if not without_workloads and first != "run":
         from gpudash.cli.estimate import add_estimate_commands
 
-        add_estimate_commands(estimate_workload)
+        add_estimate_commands(estimate_workload, names_program="--" in argv)
     app.command(run_workload)
     app.command(estimate_workload)
     return app

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 
-from gpudash.cli.terminal.budget import BudgetOptions
+from gpudash.cli.terminal.budget import Budget, BudgetOptions
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.output import (
     DEVICES,
@@ -50,6 +50,8 @@ FOLLOWED_STEPS = 3
 
 AS_CUDA_FORM = "Write for example: gpudash estimate --callable train.py:build --as-cuda --simulate 24GiB"
 
+PROGRAM_FORM = "Write for example: gpudash estimate --simulate 24GiB -- python train.py --epochs 3"
+
 Ask = Callable[["Session", str], int]
 
 SERVE = "serve"
@@ -72,9 +74,14 @@ class EstimateOptions(WorkloadOptions, BudgetOptions):
     """Print the prediction as one JSON document."""
 
 
-def add_estimate_commands(app: App) -> None:
-    """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec."""
-    app.default(_estimate_callable)
+def add_estimate_commands(app: App, *, names_program: bool = False) -> None:
+    """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec.
+
+    Args:
+        app: the command.
+        names_program: whether a program and its arguments follow ``--``.
+    """
+    app.default(_estimate_program if names_program else _estimate_callable)
     for name, spec in workloads().items():
         if has_fields(spec):
             continue  # the memory of a comparison is that of the workload it runs
@@ -88,9 +95,14 @@ def _estimate_callable(
     steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
     as_cuda: Annotated[bool, Parameter(negative="")] = False,
     python: str | None = None,
+    let_it_write: Annotated[bool, Parameter(negative="")] = False,
     options: EstimateOptions | None = None,
 ) -> int:
-    """Predict the memory of a workload, of your own code, or of a model by its config.
+    """Predict the memory of a workload, of a model by its config, of your own function, or of any program:
+    gpudash estimate [OPTIONS] -- python train.py --epochs 3
+
+    A program is run as it is, by its own Python, with a GPU that is not there and nothing computed, until its optimizer
+    has taken three steps; then it is ended. What it writes is held back. Its output goes to standard error.
 
     Parameters
     ----------
@@ -102,14 +114,19 @@ def _estimate_callable(
         --batch, --sequence, --precision, --optimizer and more, which gpudash estimate model --help lists. --task serve
         answers for a server instead, with flags as vLLM names them and --users and --length; the guide lists them.
     steps
-        Steps of the callable that are followed. One that trains as a whole, such as trainer.train, is called once.
+        Steps of the program or the callable that are followed. A callable that trains as a whole, such as
+        trainer.train, is called once.
     as_cuda
         Let the GPU answer for CUDA, so that code that says "cuda", or chooses a GPU by itself as Accelerator and
         Trainer do, is predicted unchanged. The callable is given torch.device("cuda:0").
     python
         The Python that follows it, such as .venv/bin/python: it needs torch and your libraries, not gpudash. Left out:
         the one that gpudash runs in.
+    let_it_write
+        Let a program write its files, instead of into a folder that is removed. Checkpoints are never written.
     """
+    if let_it_write:
+        raise RequestError("--let-it-write is for a program, and none is given.", PROGRAM_FORM)
     if as_cuda and callable is None:
         raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
     if model is not None:
@@ -128,7 +145,10 @@ def _estimate_callable(
         hint = did_you_mean(words[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
         raise RequestError(f"Unknown option: {words[0]}{hint}.", "gpudash estimate --help lists what there is.")
     if words:
-        raise no_workload(words[0], there)
+        wrong = no_workload(words[0], there)
+        if shutil.which(words[0]) is not None:
+            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(words)}"
+        raise wrong
     if callable is None:
         raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
     module, _, function = callable.rpartition(":")
@@ -156,6 +176,31 @@ def _estimate_callable(
         )
 
     return execute(callable, ask, options)
+
+
+def _estimate_program(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
+    let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    options: EstimateOptions | None = None,
+) -> int:
+    """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
+
+    Parameters
+    ----------
+    steps
+        Steps of its optimizer that are followed; then it is ended.
+    let_it_write
+        Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
+    """
+    from gpudash.cli.estimate_program import estimate_program
+
+    if not command or command[0].startswith("-"):
+        raise RequestError("There is no command to predict.", PROGRAM_FORM)
+    options = options or EstimateOptions()
+    if options.preset is not None:
+        raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
+    return estimate_program(command, steps, options, lets_write=let_it_write)
 
 
 def _program(python: str | None) -> str:
@@ -234,6 +279,25 @@ def execute(workload: str, ask: Ask, options: EstimateOptions, own_device: str |
     """
     budget = options.budget()
     answer, device, joined = predict(ask, options, own_device)
+    return conclude(workload, answer, device, options, budget, joined=joined)
+
+
+def conclude(
+    workload: str, answer: "Answer", device: str, options: EstimateOptions, budget: Budget, *, joined: bool
+) -> int:
+    """Print an answer; the exit code.
+
+    Args:
+        workload: its name.
+        answer: of the session.
+        device: that it is for.
+        options: of the command.
+        budget: what it may come to.
+        joined: whether every thread has ended.
+
+    Raises:
+        RequestError: when the request was wrong.
+    """
     estimate, problem = answer.estimate, answer.problem
     if problem is not None and problem.kind == "request":
         wrong = RequestError(problem.message, problem.remedy)
@@ -279,7 +343,7 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     with interruptible() as interruption:
         session.start(worker=False)
         try:
-            _wait_until_ready(session, interruption)
+            wait_until_ready(session, interruption)
             device = options.chosen_device(own_device) or session.default_device()
             ask(session, device)
             answer = _under_cap(_wait(session, interruption), session, device, options)
@@ -296,7 +360,12 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     return answer, device, joined
 
 
-def _wait_until_ready(session: "Session", interruption: Interruption) -> None:
+def wait_until_ready(session: "Session", interruption: Interruption) -> None:
+    """Wait for the machine's first readings.
+
+    Raises:
+        RequestError: when they do not come, or the user interrupted.
+    """
     waited = 0.0
     while not session.wait_ready(POLL_S):
         waited += POLL_S

@@ -19,13 +19,20 @@ def _search_without_this_folder():
 
 def _watch(folder):
     """Load the agent by its place: the program may have no gpudash, or another one."""
-    wanted = os.environ.get("GPUDASH_SOCKET") or os.environ.get("GPUDASH_AGENT") == "1"
+    predicts = os.environ.get("GPUDASH_PREDICT")
+    wanted = predicts or os.environ.get("GPUDASH_SOCKET") or os.environ.get("GPUDASH_AGENT") == "1"
+    if sys.version_info < (3, 9) and predicts:
+        raise OSError("predicting needs Python 3.9 or newer")
     if sys.version_info < (3, 9) or not wanted:
         return
     package = type(sys)("_gpudash_agent")
     package.__path__ = [folder]
     sys.modules[package.__name__] = package
-    if os.environ.get("GPUDASH_SOCKET"):
+    if predicts:
+        from _gpudash_agent.predicting import begin
+
+        begin(os.environ)
+    elif os.environ.get("GPUDASH_SOCKET"):
         from _gpudash_agent.program import begin
 
         begin(os.environ)
@@ -37,7 +44,12 @@ def _watch(folder):
 
 try:
     _watch(_search_without_this_folder())
-except Exception:
+except Exception as error:
+    if os.environ.get("GPUDASH_PREDICT"):
+        # the program would run as ever, with its GPU and its files
+        reason = str(error)
+        sys.stderr.write("gpudash: " + sys.executable + " is not run, since it cannot be predicted (" + reason + ").\n")
+        os._exit(1)
     # whatever goes wrong here is no concern of the program's
     for loaded in [name for name in sys.modules if name.split(".")[0] == "_gpudash_agent"]:
         del sys.modules[loaded]

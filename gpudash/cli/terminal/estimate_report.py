@@ -39,6 +39,9 @@ LOOKS = {
 
 _STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
+MOST_LINES = 6
+"""Lines of a program that are named; ``--json`` has more."""
+
 MOST_CARDS = 8
 """Cards that are named; ``--json`` has all."""
 
@@ -147,9 +150,18 @@ def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
         *told.rank_lines,
         told.lower_bound,
         told.assumed,
+        *_of_lines(estimate),
         *told.assumption_lines,
+        estimate.remark,
     ]
     return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
+
+
+def _of_lines(estimate: Estimate) -> list[str]:
+    """What the lines of a program hold at the peak, a line each."""
+    held = list(estimate.by_line.items())
+    shown = [f"  {format_bytes(size):>10}  {place or 'other code'}" for place, size in held[:MOST_LINES]]
+    return ["at the peak, by the line that allocated:", *shown] if shown else []
 
 
 def _ways_out(told: Prediction) -> Table:

@@ -48,8 +48,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "estimate": (
         "gpudash estimate training --simulate 8GiB --batch 256",
+        "gpudash estimate --simulate 24GiB -- python train.py --epochs 3",
         "gpudash estimate --model ./Llama-3.1-8B --task qlora --simulate 24GiB",
-        "gpudash estimate --callable train.py:build --max 20GiB",
     ),
 }
 """Command → its examples; "" is ``gpudash`` alone. Those of ``run`` and ``estimate`` are theirs, not a workload's."""

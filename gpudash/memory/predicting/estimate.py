@@ -219,6 +219,9 @@ class Estimate(DeviceEstimate):
         largest_sequence: tokens of the longest sequence that fits, as `largest_batch_size`.
         untried: what has not been looked for, in words: the time was over, where the answer is whole.
         torch: the version of torch that made the prediction; "" where it is not known.
+        by_line: what the lines of a program had allocated that is there at the peak with room to spare, most first; for
+            a program that is run as it is.
+        remark: what of such a program was not followed, a sentence without a full stop; "" for nothing.
     """
 
     workload: str = field(kw_only=True)
@@ -245,6 +248,8 @@ class Estimate(DeviceEstimate):
     largest_sequence: int | None = None
     untried: tuple[str, ...] = ()
     torch: str = ""
+    by_line: Mapping[str, int] = field(default_factory=dict)
+    remark: str = ""
 
     @property
     def has_room(self) -> bool:

@@ -84,11 +84,12 @@ def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target],
     )
 
 
-def of_halves(found: Sequence[Estimate]) -> Estimate:
+def of_halves(found: Sequence[Estimate], what: str = "each half of a model that is split") -> Estimate:
     """The predictions of the devices over which a model is split as one: that with least to spare decides.
 
     Args:
         found: of each device, by what the run asks there.
+        what: is on each.
     """
     place = min(range(len(found)), key=lambda number: _spare(found[number]))
     decides = found[place]
@@ -99,7 +100,7 @@ def of_halves(found: Sequence[Estimate]) -> Estimate:
         ranks=tuple(_rank(number, each) for number, each in enumerate(found)),
         deciding_rank=place,
         strategy=SPLIT,
-        method=f"each half of a model that is split: {decides.method}",
+        method=f"{what}: {decides.method}",
     )
 
 

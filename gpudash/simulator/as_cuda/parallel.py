@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.nn.parallel import DistributedDataParallel, comm
 from torch.nn.parallel import _functions as parallel
-from torch.nn.parallel import comm
 
 from gpudash.simulator.as_cuda.devices import outward
 from gpudash.simulator.as_cuda.replacing import Replacements
@@ -27,6 +27,12 @@ NCCL, GLOO = "nccl", "gloo"
 BY_GLOO = "NCCL needs real GPUs: between simulated ones gloo does its work, which get_backend() says."
 
 
+ALL_USED = (
+    "On simulated GPUs DistributedDataParallel does not look for unused parameters (find_unused_parameters), which "
+    "takes 4 bytes of each GPU a parameter: it needs memory that is pinned for a real GPU."
+)
+
+
 def install(replaced: Replacements) -> None:
     """Give ``torch._C`` these functions, which it has in builds with CUDA, and let gloo stand in for NCCL."""
     for name, function in (
@@ -41,6 +47,7 @@ def install(replaced: Replacements) -> None:
     replaced.wrap(parallel, "_get_stream", lambda get: lambda device: get(outward(device)))
     if not distributed.is_available():
         return
+    replaced.wrap(DistributedDataParallel, "__init__", _with_all_used)
     for name, wrap in (("init_process_group", _by_gloo), ("new_group", _by_gloo), ("barrier", _without_devices)):
         made = wrap(getattr(distributed, name))
         for owner in (distributed, distributed.distributed_c10d):
@@ -64,6 +71,20 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
         for name in ("device_id", "pg_options"):
             given.arguments.pop(name, None)
         return make(*given.args, **given.kwargs)
+
+    return made
+
+
+def _with_all_used(make: Callable[..., None]) -> Callable[..., None]:
+    """A replica whose reducer keeps no map of unused parameters, which it copies by pinned memory
+    (torch/csrc/distributed/c10d/reducer.cpp, `all_reduce_local_used_map`)."""
+
+    @hands_on
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("find_unused_parameters") and not kwargs.get("static_graph"):
+            tell(ALL_USED)
+            kwargs["find_unused_parameters"] = False
+        make(self, *args, **kwargs)
 
     return made
 

@@ -150,7 +150,8 @@ class Tracker:
         """What belongs to a module or an optimizer that has been at work, and what it is for; tensors with storages."""
         for found, category in self._owned():
             for tensor in tensors_in(found):
-                yield tensor, category
+                if not nn.parameter.is_lazy(tensor):  # it has no size yet
+                    yield tensor, category
 
     def _owned(self) -> Iterator[tuple[Any, str]]:
         weights: list[torch.Tensor] = []

@@ -24,6 +24,9 @@ from gpudash.simulator.operations.operations import Plan
 MOST_FLOATS = 4096
 """Elements up to which a new tensor of floating-point numbers is computed."""
 
+COUNTING = ("randperm", "arange")
+"""Operations that are always computed: a sampler puts a data set of any length in order by them."""
+
 _META = torch.device("meta")
 
 _Mode: Any = _python_dispatch.TorchDispatchMode
@@ -151,6 +154,8 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
 @hands_on
 def _make(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, Any], lacking: bool) -> Any:
     """An operation whose results are new."""
+    if plan.name in COUNTING:
+        return operation(*args, **kwargs)
     try:
         sized, _likes = _on_sizes(plan, operation, args, kwargs)
     except (NotImplementedError, RuntimeError) as error:

@@ -41,6 +41,7 @@ BY_MASKS = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_
 SCALER = str(Path(torch.amp.__file__).parent / "grad_scaler.py")
 SAVER = str(Path(torch.autograd.graph.__file__))
 OWN = str(Path(__file__).parents[1])
+CALLING = str(Path(torch.__file__).parent / "_ops.py")
 
 _LACK = re.compile(
     r"\b[Mm]eta (tensor|device)|\bdevice meta\b|\bmeta\b.*\bsame device\b|with unallocated storage"
@@ -173,9 +174,9 @@ def only_keeps() -> bool:
 
 
 def _caller() -> FrameType | None:
-    """The innermost frame that is not the simulator's."""
+    """The innermost frame that is neither the simulator's nor what it calls operations through."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(OWN):
+    while frame is not None and frame.f_code.co_filename.startswith((OWN, CALLING)):
         frame = frame.f_back
     return frame
 

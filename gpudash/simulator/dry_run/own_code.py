@@ -30,6 +30,7 @@ from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
+from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
@@ -259,13 +260,22 @@ def _where() -> str:
 
 
 @contextmanager
-def checkpoints_without_numbers() -> Iterator[None]:
+def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator[None]:
     """Let ``torch.load`` map a file's tensors where it may, instead of reading numbers that nobody will look at.
 
     ``torch.save`` writes nothing: there may be a file of that name, with the numbers of a real run.
+
+    Args:
+        kept: keeps what ``torch.save`` is given, for code that reads it again.
     """
     module: Any = torch
     original, save = module.load, module.save
+
+    @hands_on
+    def save_sizes(obj: Any, f: Any, *_args: Any, **_kwargs: Any) -> None:
+        if kept is not None:
+            kept.save(obj, f)
+        save_nothing()
 
     def save_nothing(*_args: Any, **_kwargs: Any) -> None:
         if not any(said.endswith(NOTHING_SAVED) for said in _assumed):  # a library saves in many places
@@ -273,6 +283,9 @@ def checkpoints_without_numbers() -> Iterator[None]:
 
     @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
+        found = None if kept is None else kept.find(file)
+        if kept is not None and found is not None:
+            return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
             return original(file, *args, **kwargs)
         try:
@@ -280,7 +293,7 @@ def checkpoints_without_numbers() -> Iterator[None]:
         except RuntimeError:  # it has the format of before torch 1.6, which cannot be mapped
             return original(file, *args, **kwargs)
 
-    module.load, module.save = load_mapped, save_nothing
+    module.load, module.save = load_mapped, save_sizes
     files = _safetensors()
     before = {name: getattr(files, name) for name in _WRITING if hasattr(files, name)}
     for name in before:
@@ -311,6 +324,17 @@ FALLS = "each number that is compared with an earlier one of its kind is smaller
 AS_ONE = "a tensor's number that is turned into a plain one is 1, whatever is decided by it"
 AS_ZEROS = "numbers that are turned into an array of NumPy's are 0, whatever is decided by them"
 
+GUESSED = "what is asked of a number that is not known is false, whatever is decided by it"
+
+
+class Guesses:
+    """Whether code that decides by numbers that are not known goes on by a guess, which is noted, or is refused."""
+
+    on = False
+
+
+guesses = Guesses()
+
 _order = itertools.count()
 _assumed: list[str] = []
 
@@ -319,7 +343,10 @@ class UnknownTruth:
     """The outcome of a comparison with a number that is not known; of its own kind, since nothing can be a bool."""
 
     def __bool__(self) -> bool:
-        """Refused: a branch would be taken by it."""
+        """Refused, or guessed: a branch is taken by it."""
+        if guesses.on:
+            assume(GUESSED)
+            return False
         raise DataDependentError(f"{DECIDES}.")
 
     def __repr__(self) -> str:
@@ -347,10 +374,16 @@ class UnknownNumber(float):
         return made
 
     def __bool__(self) -> bool:
-        """Refused, as every way of deciding by it."""
+        """Refused, as every way of deciding by it, or guessed."""
+        if guesses.on:
+            assume(AS_ONE)
+            return True
         raise DataDependentError(f"{DECIDES}.")
 
     def _refuse(self, *_other: Any) -> int:
+        if guesses.on:
+            assume(AS_ONE)
+            return 1
         raise DataDependentError(f"{READS}.")
 
     __int__ = __index__ = __trunc__ = __floor__ = __ceil__ = _refuse
@@ -515,6 +548,9 @@ def _truth(self: torch.Tensor, original: Callable[..., Any]) -> bool:
     if missing_numbers.answer_to(self) is not None:
         return _ordinary(self)
     if self.numel() == 1:
+        if guesses.on:
+            assume(GUESSED)
+            return False
         raise DataDependentError(f"{DECIDES}.")
     return bool(original(self))
 
@@ -535,6 +571,14 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
             return float(original(self))
         assume(AS_ONE)
     return 1.0 if answer is None else answer
+
+
+@hands_on
+def _whole(self: torch.Tensor, original: Callable[..., Any]) -> int:
+    if not guesses.on or self.numel() != 1:
+        return int(original(self))
+    assume(AS_ONE)
+    return 1
 
 
 @hands_on
@@ -571,5 +615,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "__array__": _array,
     "__bool__": _truth,
     "__float__": _plain,
+    "__int__": _whole,
+    "__index__": _whole,
     "__format__": _formatted,
 }

@@ -53,8 +53,7 @@ def first_rank_of(count: int) -> Iterator[None]:
         store, _ = fake_pg.FakeStore(), fake_pg._create_fake_pg
     except (ImportError, AttributeError):
         raise NoRanksError(f"PyTorch {torch.__version__} has no ranks that can be followed without peers.") from None
-    if BACKEND not in distributed.Backend.backend_list:
-        distributed.Backend.register_backend(BACKEND, _group, extended_api=True, devices=["cpu", DEVICE])
+    register_backend()
     hook = sys.excepthook  # torch puts "[rank0]" before every line from here on
     distributed.init_process_group(BACKEND, store=store, rank=0, world_size=count)
     try:
@@ -64,6 +63,14 @@ def first_rank_of(count: int) -> Iterator[None]:
     finally:
         distributed.destroy_process_group()
         sys.excepthook = hook
+
+
+def register_backend() -> None:
+    """Let torch know the backend `BACKEND`."""
+    import torch.distributed as distributed
+
+    if BACKEND not in distributed.Backend.backend_list:
+        distributed.Backend.register_backend(BACKEND, _group, extended_api=True, devices=["cpu", DEVICE])
 
 
 def _group(common: Any, options: Any) -> Any:
@@ -154,11 +161,11 @@ def replicated(model: nn.Module, engine: Engine) -> nn.Module:
     finally:
         setattr(distributed, VERIFY, verify)
     ranks: Any = torch.distributed
-    ranks._register_comm_hook(wrapped.reducer, engine, _reduced)
+    ranks._register_comm_hook(wrapped.reducer, engine, bucket_reduced)
     return wrapped
 
 
-def _reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def bucket_reduced(engine: Engine, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     """What the reducer's own all-reduce does to memory: nothing, since it works in the bucket.
 
     The process group of a dry run returns no result, which the reducer would miss.

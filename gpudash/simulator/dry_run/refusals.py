@@ -42,9 +42,9 @@ def place(error: BaseException) -> str:
     The file is written as seen from the working directory.
     """
     if isinstance(error, SyntaxError) and error.filename:
-        return _shown((error.filename, error.lineno or 0))
+        return shown_line((error.filename, error.lineno or 0))
     lines = _followed(_lines(error))
-    return _shown((_own(lines) or lines)[-1]) if lines else ""
+    return shown_line((_own(lines) or lines)[-1]) if lines else ""
 
 
 def library_place(error: BaseException) -> str:
@@ -58,7 +58,7 @@ def library_place(error: BaseException) -> str:
     innermost = lines[-1][0]
     if innermost.startswith(TORCH) and not innermost.startswith(DECIDING):
         return ""
-    return _shown(lines[-1])
+    return shown_line(lines[-1])
 
 
 def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
@@ -75,8 +75,8 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
     kept = _followed(lines)
     own = _own(kept)
     if own and not _own(kept[-1:]):
-        return f"{_shown(own[-1])}, in {_shown(kept[-1])}"
-    return _shown(kept[-1]) if kept else ""
+        return f"{shown_line(own[-1])}, in {shown_line(kept[-1])}"
+    return shown_line(kept[-1]) if kept else ""
 
 
 def _lines(error: BaseException) -> list[Line]:
@@ -97,7 +97,8 @@ def _own(lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if is_own(Frame(line[0], line[1], ""))]
 
 
-def _shown(line: Line) -> str:
+def shown_line(line: Line) -> str:
+    """A line as people read it: a library's within its package, others as seen from the working directory."""
     path, here = Path(line[0]), Path.cwd()
     for folder in LIBRARIES:
         if folder in path.parts:

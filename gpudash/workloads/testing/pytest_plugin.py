@@ -1,18 +1,19 @@
-"""The plug-in of pytest: ``@pytest.mark.gpu_memory("8GiB")`` and the fixture ``gpu_memory``.
+"""The plug-in of pytest: ``@pytest.mark.gpu_memory("8GiB")`` and the fixtures ``gpu_memory`` and ``predict_program``.
 
-A run without either imports nothing for it: whatever measures is loaded by the first test that asks.
+A run without them imports nothing for it: whatever measures is loaded by the first test that asks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from gpudash.predict import PredictedProgram
     from gpudash.telemetry.comparing.baseline import Footprint
     from gpudash.workloads.testing.gpu_memory import GpuMemory
     from gpudash.workloads.testing.marker import MemoryBudget
@@ -95,6 +96,14 @@ def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
 
         _begin(item, MemoryBudget())
     return item.stash[_memory]
+
+
+@pytest.fixture
+def predict_program() -> Callable[..., PredictedProgram]:
+    """Predict a program as it is: ``predict_program("python", "train.py", gpu="24GiB").peak_allocated_bytes``."""
+    from gpudash.predict import predict_program
+
+    return predict_program
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,5 +1,6 @@
 """Lightning on its way to an accelerator by itself: an autoencoder, as in its introduction."""
 
+import argparse
 import logging
 import tempfile
 import warnings
@@ -39,12 +40,16 @@ class LitAutoEncoder(L.LightningModule):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--precision", default="32-true")
+    options = parser.parse_args()
     L.seed_everything(1, verbose=False)
     data = TensorDataset(torch.rand(160, 1, 28, 28), torch.zeros(160))
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(
             accelerator="auto",
             devices=1,
+            precision=options.precision,
             max_epochs=2,
             default_root_dir=folder,
             logger=False,

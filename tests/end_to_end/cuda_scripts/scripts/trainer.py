@@ -21,7 +21,10 @@ class Tokens(torch.utils.data.Dataset):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--fp16", action="store_true")
     parser.add_argument("--gradient_checkpointing", action="store_true")
+    parser.add_argument("--gradient_accumulation_steps", type=int, default=1)
+    parser.add_argument("--optim", default="adamw_torch")
     options = parser.parse_args()
     set_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=500, n_positions=64, n_embd=64, n_layer=2, n_head=4))
@@ -36,6 +39,9 @@ def main():
             report_to=[],
             disable_tqdm=True,
             bf16=options.bf16,
+            fp16=options.fp16,
+            optim=options.optim,
+            gradient_accumulation_steps=options.gradient_accumulation_steps,
             gradient_checkpointing=options.gradient_checkpointing,
         )
         trainer = Trainer(model, arguments, train_dataset=Tokens(48), eval_dataset=Tokens(16))

@@ -1,0 +1,330 @@
+"""What a program that is only predicted writes: it goes into a folder that is removed, and is read back from there.
+
+Functions of Python's that open, make, move and remove files are others here. What writes without them, as code in C++
+and programs that are no Python do, is not held back.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+OWN_PLACES = ("/dev/", "/proc/", "/sys/")
+"""What lies there is no file of anybody's."""
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class HeldWrites:
+    """A view of the file system in which a program's writing happens elsewhere.
+
+    Args:
+        folder: where it does.
+        caches: folders in which the program writes as ever, so that what it downloads is there another time.
+        temporary: folders in which it makes files of its own as ever; what was there before is not written.
+    """
+
+    def __init__(self, folder: str, caches: Sequence[str], temporary: Sequence[str]) -> None:
+        self._folder = folder
+        self._caches = tuple(os.path.abspath(name) + "/" for name in caches)
+        self._temporary = tuple(os.path.abspath(name) + "/" for name in temporary)
+        self._here = os.getcwd() + "/"
+        self._made: set[str] = set()
+        self._gone: set[str] = set()
+        self._stat = os.stat
+        self._lstat = os.lstat
+        self._mkdir = os.mkdir
+        self._open = io.open
+        self._listdir = os.listdir
+        self._scandir = os.scandir
+
+    def install(self) -> None:
+        """Put everything in place, for the rest of the process and what it forks."""
+        import builtins
+
+        made: dict[str, Any] = {"open": self._os_open(os.open)}
+        for name in ("stat", "lstat", "access", "readlink", "chdir"):
+            made[name] = self._reading(getattr(os, name))
+        for name in ("chmod", "utime", "truncate", "chown", "lchown", "setxattr", "removexattr", "mkfifo", "mknod"):
+            if hasattr(os, name):
+                made[name] = self._changing(getattr(os, name))
+        made["mkdir"] = self._making_folder
+        for name in ("remove", "unlink", "rmdir"):
+            made[name] = self._removing(getattr(os, name))
+        for name in ("rename", "replace", "link"):
+            made[name] = self._moving(getattr(os, name), keeps=name == "link")
+        made["symlink"] = self._linking(os.symlink)
+        made["listdir"], made["scandir"] = self._names, self._entries
+        builtins.open = io.open = _Function(self._opening(io.open))
+        for name, function in made.items():
+            setattr(os, name, _Function(function))
+        # shutil asks, once and as it is imported, what takes a descriptor of a folder; by path is as good
+        shutil = sys.modules.get("shutil")
+        if shutil is not None:
+            shutil._use_fd_functions = False  # type: ignore[attr-defined]
+        os.supports_dir_fd.clear()
+        os.supports_fd.clear()
+
+    def place(self, path: Any) -> Any:
+        """Where what the program calls ``path`` is read."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return path
+        found = self._absolute(path)
+        held = self._held(found)
+        if self._exists(held):
+            return held
+        return held if self._is_gone(found) else path
+
+    def place_to_write(self, path: Any, *, content: bool = True) -> Any:
+        """Where it is written; what was there is copied, unless it is written anew.
+
+        Args:
+            path: as the program calls it.
+            content: whether what was there stays.
+        """
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return path
+        found = self._absolute(path)
+        if self._may_write(found):
+            return path
+        held = self._held(found)
+        if self._exists(held):
+            return held
+        folder = os.path.dirname(found)
+        if not self._exists(self.place(folder)):
+            return held  # whose folder is not there either: the error is the one that would be raised
+        self._make_folders(os.path.dirname(held))
+        if content and not self._is_gone(found) and self._exists(found):
+            self._copy(found, held)
+        self._gone.discard(found)
+        return held
+
+    def _absolute(self, path: Any) -> str:
+        return os.path.abspath(os.fsdecode(path))
+
+    def _held(self, found: str) -> str:
+        return found if found.startswith(self._folder) else self._folder + found
+
+    def _exists(self, path: Any) -> bool:
+        try:
+            self._lstat(path)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _is_gone(self, found: str) -> bool:
+        return bool(self._gone) and any(found == gone or found.startswith(gone + "/") for gone in self._gone)
+
+    def _may_write(self, found: str) -> bool:
+        if found.startswith((self._folder, *OWN_PLACES, *self._caches)) or not self._is_regular(found):
+            return True
+        if found.startswith(self._here) or not found.startswith(self._temporary):
+            return False
+        if not self._exists(found):
+            self._made.add(found)
+        return any(found == made or found.startswith(made + "/") for made in self._made)
+
+    def _is_regular(self, found: str) -> bool:
+        """Whether it is a file or folder, or may become one: no pipe and no device."""
+        try:
+            mode = self._stat(found).st_mode
+        except (OSError, ValueError):
+            return True
+        return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+    def _make_folders(self, folder: str) -> None:
+        if self._exists(folder):
+            return
+        self._make_folders(os.path.dirname(folder))
+        self._mkdir(folder)
+
+    def _copy(self, source: str, target: str) -> None:
+        if stat.S_ISDIR(self._stat(source).st_mode):
+            self._mkdir(target)
+            return
+        with self._open(source, "rb") as old, self._open(target, "wb") as new:
+            while part := old.read(2**20):
+                new.write(part)
+
+    def _opening(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(mode, str) or not set(mode) & set("wax+"):
+                return plain(self.place(file), mode, *args, **kwargs)
+            if "x" in mode and self._exists(self.place(file)):
+                return plain(self.place(file), mode, *args, **kwargs)
+            return plain(self.place_to_write(file, content="w" not in mode), mode, *args, **kwargs)
+
+        return opened
+
+    def _os_open(self, plain: Callable[..., int]) -> Callable[..., int]:
+        def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+            path = _below(path, dir_fd)
+            if not flags & WRITING or (flags & os.O_EXCL and self._exists(self.place(path))):
+                return plain(self.place(path), flags, mode)
+            return plain(self.place_to_write(path, content=not flags & os.O_TRUNC), flags, mode)
+
+        return opened
+
+    def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
+            return plain(self.place(_below(path, dir_fd)), *args, **kwargs)
+
+        return asked
+
+    def _changing(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
+            return plain(self.place_to_write(_below(path, dir_fd)), *args, **kwargs)
+
+        return changed
+
+    def _making_folder(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        path = _below(path, dir_fd)
+        if self._exists(self.place(path)):
+            raise FileExistsError(17, os.strerror(17), path)
+        self._mkdir(self.place_to_write(path, content=False), mode)
+
+    def _removing(self, plain: Callable[..., None]) -> Callable[..., None]:
+        def removed(path: Any, *, dir_fd: int | None = None) -> None:
+            path = _below(path, dir_fd)
+            found = self._absolute(path)
+            if self._may_write(found):
+                plain(path)
+                return
+            self._lstat(self.place(path))  # which raises where it is not there
+            if plain is _RMDIR and self._names(path):
+                raise OSError(39, os.strerror(39), path)
+            held = self._held(found)
+            if self._exists(held):
+                plain(held)
+            self._gone.add(found)
+
+        return removed
+
+    def _moving(self, plain: Callable[..., None], *, keeps: bool) -> Callable[..., None]:
+        def moved(
+            source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None, **_more: Any
+        ) -> None:
+            source, target = _below(source, src_dir_fd), _below(target, dst_dir_fd)
+            found, onto = self._absolute(source), self._absolute(target)
+            if self._may_write(found) and self._may_write(onto):
+                plain(source, target)
+                return
+            self._lstat(self.place(source))
+            held = self.place_to_write(target, content=False)
+            self._transfer(found, self._absolute(held))
+            if not keeps:
+                self._discard(found)
+
+        return moved
+
+    def _transfer(self, source: str, held: str) -> None:
+        """Copy what the program sees at ``source``, with what is in it."""
+        place = self.place(source)
+        if not stat.S_ISDIR(self._stat(place).st_mode):
+            self._copy(place, held)
+            return
+        if not self._exists(held):
+            self._mkdir(held)
+        for name in self._names(source):
+            self._transfer(f"{source}/{name}", f"{held}/{name}")
+
+    def _discard(self, found: str) -> None:
+        held = found if self._may_write(found) else self._held(found)
+        if self._exists(held):
+            if stat.S_ISDIR(self._lstat(held).st_mode):
+                for name in self._listdir(held):
+                    self._discard(f"{found}/{name}")
+                _RMDIR(held)
+            else:
+                _REMOVE(held)
+        self._gone.add(found)
+
+    def _linking(self, plain: Callable[..., None]) -> Callable[..., None]:
+        def linked(source: Any, target: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> None:
+            plain(source, self.place_to_write(_below(target, dir_fd), content=False), *args, **kwargs)
+
+        return linked
+
+    def _names(self, path: Any = ".") -> list[Any]:
+        with self._entries(path) as entries:
+            return [entry.name for entry in entries]
+
+    def _entries(self, path: Any = ".") -> Any:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return self._scandir(path)
+        found = self._absolute(path)
+        held = self._held(found)
+        there = self._exists(held)
+        if held == found or not (self._gone or there):
+            return self._scandir(path)
+        if not there and self._is_gone(found):
+            return self._scandir(held)  # raises, since it is not there
+        return _Entries(self._entries_of(path, found, held))
+
+    def _entries_of(self, path: Any, found: str, held: str) -> Iterator[Any]:
+        """What was written in a folder, and what was there and has not been removed."""
+        there = set()
+        if self._exists(held):
+            with self._scandir(os.fsencode(held) if isinstance(path, bytes) else held) as entries:
+                for entry in entries:
+                    there.add(entry.name)
+                    yield entry
+            if not self._exists(found):
+                return
+        if self._is_gone(found):
+            return
+        with self._scandir(path) as entries:
+            for entry in entries:
+                if entry.name not in there and not self._is_gone(f"{found}/{os.fsdecode(entry.name)}"):
+                    yield entry
+
+
+_REMOVE, _RMDIR = os.remove, os.rmdir
+
+
+class _Function:
+    """A function that does not become a method in a class, as Python's own in C do not."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+class _Entries:
+    """What `os.scandir` gives: an iterator that can be closed."""
+
+    def __init__(self, entries: Iterator[Any]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._entries
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:  # noqa: PYI034 - Python 3.9 has no Self
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        close: Any = getattr(self._entries, "close", None)
+        if close is not None:
+            close()
+
+
+def _below(path: Any, folder: int | None) -> Any:
+    """``path`` below an opened folder."""
+    if folder is None or not isinstance(path, (str, bytes, os.PathLike)):
+        return path
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))

@@ -1,0 +1,101 @@
+"""``gpudash estimate -- COMMAND``: what a program would take of a GPU, run as it is with one that is not there."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpudash.cli.estimate import PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
+from gpudash.cli.terminal.interruption import interruptible
+from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
+from gpudash.settings import load_settings
+
+if TYPE_CHECKING:
+    from gpudash.memory.predicting.estimate import Target
+    from gpudash.session import Session
+
+
+def estimate_program(command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool) -> int:
+    """Predict, and print the prediction or why there is none; the exit code.
+
+    Args:
+        command: program and arguments.
+        steps: of its optimizer that are followed.
+        options: of the command.
+        lets_write: whether it may write files.
+
+    Raises:
+        RequestError: when the request was wrong or interrupted.
+    """
+    from gpudash.session import Answer, Session
+    from gpudash.session.predicting.program import ProgramQuestion, predict_program, script_name
+
+    budget = options.budget()
+    settings, notices = load_settings()
+    session = Session(settings, notices=notices, simulation=options.simulation())
+    for text in notices:
+        print_notice(text)
+    failure: RequestError | None = None
+    with interruptible() as interruption:
+        session.start(worker=False)
+        try:
+            wait_until_ready(session, interruption)
+            device = options.chosen_device() or session.default_device()
+            if device == "cpu" and options.device is None:
+                device = "sim:0"  # the one that is offered where there is no GPU
+            targets = _targets(session, device, options)
+        except ValueError as error:
+            failure = refused(error)
+        except RequestError as error:
+            failure = error
+        finally:
+            joined = session.close()
+        if failure is None:
+            question = ProgramQuestion(
+                command=command,
+                target=targets[0],
+                others=targets[1:],
+                steps=steps,
+                time_limit_s=options.time_limit,
+                lets_write=lets_write,
+                alternatives=options.alternatives,
+            )
+            try:
+                found = predict_program(question, lambda: bool(interruption.asked), print_notice)
+            except KeyboardInterrupt:
+                failure = RequestInterruptedError("Interrupted; nothing was predicted.")
+            except ValueError as error:
+                failure = RequestError(str(error))
+    if failure is not None:
+        failure.joined = joined
+        raise failure
+    answer = Answer(0, found.estimate, found.problem, final=True)
+    return conclude(script_name(command), answer, device, options, budget, joined=joined)
+
+
+def _targets(session: "Session", device: str, options: EstimateOptions) -> "list[Target]":
+    """The cards of the program: the chosen one is its first, and those that are like it follow."""
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        raise RequestError("A program is predicted on a GPU, and the CPU is none.", PROGRAM_FORM)
+    number = int(device.partition(":")[2] or 0)
+    found = []
+    while True:
+        try:
+            found.append(session.estimates.target(f"{kind}:{number}"))
+        except ValueError:
+            if not found:
+                raise
+            break
+        number += 1
+    cap = options.memory_cap
+    if cap is None:
+        return found
+    capped = []
+    for target in found:
+        if problems := cap.problems(target.device, target.capacity_bytes):
+            raise ValueError("; ".join(problems) + ".")
+        allowed = cap.allowed_bytes(target.capacity_bytes)
+        free = target.free_bytes
+        least = allowed if free is None or allowed is None else min(free, allowed + target.overhead_bytes)
+        capped.append(replace(target, free_bytes=least))
+    return capped

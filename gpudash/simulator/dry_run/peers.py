@@ -1,0 +1,96 @@
+"""The ranks of a program in a dry run: each is a process of its own, and none waits for the others.
+
+Their collectives do to memory what they do, and leave their outputs as they are: there are no numbers to be exchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gpudash.simulator.dry_run.own_code import assume
+from gpudash.simulator.dry_run.ranks import BACKEND, VERIFY, bucket_reduced, emulate_storages, register_backend
+from gpudash.simulator.operations.operations import Engine
+
+NOBODY = "the ranks exchange nothing, since there are no numbers; objects that are gathered are this rank's own"
+
+FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+
+known: dict[str, Any] = {}
+"""``rank`` and ``world_size`` of this process, once it has asked for its peers; also when it has left them."""
+
+WhenImported = Callable[[str, Callable[[Any], None]], None]
+
+
+def without_peers(engine: Engine, when_imported: WhenImported) -> None:
+    """Let the process groups of this program do without their peers, from now on.
+
+    Args:
+        engine: of the cards.
+        when_imported: calls a function with a module once that has been imported.
+    """
+    distributed: Any = torch.distributed
+    if not distributed.is_available():
+        return
+    groups = distributed.distributed_c10d
+    begin, new = groups.init_process_group, groups.new_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        from torch.testing._internal.distributed import fake_pg
+
+        rank = _of_rank(kwargs.get("rank", args[4] if len(args) > 4 else -1), "RANK")
+        count = _of_rank(kwargs.get("world_size", args[3] if len(args) > 3 else -1), "WORLD_SIZE")
+        if rank is None or count is None:
+            return begin(*args, **kwargs)  # which says what is missing
+        register_backend()
+        assume(NOBODY)
+        known.update(rank=rank, world_size=count)
+        return begin(BACKEND, store=fake_pg.FakeStore(), rank=rank, world_size=count)
+
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        return new(*args, **{**kwargs, "backend": BACKEND})
+
+    def all_gather_object(object_list: list[Any], obj: Any, *_args: Any, **_kwargs: Any) -> None:
+        object_list[:] = [obj] * len(object_list)
+
+    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_args: Any, **_kwargs: Any) -> None:
+        if object_gather_list is not None:
+            object_gather_list[:] = [obj] * len(object_gather_list)
+
+    def broadcast_object_list(*_args: Any, **_kwargs: Any) -> None:
+        """Each rank keeps its own."""
+
+    made = (init_process_group, new_group, all_gather_object, gather_object, broadcast_object_list)
+    for function in made:
+        for owner in (distributed, groups):
+            setattr(owner, function.__name__, function)
+    when_imported("torch.nn.parallel.distributed", lambda module: _replicate(module, engine))
+    when_imported(FSDP, lambda _module: emulate_storages(engine))
+
+
+def _of_rank(given: Any, variable: str) -> int | None:
+    """A number as it was given, or as a launcher has put it into the environment."""
+    value = os.environ.get(variable) if given in (-1, None) else given
+    return None if value is None else int(value)
+
+
+def _replicate(module: Any, engine: Engine) -> None:
+    """Let DistributedDataParallel do without numbers: it compares shapes and broadcasts how its buckets are rebuilt."""
+    setattr(module, VERIFY, lambda *_args, **_kwargs: None)
+    kind: Any = module.DistributedDataParallel
+    prepare = kind._pre_forward
+
+    def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if not vars(self).get("_comm_hooks") and not vars(self).get("_gpudash_reduces"):
+            self._gpudash_reduces = True
+            torch.distributed._register_comm_hook(self.reducer, engine, bucket_reduced)  # type: ignore[attr-defined]
+        engine.echoes = True
+        try:
+            return prepare(self, *inputs, **kwargs)
+        finally:
+            engine.echoes = False
+
+    kind._pre_forward = _pre_forward

@@ -1,0 +1,423 @@
+"""A whole program in a dry run, from its import of torch until it has taken some steps: its GPUs, which it calls
+``cuda``, are not there, and what it asks of their allocators is recorded.
+
+It is the program's main thread that everything here belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.frames import Frame, is_installed, is_own
+from gpudash.memory.predicting.architecture import Architecture
+from gpudash.simulator.as_cuda import answering, telling
+from gpudash.simulator.device.backend import register
+from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from gpudash.simulator.device.tracking import Tracker
+from gpudash.simulator.dry_run import own_code, peers
+from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints, saving_by_python
+from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, RequestRecorder, ToldCard
+from gpudash.simulator.dry_run.generating import generating_to_the_end
+from gpudash.simulator.dry_run.host_tensors import HostTensors
+from gpudash.simulator.dry_run.loaders import EPOCHS, Loaders
+from gpudash.simulator.dry_run.missing_numbers import KnownIntegers, explains
+from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, shown_line
+from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
+from gpudash.simulator.faults import hands_on
+
+EQUAL_PASSES = 100
+"""Forward passes of an inference that begin and end with the same memory, one after another, after which it is ended:
+batches of a data set, and not the steps of one picture or text."""
+
+ENDED_EQUAL = (
+    "the last {count} forward passes took the same memory; what comes after them was not run, such as what decodes "
+    "their result"
+)
+ENDED_STEPS = "ended after step {steps}; what comes later was not run"
+ENDED_EARLY = f"{ENDED_STEPS}, but what follows an epoch was: data loaders of the training were ended early for that"
+
+AFTER_S = 8.0
+"""Processor time in seconds that a program has after the steps that are followed, to come to an evaluation."""
+
+EQUAL_STEPS = 5
+"""Steps more, of the same peak, after which a program is not expected to come to one."""
+
+MOST_LINES = 12
+"""Lines that are named of those that hold memory at the peak."""
+
+BLOCK_BYTES = 512
+"""What the caching allocator rounds a request up to (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
+
+Send = Callable[[Mapping[str, Any]], None]
+WhenImported = Callable[[str, Callable[[Any], None]], None]
+
+
+def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) -> FollowedProgram:
+    """Give the program its GPUs, and follow it from here on.
+
+    Args:
+        config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` that are
+            followed; ``numbers``: "unknown", "guessed" where the program decides by them, or "computed".
+        send: tells what came of it.
+        when_imported: calls a function with a module once that has been imported.
+
+    Raises:
+        RuntimeError: one sentence, where torch takes no such device, or a real GPU answers.
+    """
+    send({"type": "torch"})
+    program = FollowedProgram(int(config["steps"]), send)
+    program.start(_cards(config), when_imported, numbers=str(config["numbers"]), lets_write=not config["scratch"])
+    return program
+
+
+def _cards(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """One for each rank on this machine, at least."""
+    cards: list[Mapping[str, Any]] = list(config["cards"])
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return [*cards, *cards[-1:] * (ranks - len(cards))]
+
+
+class FollowedProgram:
+    """The program that this process runs.
+
+    Args:
+        steps: of its optimizer that are followed.
+        send: tells what came of it.
+    """
+
+    def __init__(self, steps: int, send: Send) -> None:
+        self._steps = steps
+        self._send = send
+        self._stack = ExitStack()
+        self._made: Counter[int] = Counter()
+        self._recorders: list[LineRecorder] = []
+        self._optimizers = False
+        self._running = 0
+        self._loaders = Loaders()
+        self._after_s: float | None = None
+        self._evaluated = False
+        self._peaks: list[int] = []
+        self._pass: tuple[int, ...] = ()
+        self._equal = 0
+        self._answered = False
+        self._computes = False
+        self._end_remark = ""
+
+    def start(
+        self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: str, lets_write: bool
+    ) -> None:
+        """Give it its cards, and record what happens on them."""
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        self._computes = computes = numbers == "computed"
+        own_code.guesses.on = numbers == "guessed"
+        architectures = [Architecture(tuple(card["capability"]), card["multiprocessors"]) for card in cards]
+        told = ToldCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
+        if computes:
+            backend = register(
+                [SimulatedGpu(place, ENDLESS, context=0, architecture=one) for place, one in enumerate(architectures)]
+            )
+        else:
+            dry = DryRun()
+            dry.told_card = told
+            dry.put_cards(architectures)
+            backend = dry.backend
+            engine = backend.engine
+            engine.integers = KnownIntegers(engine.storages, own_code.assume)
+        answering.answer_for_cuda(backend)
+        self._left = LeftUncompiled()
+        self._tracker = tracker = Tracker(backend.engine, stacks=False)
+        tracker.step = 1
+        tracker.on_roots = self._classify
+        tracker.start()
+        self._recorders = [LineRecorder(backend, tracker, index, self._first_used) for index in range(len(cards))]
+        for recorder in self._recorders:
+            recorder.start()
+        self._loaders.follow()
+        for name in EPOCHS:
+            when_imported(name, self._loaders.lightning_imported)
+        self._see_optimizers()
+        optimizer_hooks.register_optimizer_step_post_hook(self._stepped)
+        module_hooks.register_module_forward_pre_hook(self._enter)
+        module_hooks.register_module_forward_hook(self._leave, always_call=True)
+        if computes:
+            if not lets_write:
+                torch.save = saving_by_python(torch.save)
+                when_imported("safetensors.torch", lambda module: setattr(module, "serialize_file", _write_nothing))
+            return
+        peers.without_peers(backend.engine, when_imported)
+        telling.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
+        kept = None if lets_write else KeptCheckpoints()
+        self._stack.enter_context(own_code.checkpoints_without_numbers(kept))
+        self._stack.enter_context(own_code.standing_in())
+        self._stack.enter_context(compiling_nothing(self._left))
+        # those that generate are there once this module is
+        when_imported("transformers.generation.utils", self._generating_imported)
+        self._stack.enter_context(HostTensors())
+
+    def raised(self, error: BaseException) -> bool:
+        """The program ends by an exception that nobody took; whether it was raised because nothing is computed."""
+        if self._answered or isinstance(error, KeyboardInterrupt):
+            return self._answered
+        try:
+            with in_words():
+                raise error
+        except CannotPredictError as found:
+            ours = found.kind in ("data_dependent", "gpudash") or explains(error)
+            self._tell_failure(found.kind, str(found), found.remedy, because_of_numbers=ours)
+            return ours
+        return False
+
+    def ended(self) -> None:
+        """The program has come to its end."""
+        if not self._answered:
+            self._answer(ended=True)
+
+    def _generating_imported(self, _module: Any) -> None:
+        self._stack.enter_context(generating_to_the_end(own_code.assume))
+
+    def _first_used(self) -> None:
+        self._send({"type": "cuda"})
+
+    def _classify(self) -> None:
+        for recorder in self._recorders:
+            recorder.classify()
+
+    def _see_optimizers(self) -> None:
+        kind: Any = torch.optim.Optimizer
+        make = kind.__init__
+
+        @hands_on
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self._optimizers = True
+            make(optimizer, *args, **kwargs)
+
+        kind.__init__ = made
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._answered:
+            return
+        before = max(self._made.values(), default=0)
+        self._made[id(optimizer)] += 1
+        steps = max(self._made.values())
+        if steps == before:
+            return  # another optimizer's, as the second of a GAN
+        if steps >= self._steps:
+            self._peaks.append(sum(recorder.taken_peak() for recorder in self._recorders))
+            if self._after_s is None:
+                self._after_s = time.process_time()
+                self._loaders.end()
+            elif self._evaluated or self._is_over():
+                self._end_after_steps()
+        self._tracker.step = steps + 1
+
+    def _is_over(self) -> bool:
+        """Whether the time after the steps is over, or nothing new is expected of it."""
+        last = self._peaks[-EQUAL_STEPS - 1 :]
+        equal = len(last) > EQUAL_STEPS and len(set(last)) == 1
+        return equal or (self._after_s is not None and time.process_time() - self._after_s > AFTER_S)
+
+    def _end_after_steps(self) -> None:
+        steps = max(self._made.values())
+        self._end_remark = (ENDED_EARLY if self._evaluated and self._loaders.ended else ENDED_STEPS).format(steps=steps)
+        self._end()
+
+    def _enter(self, _module: nn.Module, _args: Any) -> None:
+        self._running += 1
+
+    def _leave(self, module: nn.Module, args: Any, _result: Any) -> None:
+        self._running = max(0, self._running - 1)
+        if self._running or self._answered:
+            return
+        if self._after_s is not None:
+            self._evaluated |= not torch.is_grad_enabled()
+            if self._evaluated and self._is_over():
+                self._end_after_steps()
+            return
+        if self._made or (self._optimizers and torch.is_grad_enabled()):
+            return
+        sizes = [size for given in args if isinstance(given, torch.Tensor) for size in given.shape]
+        now = (id(module), *sizes, *(recorder.allocated_bytes for recorder in self._recorders))
+        self._equal = self._equal + 1 if now == self._pass else 0
+        self._pass = now
+        if self._equal >= EQUAL_PASSES:
+            self._end_remark = ENDED_EQUAL.format(count=EQUAL_PASSES)
+            self._end()
+
+    def _end(self) -> None:
+        """Be silent, answer, and wait for the signal that ends the program."""
+        silent = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        self._answer()
+        if threading.current_thread() is threading.main_thread():
+            signal.pause()
+
+    def _answer(self, *, ended: bool = False) -> None:
+        self._answered = True
+        self._tracker.finish()
+        for recorder in self._recorders:
+            recorder.stop()
+        steps = max(self._made.values(), default=0)
+        cards = [
+            {
+                "index": index,
+                "trace": replace(recorder.trace, followed=steps).to_json(),
+                "lines": recorder.lines_at_peak(),
+            }
+            for index, recorder in enumerate(self._recorders)
+            if recorder.trace.events
+        ]
+        assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
+        if self._computes:
+            assumptions += [sentence.rstrip(".") for sentence in telling.told]
+        self._send(
+            {
+                "type": "answer",
+                "cards": cards,
+                "assumptions": assumptions,
+                "remark": self._end_remark,
+                "ended": ended,
+                "torch": torch.__version__,
+                **self._place_among_ranks(),
+            }
+        )
+
+    def _place_among_ranks(self) -> dict[str, Any]:
+        from torch import distributed
+
+        there = distributed.is_available() and distributed.is_initialized()
+        if there:
+            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        return peers.known or {"rank": None, "world_size": 1}
+
+    def _tell_failure(self, kind: str, message: str, remedy: str, *, because_of_numbers: bool) -> None:
+        self._answered = True
+        peak = max((recorder.peak_bytes for recorder in self._recorders), default=0)
+        error = {"kind": kind, "message": message, "remedy": remedy}
+        self._send({"type": "failed", "error": error, "because_of_numbers": because_of_numbers, "peak_bytes": peak})
+
+
+class LineRecorder(RequestRecorder):
+    """Records who allocates, too.
+
+    Args:
+        backend, tracker, index: as of `RequestRecorder`.
+        first_used: called when something is allocated for the first time.
+
+    Attributes:
+        allocated_bytes: now.
+        peak_bytes: the most so far.
+    """
+
+    def __init__(self, backend: Any, tracker: Tracker, index: int, first_used: Callable[[], None]) -> None:
+        super().__init__(backend, tracker, index)
+        self._first_used = first_used
+        self._lines: list[str] = []
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self._newest_peak = 0
+
+    def _happened(self, action: str, address: int, size: int, stream: int) -> None:
+        events = len(self.trace.events)
+        super()._happened(action, address, size, stream)
+        if len(self.trace.events) == events:
+            return
+        if not events:
+            self._first_used()
+        block = self.trace.events[-1]
+        taken = _rounded(self.trace.sizes[abs(block) - 1])
+        self.allocated_bytes += taken if block > 0 else -taken
+        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        self._newest_peak = max(self._newest_peak, self.allocated_bytes)
+        if block > 0:
+            self._lines.append(_line())
+
+    def taken_peak(self) -> int:
+        """The most since it was last asked for, in bytes."""
+        found, self._newest_peak = self._newest_peak, self.allocated_bytes
+        return found
+
+    def lines_at_peak(self) -> list[tuple[str, int]]:
+        """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
+        return lines_at_peak(self.trace, self._lines)
+
+
+def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
+    """Which lines hold how many bytes where a trace holds most.
+
+    Args:
+        trace: what happened.
+        lines: of each block.
+    """
+    now, most, place = 0, 0, 0
+    for number, block in enumerate(trace.events):
+        size = _rounded(trace.sizes[abs(block) - 1])
+        now += size if block > 0 else -size
+        if now > most:
+            most, place = now, number + 1
+    held: set[int] = set()
+    for block in trace.events[:place]:
+        if block > 0:
+            held.add(block)
+        else:
+            held.discard(-block)
+    found: Counter[str] = Counter()
+    for block in held:
+        found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
+    return found.most_common(MOST_LINES)
+
+
+def _write_nothing(*_args: Any, **_kwargs: Any) -> None:
+    """In place of what writes a file without a function of Python's that opens files."""
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+_kinds: dict[str, int] = {}
+_OWN, _LIBRARYS, _MACHINERY = 2, 1, 0
+
+
+def _line() -> str:
+    """The innermost line of the program's own that is running, or else of a library; "" where there is none."""
+    found = _line_above(sys._getframe(2))
+    if found:
+        return found
+    # torch's engine has threads of its own, without a line of Python, while the main thread waits for them
+    return _line_above(sys._current_frames().get(threading.main_thread().ident or 0))
+
+
+def _line_above(frame: Any) -> str:
+    librarys = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        kind = _kinds.get(file)
+        if kind is None:
+            asked = Frame(file, 1, "")
+            kind = _kinds[file] = _OWN if is_own(asked) else _LIBRARYS if is_installed(asked) else _MACHINERY
+        if kind == _OWN:
+            own = shown_line((file, frame.f_lineno))
+            return f"{own}, in {librarys}" if librarys else own
+        if kind == _LIBRARYS and not librarys and "/torch/" not in file:
+            librarys = shown_line((file, frame.f_lineno))
+        frame = frame.f_back
+    return librarys

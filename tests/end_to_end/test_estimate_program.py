@@ -1,0 +1,382 @@
+"""``gpudash estimate -- COMMAND``: programs predicted as they are, and what stays of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import gpudash
+from gpudash.predict import PredictionError
+from gpudash.units import GIB
+from tests.end_to_end.conftest import Outcome, run_python, start_python
+from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda
+from tests.end_to_end.cuda_scripts.predicting import predicted
+from tests.json_page import undescribed
+
+HEAD = """
+import os, sys, time
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+def step():
+    x, y = torch.randn(256, 512).cuda(), torch.randint(0, 10, (256,)).cuda()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward(); optimizer.step(); optimizer.zero_grad()
+    return loss
+"""
+
+
+@pytest.fixture
+def estimate(home: Path, tmp_path: Path) -> Any:
+    """Predict a script of this text in a folder of its own; its outcome."""
+
+    def command(text: str, *flags: str, arguments: tuple[str, ...] = (), launch: tuple[str, ...] = ()) -> Outcome:
+        (tmp_path / "train.py").write_text(text)
+        flags = ("--json", *flags) if "--simulate" in flags else ("--json", "--simulate", "8GiB", *flags)
+        words = ("estimate", *flags, "--", sys.executable, *launch, "train.py", *arguments)
+        done = run_python(home, "-m", "gpudash", *words, cwd=tmp_path)
+        if done.stdout:
+            assert undescribed(("estimate",), json.loads(done.stdout)) == []
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return command
+
+
+@pytest.mark.parametrize("name", ["mnist.py", "dcgan.py", "imagenet.py"])
+def test_a_script_is_predicted_unchanged_to_the_byte_and_leaves_no_file(name: str) -> None:
+    case = next(case for case in CASES if case.name == name)
+
+    found = predicted(case)
+
+    assert (found.failure, found.files) == ("", ())
+    assert found.peak == as_cuda(case).peak
+
+
+def test_lines_that_hold_memory_at_the_peak_add_up_to_it_nearly(estimate: Any) -> None:
+    found = estimate(HEAD + "for i in range(100): print(step().item())").document
+
+    assert found["fits"] is True
+    assert "ended after step" in found["remark"]
+    assert any(line.startswith("train.py:4") for line in found["by_line"])
+    assert sum(found["by_line"].values()) == pytest.approx(found["peak_allocated_bytes"], rel=0.02)
+
+
+def test_what_a_program_writes_is_read_back_by_it_and_is_not_there_afterwards(estimate: Any, tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("before\n")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "kept.txt").write_text("kept")
+    text = f"""{HEAD}
+import json, pathlib, shutil
+for i in range(2):
+    step()
+    os.makedirs("out/run", exist_ok=True)
+    torch.save({{"model": model.state_dict(), "epoch": i}}, "out/run/last.pt")
+    shutil.copyfile("out/run/last.pt", "out/run/best.pt")
+    with open("log.txt", "a") as log: log.write("epoch\\n")
+    pathlib.Path("metrics.json").write_text(json.dumps({{"epoch": i}}))
+model.load_state_dict(torch.load("out/run/best.pt")["model"])
+os.rename("metrics.json", "renamed.json")
+shutil.rmtree("old")
+seen = [open("log.txt").read(), open("renamed.json").read(), os.path.exists("metrics.json"), os.path.exists("old"),
+        sorted(os.listdir("out/run")), sorted(p.name for p in pathlib.Path(".").iterdir())]
+print("SEEN", json.dumps(seen), file=sys.stderr)
+"""
+
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    seen = json.loads(outcome.stderr.split("SEEN ")[1].splitlines()[0])
+    assert seen[:4] == ["before\nepoch\nepoch\n", '{"epoch": 1}', False, False]
+    assert seen[4:] == [["best.pt", "last.pt"], ["log.txt", "out", "renamed.json", "train.py"]]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == ["log.txt", "old", "train.py"]
+    assert (tmp_path / "log.txt").read_text() == "before\n"
+    assert (tmp_path / "old" / "kept.txt").read_text() == "kept"
+
+
+def test_a_program_that_may_write_writes_all_but_checkpoints(estimate: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_bytes(b"of a real run")
+
+    estimate(
+        f"{HEAD}\nstep()\nopen('log.txt', 'w').write('log')\ntorch.save(model.state_dict(), 'model.pt')",
+        "--let-it-write",
+    )
+
+    assert (tmp_path / "log.txt").read_text() == "log"
+    assert (tmp_path / "model.pt").read_bytes() == b"of a real run"
+
+
+def test_a_program_that_decides_by_a_number_is_predicted_with_numbers_and_that_is_said(estimate: Any) -> None:
+    outcome = estimate(f"{HEAD}\nfor i in range(50):\n    if step().item() > 100: break")
+
+    assert outcome.code == 0
+    assert "started again, with numbers" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert "run with numbers on a simulated GPU" in outcome.document["method"]
+
+
+def test_one_too_large_for_this_computer_goes_on_by_guesses_that_are_listed(estimate: Any) -> None:
+    text = """
+import torch
+model = torch.nn.Sequential(*(torch.nn.Linear(16384, 16384, bias=False) for _ in range(26))).to("cuda", torch.bfloat16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(5):
+    loss = model(torch.randn(4, 16384, device="cuda", dtype=torch.bfloat16)).square().mean()
+    if loss.item() > 100: break
+    loss.backward(); optimizer.step(); optimizer.zero_grad()
+"""
+    outcome = estimate(text, "--simulate", "h100")
+
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["peak_allocated_bytes"] > 24 * GIB
+    assert any(said.startswith("train.py:7: what is asked of a number") for said in outcome.document["assumptions"])
+
+
+def test_seven_billion_parameters_take_less_than_a_gibibyte_of_this_computer(estimate: Any) -> None:
+    text = """
+import resource, sys, torch
+model = torch.nn.Sequential(*(torch.nn.Linear(16384, 16384, bias=False) for _ in range(26))).to(torch.bfloat16).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for i in range(3):
+    model(torch.randn(4, 16384, device="cuda", dtype=torch.bfloat16)).square().mean().backward()
+    print("RSS", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    optimizer.step(); optimizer.zero_grad()
+"""
+    outcome = estimate(text, "--simulate", "h100")
+
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["by_category"]["optimizer state"] > 25 * GIB
+    assert max(int(line.split()[1]) for line in outcome.stderr.splitlines() if line.startswith("RSS")) * 1024 < GIB
+
+
+def test_each_rank_under_torchrun_has_a_card_of_its_own(estimate: Any) -> None:
+    text = """
+import os, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+model = DistributedDataParallel(torch.nn.Linear(256, 256).cuda(), device_ids=[rank], find_unused_parameters=True)
+optimizer = torch.optim.Adam(model.parameters())
+for i in range(5):
+    model(torch.randn(64, 256, device="cuda")).sum().backward(); optimizer.step(); optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+
+    outcome = estimate(text, launch=launch)
+
+    assert outcome.code == 0, outcome.stderr
+    assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
+    assert len({rank["peak_allocated_bytes"] for rank in outcome.document["ranks"]}) == 1
+    assert any("does not look for unused parameters" in said for said in outcome.document["assumptions"])
+
+
+def test_ranks_that_a_program_spawns_have_cards_of_their_own(estimate: Any) -> None:
+    text = """
+import os, torch
+import torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+def main(rank, count):
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
+    dist.init_process_group("nccl", rank=rank, world_size=count)
+    torch.cuda.set_device(rank)
+    model = DistributedDataParallel(torch.nn.Linear(256, 256).cuda(rank), device_ids=[rank])
+    optimizer = torch.optim.Adam(model.parameters())
+    for i in range(5):
+        model(torch.randn(64, 256, device="cuda")).sum().backward(); optimizer.step(); optimizer.zero_grad()
+if __name__ == "__main__":
+    mp.spawn(main, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+"""
+    outcome = estimate(text, "--simulate", "8GiB", "--simulate", "8GiB")
+
+    assert outcome.code == 0, outcome.stderr
+    assert [rank["device"] for rank in outcome.document["ranks"]] == ["sim:0", "sim:1"]
+    assert all(rank["peak_allocated_bytes"] > 2**20 for rank in outcome.document["ranks"])
+
+
+def test_an_evaluation_behind_a_long_epoch_counts(estimate: Any) -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.rand(200_000, 64), torch.randint(0, 8, (200_000,)))
+model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 8)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+    with torch.no_grad():
+        for x, _ in DataLoader(data, batch_size=20_000):
+            model(x.cuda())
+"""
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.document["peak_allocated_bytes"] > 2 * 20_000 * 2048 * 4
+    assert "what follows an epoch was" in outcome.document["remark"]
+
+
+def test_layers_without_a_size_yet_and_line_searches_are_followed(estimate: Any) -> None:
+    text = """
+import torch
+model = torch.nn.Sequential(torch.nn.LazyLinear(64), torch.nn.ReLU(), torch.nn.LazyLinear(1)).cuda()
+x, y = torch.randn(50, 100).cuda(), torch.randn(50, 1).cuda()
+model(x)
+optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+def closure():
+    optimizer.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    return loss
+for i in range(3): print(optimizer.step(closure).item())
+"""
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    assert "started again" not in outcome.stderr
+    assert any("L-BFGS goes on to its last iteration" in said for said in outcome.document["assumptions"])
+
+
+def test_a_program_that_fails_on_its_way_has_no_prediction(estimate: Any) -> None:
+    outcome = estimate(f"{HEAD}\nstep()\nsys.exit(7)")
+
+    assert outcome.code == 1
+    assert "train.py ended with exit code 7" in outcome.document["error"]["message"]
+
+
+def test_an_inference_that_goes_on_and_on_is_ended_once_its_batches_are_equal(estimate: Any) -> None:
+    text = """
+import torch
+model = torch.nn.Linear(256, 256).cuda().eval()
+with torch.no_grad():
+    while True:
+        model(torch.randn(64, 256).cuda())
+"""
+    outcome = estimate(text)
+
+    assert outcome.code == 0, outcome.stderr
+    assert "forward passes took the same memory" in outcome.document["remark"]
+
+
+def test_one_that_takes_no_step_says_where_it_stands_and_is_ended_with_what_it_started(
+    estimate: Any, tmp_path: Path
+) -> None:
+    text = f"""{HEAD}
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("CHILD", child.pid, file=sys.stderr, flush=True)
+try:
+    while True:
+        sum(range(1000))
+except KeyboardInterrupt:
+    print("INTERRUPTED", file=sys.stderr, flush=True)
+"""
+    outcome = estimate(text, "--time-limit", "4")
+
+    assert outcome.code == 1
+    error = outcome.document["error"]
+    assert error["kind"] == "no_step"
+    assert "it stands at train.py:1" in error["message"]
+    assert "--time-limit 16" in error["remedy"]
+    assert "INTERRUPTED" in outcome.stderr
+    assert not psutil.pid_exists(int(outcome.stderr.split("CHILD ")[1].split()[0]))
+
+
+def test_a_program_without_cuda_says_so(estimate: Any) -> None:
+    outcome = estimate("import torch\nprint(torch.ones(3).sum())")
+
+    assert outcome.code == 1
+    assert outcome.document["error"]["kind"] == "left_the_device"
+    assert "has asked nothing of a GPU" in outcome.document["error"]["message"]
+
+
+def test_an_error_of_the_program_is_its_own_and_names_its_line(estimate: Any) -> None:
+    outcome = estimate(f"{HEAD}\nmodel(torch.zeros(3, 3).cuda())")
+
+    assert outcome.code == 1
+    assert outcome.document["error"]["message"].startswith("At train.py:12 the code raised RuntimeError")
+    assert "started again" not in outcome.stderr
+
+
+def test_ctrl_c_ends_the_program_by_one_sigint(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import signal, sys, torch\n"
+        "print('READY', file=sys.stderr, flush=True)\n"
+        "try:\n    signal.pause()\n"
+        "except KeyboardInterrupt:\n    print('INTERRUPTED', file=sys.stderr, flush=True)\n"
+    )
+    words = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *words, cwd=tmp_path, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert any(line.strip() == "READY" for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        code = process.wait(60)
+
+    assert code == 130
+    assert rest.count("INTERRUPTED") == 1
+    assert "nothing was predicted" in rest
+
+
+def test_a_program_ends_with_a_gpudash_that_is_killed(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, signal, sys, torch\nprint('PID', os.getpid(), file=sys.stderr, flush=True)\nsignal.pause()\n"
+    )
+    words = ("-m", "gpudash", "estimate", "--simulate", "8GiB", "--", sys.executable, "train.py")
+    with start_python(home, *words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        pid = int(next(line for line in iter(process.stderr.readline, "") if line.startswith("PID")).split()[1])
+        program = psutil.Process(pid)
+        process.kill()
+        process.stderr.read()
+        program.wait(30)
+
+    assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--let-it-write", "--callable", "a:b"), "--let-it-write is for a program"),
+        (("--simulate", "8GiB", "--"), "There is no command to predict"),
+        (("--simulate", "8GiB", "--", "no-such-program"), "There is no program no-such-program on PATH"),
+        (("--device", "cpu", "--", "python"), "the CPU is none"),
+        (("--simulate", "8GiB", "--", "python", "-Iu", "-c", ""), "With -I Python does not load what predicts"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_a_sentence(gpudash: Any, words: tuple[str, ...], said: str) -> None:
+    outcome = gpudash("estimate", *words)
+
+    assert outcome.code == 2
+    assert said in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_a_test_or_a_cell_asks_by_a_function(tmp_path: Path, predict_program: Any) -> None:
+    (tmp_path / "train.py").write_text(f"{HEAD}\nfor i in range(4): step()")
+
+    found = predict_program(sys.executable, "train.py", gpu="8GiB", folder=tmp_path)
+
+    assert found.fits is True
+    assert found.by_category["optimizer state"] == 2 * found.by_category["weights"]
+    with pytest.raises(PredictionError, match="has asked nothing of a GPU"):
+        predict_program(sys.executable, "-c", "import torch", gpu="8GiB", folder=tmp_path)
+
+
+def test_a_python_that_cannot_be_predicted_does_not_run_the_program(tmp_path: Path) -> None:
+    inject = Path(gpudash.__file__).parent / "agent" / "inject"
+    surroundings = {**os.environ, "PYTHONPATH": str(inject), "GPUDASH_PREDICT": str(tmp_path / "nobody")}
+
+    done = subprocess.run([sys.executable, "-c", "print('ran')"], env=surroundings, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not run, since it cannot be predicted" in done.stderr
