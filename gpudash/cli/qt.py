@@ -12,9 +12,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import RequestError, leave
-from gpudash.devices.names import Simulation
+
+if TYPE_CHECKING:
+    from gpudash.devices.names import Simulation
 
 OFFSCREEN_LIBRARIES = {
     "libGL.so.1": "libgl1",
