@@ -23,6 +23,7 @@ from gpudash.cli.terminal.output import (
     print_failure,
     print_notice,
 )
+from gpudash.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -171,7 +172,8 @@ def _run_command(argv: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
-    app = None if tuple(argv) in LIGHT else build_app(argv)
+    with without_collection():  # in what is imported there would be none
+        app = None if tuple(argv) in LIGHT else build_app(argv)
     try:
         result = LIGHT[tuple(argv)]() if app is None else _call(app, argv)
         sys.stdout.flush()
