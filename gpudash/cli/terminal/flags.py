@@ -5,7 +5,7 @@ Annotations are evaluated: the parser of command lines reads them from dataclass
 not loaded here, for every command and every help page loads this module.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from gpudash.units import format_bytes, parse_share, parse_size
 
 if TYPE_CHECKING:
     from gpudash.session import Session
+    from gpudash.session.remote.machine import RemoteMachine
     from gpudash.session.serving import Serving
     from gpudash.specs import Spec
 
@@ -262,12 +263,20 @@ class Served:
 
     def begin(self, session: "Session") -> None:
         """Serve ``session``, and say where."""
-        if self._serving is None:
-            return
+        if self._serving is not None:
+            self._serving.start(session)
+            self._print_place(self._serving)
+
+    def begin_machines(self, machines: "Sequence[RemoteMachine]") -> None:
+        """Serve machines over ssh, and say where."""
+        if self._serving is not None:
+            self._serving.start_machines(machines)
+            self._print_place(self._serving)
+
+    def _print_place(self, serving: "Serving") -> None:
         from gpudash.session.serving import companions
 
-        self._serving.start(session)
-        print_notice(f"Serving at {self._serving.url}; Grafana dashboard and alert rules: {companions()}")
+        print_notice(f"Serving at {serving.url}; Grafana dashboard and alert rules: {companions()}")
 
     def predict(self, spec: "Spec", device: str) -> None:
         """Have the run's peak predicted, where it is served."""
