@@ -122,6 +122,9 @@ LIGHT: dict[tuple[str, ...], Callable[[], int]] = {
 }
 """Command lines that are answered without the parser of command lines, whose import takes longer than they do."""
 
+COMPLETE = "__complete"
+"""The parser's own command, by which a shell asks at Tab for what a flag may be."""
+
 MORE_FILES = "Allow more with ulimit -n 1024."
 
 LEAST_FILES = 64
@@ -173,7 +176,7 @@ def _run_command(argv: Sequence[str]) -> int:
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
     with without_collection():  # in what is imported there would be none
-        app = None if tuple(argv) in LIGHT else build_app(argv)
+        app = None if tuple(argv) in LIGHT else build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
     try:
         result = LIGHT[tuple(argv)]() if app is None else _call(app, argv)
         sys.stdout.flush()
@@ -216,7 +219,7 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
-    if argv and not argv[0].startswith("-") and argv[0] not in app:
+    if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
         from gpudash.specs.invalid import did_you_mean
 
         hint = did_you_mean(argv[0], list(COMMANDS))

@@ -156,7 +156,7 @@ def _qt() -> Iterator[Check]:
 
 
 def _display() -> Iterator[Check]:
-    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.cli.qt import has_display, platform_name, require_qt
 
     if not has_display():
         yield Check("display", "note", "none; gpudash runs in the terminal and leaves a picture of the dashboard")
@@ -165,8 +165,13 @@ def _display() -> Iterator[Check]:
         require_qt()
     except RequestError as error:
         yield Check("display", "problem", error.message, error.remedy)
-    else:
-        yield Check("display", "ok", os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY") or "there is one")
+        return
+    platform = platform_name()
+    if platform not in ("xcb", "wayland"):
+        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so that no window is seen on a screen")
+        return
+    named = os.environ.get("DISPLAY" if platform == "xcb" else "WAYLAND_DISPLAY") or "wayland-0"
+    yield Check("display", "ok", f"{named} answers ({platform})")
 
 
 def _recordings() -> Iterator[Check]:

@@ -40,6 +40,13 @@ def _card_size(_type: Any, tokens: Any) -> int:
     return size_of(parse_card(tokens[0].value))
 
 
+def _known_gpus(_context: Any) -> dict[str, str]:
+    """What a shell completes the flag with: names of GPUs, each with its memory."""
+    from gpudash.devices.known_gpus import KNOWN_GPUS
+
+    return {gpu.key: f"{gpu.product}, {format_bytes(gpu.total_bytes)}" for gpu in KNOWN_GPUS}
+
+
 def _simulated(_type: Any, tokens: Any) -> list[SimulatedCard]:
     return [parse_simulated(part) for token in tokens for part in token.value.split(",")]
 
@@ -72,6 +79,7 @@ Simulated = Annotated[
         allow_leading_hyphen=True,
         n_tokens=1,
         json_list=False,
+        completer=_known_gpus,
     ),
 ]
 """GPUs to simulate, each as a size or by name; a flag that may be repeated."""
