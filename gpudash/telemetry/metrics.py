@@ -255,7 +255,7 @@ _GPU = (
         "INTEGER",
         "slowed by heat",
         "gpudash_gpu_slowed_by_heat",
-        "1 while the GPU clocks lower because it, its memory or its board is too hot, else 0.",
+        "Whether the GPU clocks lower because it, its memory or its board is too hot: 1, or 0.",
         fetched=False,
     ),
     Metric(
@@ -263,7 +263,7 @@ _GPU = (
         "INTEGER",
         "slowed by power",
         "gpudash_gpu_slowed_by_power",
-        "1 while the GPU clocks lower to keep within its power limit, or because power is short, else 0.",
+        "Whether the GPU clocks lower to keep within its power limit, or because power is short: 1, or 0.",
         fetched=False,
     ),
     Metric(
