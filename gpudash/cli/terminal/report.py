@@ -43,11 +43,9 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
         heed: called ten times a second.
     """
     console = stderr()
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=BAR if console.width >= WIDE else NARROW_BAR),
-        TextColumn("{task.fields[words]}", markup=False),
-    )
+    figures = TextColumn("{task.fields[words]}", markup=False)
+    whole = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=BAR), figures)
+    columns = whole if console.width >= WIDE else (figures,)
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, words="")
@@ -59,8 +57,8 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                     continue
                 warnings = run.warnings[shown:]
                 shown += len(warnings)
-                room = console.width - len(run.workload) - (BAR if console.width >= WIDE else NARROW_BAR) - 2
-                words = SEPARATOR.join(fitting(progress_parts(session, run), room))
+                room = console.width - (len(run.workload) + BAR + 2 if console.width >= WIDE else 0)
+                words = SEPARATOR.join(fitting(progress_parts(session, run, brief=console.width < WIDE), room))
                 progress.update(
                     task, description=run.workload, total=run.steps or None, completed=run.step, words=words
                 )
@@ -68,23 +66,29 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                 progress.console.print(warning.text)
 
 
-BAR, NARROW_BAR = 24, 8
+BAR = 24
 """Columns of the bar of a progress line."""
 
 WIDE = 100
-"""Columns of a terminal in which the wider one leaves room for the figures."""
+"""Columns of a terminal in which name and bar leave room for the figures, and a table for remarks."""
 
 
-def progress_parts(session: Session, run: RunView) -> list[str]:
+def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> list[str]:
     """What a progress line says, the most important first: step, time left, loss, memory of the card, rate.
 
     The caller holds the store's lock.
+
+    Args:
+        session: of the run.
+        run: that is on.
+        brief: whether the number of the step stands alone.
     """
+    step = f"{run.step}/{_about(run.workload)}{run.steps}" if run.steps else ""
     memories = {device.name: device.uuid for device in session.devices()}
     uuid = memories.get(run.device)
     loss, rate = run.metrics.get("loss"), run.metrics.get("throughput")
     parts = [
-        f"{step_word(run.workload)} {run.step} of {_about(run.workload)}{run.steps}" if run.steps else "",
+        step if brief or not step else f"{step_word(run.workload)} {step}",
         run_left(run, session.forecast(uuid or HOST)),
         "" if loss is None else f"loss {loss.last:.3f}",
         memory_in_use(session.store, run, uuid),

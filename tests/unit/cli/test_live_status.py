@@ -48,5 +48,6 @@ def test_the_progress_line_of_a_run_tells_memory_and_rate_too() -> None:
     session.store.apply(StepFinished(time_s=1.0, run_id=1, step=7, steps=200, seconds=None, loss=2.5, throughput=40))
     session.store.apply(Sample(1.0, "host", None, {"process_bytes": 3 * 2**30}))
     parts = progress_parts(session, session.store.run)
-    assert [parts[0], *parts[-3:]] == ["step 7 of 200", "loss 2.500", "cpu 3.00 GiB", "40.0 items/s"]
+    assert [parts[0], *parts[-3:]] == ["step 7/200", "loss 2.500", "cpu 3.00 GiB", "40.0 items/s"]
     assert fitting(parts, 15) == parts[:1]
+    assert progress_parts(session, session.store.run, brief=True) == ["7/200", *parts[1:]]
