@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -61,7 +61,7 @@ def examine() -> Iterator[Check]:
         yield from check()
 
 
-def _torch(report: Mapping[str, Any]) -> Iterator[Check]:
+def _torch(report: dict[str, Any]) -> Iterator[Check]:
     from gpudash.workloads.running.installed import torch_words
 
     if report["version"] is None:
@@ -81,7 +81,7 @@ def _torch(report: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("simulated GPU", "note", str(problem), "Everything else works; run on cpu instead of sim:0.")
 
 
-def _nvml(report: Mapping[str, Any]) -> Iterator[Check]:
+def _nvml(report: dict[str, Any]) -> Iterator[Check]:
     from gpudash.sources.discovery import survey
     from gpudash.telemetry.records import State
 

@@ -72,7 +72,7 @@ class SshFleet:
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
         self._closed = False
         try:
-            files = recordings or [None] * len(hosts)
+            files: Sequence[Path | None] = recordings or [None] * len(hosts)
             self.machines += (RemoteMachine(host, settings, file) for host, file in zip(hosts, files, strict=True))
         except BaseException:
             self.close()
