@@ -68,6 +68,8 @@ def undescribed(arguments: Sequence[str], document: dict[str, Any]) -> list[str]
     section = f"gpudash {arguments[0]}"
     if "--known" in arguments:
         section += " --known"
+    if "machines" in document:
+        section += " of several machines"
     if "changes" in document:
         section += " A B"
     if "serve" in arguments and "error" not in document:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash import __version__
 from gpudash.cli.qt import has_display
+from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, SUMMARY, print_front_page
 from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
@@ -22,6 +23,7 @@ from gpudash.cli.terminal.output import (
     print_failure,
     print_notice,
 )
+from gpudash.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -36,48 +38,30 @@ def build_app(argv: Sequence[str]) -> App:
     """
     from cyclopts import App, Group
 
-    from gpudash.cli import devices, doctor, export, monitor
-    from gpudash.cli.compare import compare
-    from gpudash.cli.demo import demo
-    from gpudash.cli.open import open_file
-    from gpudash.cli.snapshot import snapshot
     from gpudash.cli.start import start
     from gpudash.cli.terminal import examples
-    from gpudash.cli.watch import watch
 
     app = App(
         name="gpudash",
         version=__version__,
-        help="Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss.",
+        help=SUMMARY,
         help_epilogue=examples.shown(""),
         console=help_console(),
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)
-    commands: dict[str, Callable[..., Any]] = {
-        "devices": devices.devices,
-        "monitor": monitor.monitor,
-        "watch": watch,
-        "snapshot": snapshot,
-        "compare": compare,
-        "export": export.export,
-        "open": open_file,
-        "demo": demo,
-        "doctor": doctor.doctor,
-    }
-    for name, command in commands.items():
-        app.command(command, name=name, help_epilogue=examples.shown(name))
-    about = Group("About gpudash")
-    app.command(_help, name="help", group=about)
-    app.command(_version, name="version", group=about)
-    app.command(_completion, name="completion", group=about)
+    about = Group(ABOUT)
+    for name, command in COMMANDS.items():
+        if not command.function:
+            continue
+        if command.panel == ABOUT:
+            app.command(command.function, name=name, group=about)
+        else:
+            app.command(command.function, name=name, help_epilogue=examples.shown(name))
     without_workloads = bool(argv) and argv[0] in app
-    run_workload = App(name="run", help="Run a workload in the terminal.", help_epilogue=examples.shown("run"))
+    run_workload = App(name="run", help=COMMANDS["run"].summary, help_epilogue=examples.shown("run"))
     estimate_workload = App(
-        name="estimate",
-        help="Predict the memory a run would take: of a workload, a model, your own function, or any program, "
-        "unchanged: gpudash estimate [OPTIONS] -- python train.py",
-        help_epilogue=examples.shown("estimate"),
+        name="estimate", help=COMMANDS["estimate"].summary, help_epilogue=examples.shown("estimate")
     )
     first = argv[0] if argv else ""
     if not without_workloads and first != "estimate":
@@ -93,8 +77,11 @@ def build_app(argv: Sequence[str]) -> App:
     return app
 
 
-def _help(*command: str) -> int:
+def print_help(*command: str) -> int:
     """Show how a command is used: gpudash help run training."""
+    if not command:
+        print_front_page()
+        return Exit.FINISHED
     app = build_app(command)
     _require_command(app, command)
     found, apps, rest = app.parse_commands(list(command))
@@ -109,13 +96,13 @@ def _help(*command: str) -> int:
     return Exit.FINISHED
 
 
-def _version() -> int:
+def print_version() -> int:
     """Print the version."""
     sys.stdout.write(f"{__version__}\n")
     return Exit.FINISHED
 
 
-def _completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> int:
+def print_completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> int:
     """Print what completes commands and flags in a shell: source <(gpudash completion bash)
 
     Write it where your shell looks for completions to have it always.
@@ -125,6 +112,18 @@ def _completion(shell: Literal["bash", "zsh", "fish"] | None = None, /) -> int:
     sys.stdout.write(build_app(()).generate_completion(shell=shell))
     return Exit.FINISHED
 
+
+LIGHT: dict[tuple[str, ...], Callable[[], int]] = {
+    ("--help",): print_help,
+    ("-h",): print_help,
+    ("help",): print_help,
+    ("--version",): print_version,
+    ("version",): print_version,
+}
+"""Command lines that are answered without the parser of command lines, whose import takes longer than they do."""
+
+COMPLETE = "__complete"
+"""The parser's own command, by which a shell asks at Tab for what a flag may be."""
 
 MORE_FILES = "Allow more with ulimit -n 1024."
 
@@ -172,25 +171,19 @@ def _open_window() -> int:
 
 
 def _run_command(argv: Sequence[str]) -> int:
-    from cyclopts import CycloptsError
-
     as_json = _wants_json(argv)
-    app = build_app(argv)
-    command, _apps, _rest = app.parse_commands(list(argv))
-    remedy = f"{' '.join(['gpudash', *command])} --help lists what there is."
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
+    with without_collection():  # in what is imported there would be none
+        app = None if tuple(argv) in LIGHT else build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
     try:
-        _require_command(app, argv)
-        result = app(
-            list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
-        )
+        result = LIGHT[tuple(argv)]() if app is None else _call(app, argv)
         sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
-    except (CycloptsError, _validation_error()) as error:
-        return print_failure(RequestError(_sentence(error), remedy), as_json)
+    except (_parser_error(), _validation_error()) as error:
+        return print_failure(RequestError(_sentence(error), _remedy(app, argv)), as_json)
     except BrokenPipeError:
         discard_stdout()
         return Exit.FINISHED
@@ -209,18 +202,35 @@ def _run_command(argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else Exit.FINISHED
 
 
+def _call(app: App, argv: Sequence[str]) -> Any:
+    """What the command of a command line returns."""
+    _require_command(app, argv)
+    return app(list(argv), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
+
+
+def _remedy(app: App | None, argv: Sequence[str]) -> str:
+    command = () if app is None else app.parse_commands(list(argv))[0]
+    return f"{' '.join(['gpudash', *command])} --help lists what there is."
+
+
 def _wants_json(argv: Sequence[str]) -> bool:
     ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
     return "--json" in ours or "--json-lines" in ours
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:
-    if argv and not argv[0].startswith("-") and argv[0] not in app:
+    if argv and not argv[0].startswith("-") and argv[0] not in app and argv[0] != COMPLETE:
         from gpudash.specs.invalid import did_you_mean
 
-        there = [name for name in app if not name.startswith("-")]
-        hint = did_you_mean(argv[0], there)
-        raise RequestError(f"There is no command {argv[0]!r}{hint}.", f"There is: {', '.join(there)}.")
+        hint = did_you_mean(argv[0], list(COMMANDS))
+        raise RequestError(f"There is no command {argv[0]!r}{hint}.", f"There is: {', '.join(COMMANDS)}.")
+
+
+def _parser_error() -> type[Exception]:
+    """The parser's, imported once there is an error to compare: what is answered without the parser loads none."""
+    from cyclopts import CycloptsError
+
+    return CycloptsError
 
 
 def _validation_error() -> type[ValueError]:

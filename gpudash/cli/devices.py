@@ -103,12 +103,12 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.session.live.simulated_gpus import allocator_settings
     from gpudash.sources.discovery import survey
-    from gpudash.workloads.running.installed import torch_report, torch_words
+    from gpudash.workloads.running.installed import quick_torch_report, torch_words
 
     seen = survey()
     refused = allocator_settings()[1]
     fix = None if refused is None else f"{refused} Correct that variable, or unset it."
-    report = torch_report(properties=True)
+    report = quick_torch_report(properties=True)
     order = cuda_order(
         [answer.gpu for answer in seen.gpus],
         os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -52,18 +52,25 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
 def examine() -> Iterator[Check]:
     """Every check, in the order in which the parts depend on each other."""
     yield Check("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
-    for look in (_torch, _nvml, _pynvml, _qt, _display, _recordings, _settings):
-        yield from look()
+    from gpudash.workloads.running.installed import quick_torch_report
+
+    report = quick_torch_report()
+    yield from _torch(report)
+    yield from _nvml(report)
+    for check in (_pynvml, _qt, _display, _recordings, _settings):
+        yield from check()
 
 
-def _torch() -> Iterator[Check]:
-    from gpudash.workloads.running.installed import torch_report, torch_words
+def _torch(report: dict[str, Any]) -> Iterator[Check]:
+    from gpudash.workloads.running.installed import torch_words
 
-    report = torch_report()
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
         return
-    yield Check("torch", "ok", f"{torch_words(report)}, imported in {report['seconds']:.1f} s")
+    imported = "not imported, for it can see no GPU here"
+    if report["seconds"]:
+        imported = f"imported in {report['seconds']:.1f} s"
+    yield Check("torch", "ok", f"{torch_words(report)}, {imported}")
     remark = unmeasured_torch(str(report["version"]))
     if remark:
         yield Check("predictions", "note", remark, "Hold a prediction against a run before you rely on it.")
@@ -74,14 +81,13 @@ def _torch() -> Iterator[Check]:
         yield Check("simulated GPU", "note", str(problem), "Everything else works; run on cpu instead of sim:0.")
 
 
-def _nvml() -> Iterator[Check]:
+def _nvml(report: dict[str, Any]) -> Iterator[Check]:
     from gpudash.sources.discovery import survey
     from gpudash.telemetry.records import State
-    from gpudash.workloads.running.installed import torch_report
 
     seen = survey()
     if seen.problem is not None:
-        yield Check("GPU", "note", unread_gpus(torch_report(), seen.problem))
+        yield Check("GPU", "note", unread_gpus(report, seen.problem))
         return
     yield Check("driver", "ok", f"{seen.driver_version}, {len(seen.gpus)} GPU{'s' if len(seen.gpus) != 1 else ''}")
     order = cuda_order(
@@ -89,7 +95,7 @@ def _nvml() -> Iterator[Check]:
         os.environ.get("CUDA_VISIBLE_DEVICES"),
         os.environ.get("CUDA_DEVICE_ORDER"),
     )
-    problem = why_torch_has_no_gpu(torch_report(), order)
+    problem = why_torch_has_no_gpu(report, order)
     if problem is not None:
         yield Check("CUDA", "problem", problem)
     for answer in seen.gpus:
@@ -150,7 +156,7 @@ def _qt() -> Iterator[Check]:
 
 
 def _display() -> Iterator[Check]:
-    from gpudash.cli.qt import has_display, require_qt
+    from gpudash.cli.qt import has_display, platform_name, require_qt
 
     if not has_display():
         yield Check("display", "note", "none; gpudash runs in the terminal and leaves a picture of the dashboard")
@@ -159,8 +165,13 @@ def _display() -> Iterator[Check]:
         require_qt()
     except RequestError as error:
         yield Check("display", "problem", error.message, error.remedy)
-    else:
-        yield Check("display", "ok", os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY") or "there is one")
+        return
+    platform = platform_name()
+    if platform not in ("xcb", "wayland"):
+        yield Check("display", "note", f"QT_QPA_PLATFORM is {platform}, so that no window is seen on a screen")
+        return
+    named = os.environ.get("DISPLAY" if platform == "xcb" else "WAYLAND_DISPLAY") or "wayland-0"
+    yield Check("display", "ok", f"{named} answers ({platform})")
 
 
 def _recordings() -> Iterator[Check]:

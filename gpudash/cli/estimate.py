@@ -33,6 +33,7 @@ from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, Se
 from gpudash.settings import load_settings
 from gpudash.specs import ModelSpec, Spec, build, workloads
 from gpudash.specs.invalid import did_you_mean
+from gpudash.system.garbage import without_collection
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
@@ -331,7 +332,8 @@ def predict(ask: Ask, options: EstimateOptions, own_device: str | None = None) -
     Raises:
         RequestError: when the device is not there, or the user interrupted.
     """
-    from gpudash.session import Session
+    with without_collection():
+        from gpudash.session import Session
 
     simulation = options.simulation()
     settings, notices = load_settings()

@@ -1,8 +1,5 @@
 """``gpudash monitor``: watch only, this machine or another over ssh."""
 
-import math
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -11,22 +8,15 @@ from cyclopts.validators import Number
 from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.system.garbage import without_collection
 
 if TYPE_CHECKING:
-    from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
+    from gpudash.cli.terminal.monitoring import JsonLines
     from gpudash.session import Session
-
-POLL_S = 0.1
-"""How soon Ctrl+C and a reader that went away are noticed."""
-
-LINES_TIMEOUT_S = 0.5
-"""How long the last lines may take to be read when watching ends."""
 
 
 def monitor(
-    machine: str | None = None,
-    /,
-    *,
+    *machines: str,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gte=1, lte=50))] = None,
     recorded: RecordOptions | None = None,
@@ -39,8 +29,9 @@ def monitor(
 
     Parameters
     ----------
-    machine
-        Another one: ssh://[user@]host[:port]. It is read over ssh with nothing installed there, and not recorded.
+    machines
+        Others: ssh://[user@]host[:port], one or more. They are read over ssh with nothing installed there, and recorded
+        where --record asks for it: one machine in that file, several in that folder, each in a file of its own.
     seconds
         How long; left out: until Ctrl+C.
     rate
@@ -56,13 +47,25 @@ def monitor(
     serving
         Whether and where the readings are served for Prometheus.
     """
-    from gpudash.cli.terminal.monitoring import JsonLines, LiveTable
+    with without_collection():  # importing makes no garbage, and looking for it takes a tenth of the time
+        from gpudash.cli.terminal.monitoring import JsonLines, LiveTable, end_lines, follow
 
-    if machine is not None:
-        if json_lines or simulated or serving or recorded:
-            what = "A machine over ssh is neither recorded, served nor simulated, and gives no JSON lines."
-            raise RequestError(what, "Leave out all but --seconds, --rate and --json.")
-        return _monitor_over_ssh(machine, seconds, rate, json=json)
+    if machines:
+        if simulated or (recorded and recorded.notify):
+            what = "--simulate and --notify are for this machine, and others are to be read over ssh."
+            raise RequestError(what, "Leave them out.")
+        from gpudash.cli.terminal.remote_monitoring import monitor_machines
+
+        with (serving or ServeOptions()).served() as served:
+            return monitor_machines(
+                machines,
+                served,
+                seconds=seconds,
+                rate=rate,
+                recording=None if recorded is None or recorded.no_record else recorded.record,
+                as_json=json,
+                lines=JsonLines() if json_lines else None,
+            )
     with (serving or ServeOptions()).served() as served:
         lines = JsonLines() if json_lines else None
         session = _started(rate, recorded or RecordOptions(), simulated, lines)
@@ -70,7 +73,7 @@ def monitor(
         with interruptible() as interruption:
             try:
                 served.begin(session)
-                _watch(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
+                follow(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
             finally:
                 try:
                     if table is not None:
@@ -81,7 +84,7 @@ def monitor(
                     joined = session.close()
     for text in session.undelivered:
         print_notice(text)
-    joined = _end_lines(lines) and joined and served.joined
+    joined = end_lines(lines) and joined and served.joined
     if json:
         print_json(summary)
     if session.recording is not None:
@@ -89,31 +92,6 @@ def monitor(
     if lines is not None and lines.problem:
         return leave(Exit.FAILED, joined)
     return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
-
-
-def _monitor_over_ssh(address: str, seconds: float | None, rate: float | None, *, json: bool) -> int:
-    from gpudash.cli.terminal.linking import linked, read_addresses
-    from gpudash.cli.terminal.monitoring import LiveTable
-    from gpudash.session.remote.machine import summary
-
-    with linked(read_addresses([address]), rate_hz=rate) as fleet, interruptible() as interruption:
-        machine = fleet.machines[0]
-        while not (machine.settled.wait(POLL_S) or interruption.asked):
-            pass
-        if machine.greeting is None and not interruption.asked:
-            raise RequestError(machine.why_not_linked)
-        table = None if json else LiveTable(machine)
-        try:
-            _watch(seconds, lambda: interruption.asked or machine.state == "given up", table)
-        finally:
-            if table is not None:
-                table.close()
-        told = summary(machine)
-    if json:
-        print_json(told)
-    if told["error"] is not None and not interruption.asked:
-        return leave(Exit.FAILED, joined=True)
-    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined=True)
 
 
 def _started(
@@ -131,24 +109,3 @@ def _started(
         session.on_record = lines.put
     begin(session, worker=False)
     return session
-
-
-def _watch(seconds: float | None, ended: Callable[[], bool], table: "LiveTable | None") -> None:
-    """Wait until the time is over or ``ended``, keeping the table up to date."""
-    until = math.inf if seconds is None else time.monotonic() + seconds
-    while not ended() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, POLL_S))
-        if table is not None:
-            table.refresh()
-
-
-def _end_lines(lines: "JsonLines | None") -> bool:
-    """Let the last lines be read; false when their thread could not be joined."""
-    if lines is None:
-        return True
-    joined = lines.close(LINES_TIMEOUT_S)
-    if lines.problem:
-        print_notice(f"What was to be printed cannot be written: {lines.problem}.")
-    if lines.left_out:
-        print_notice(f"{lines.left_out} lines were left out because they were not read in time.")
-    return joined

@@ -12,9 +12,13 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import RequestError, leave
-from gpudash.devices.names import Simulation
+
+if TYPE_CHECKING:
+    from gpudash.devices.names import Simulation
 
 OFFSCREEN_LIBRARIES = {
     "libGL.so.1": "libgl1",
@@ -76,10 +80,20 @@ def require_qt(load: Callable[[str], object] = ctypes.CDLL) -> None:
             f"Qt lacks {len(missing)} system {'library' if len(missing) == 1 else 'libraries'}.",
             f"Run: sudo apt install {' '.join(missing)}",
         )
+    if platform == "xcb" and not os.environ.get("DISPLAY"):
+        raise RequestError(
+            "QT_QPA_PLATFORM is xcb, and DISPLAY names no display.",
+            "Unset QT_QPA_PLATFORM to run in the terminal, or set DISPLAY.",
+        )
     if platform == "xcb" and not _display_answers(load):
         raise RequestError(
             f"The display {os.environ.get('DISPLAY')!r} does not answer.",
             "Unset DISPLAY to run in the terminal, or correct it.",
+        )
+    if platform == "wayland" and not _wayland_answers():
+        raise RequestError(
+            f"The Wayland display {os.environ.get('WAYLAND_DISPLAY', 'wayland-0')!r} does not answer.",
+            "Unset WAYLAND_DISPLAY to run in the terminal, or correct it or XDG_RUNTIME_DIR.",
         )
 
 
@@ -104,6 +118,26 @@ def _display_answers(load: Callable[[str], object]) -> bool:
     failed = bool(xcb.xcb_connection_has_error(connection))  # type: ignore[attr-defined]
     xcb.xcb_disconnect(connection)  # type: ignore[attr-defined]
     return not failed
+
+
+def _wayland_answers() -> bool:
+    """Whether a compositor takes connections where libwayland looks for one (wl_display_connect(3))."""
+    import socket
+
+    if os.environ.get("WAYLAND_SOCKET"):
+        return True  # a connection that was handed on
+    place = Path(os.environ.get("XDG_RUNTIME_DIR", "")) / os.environ.get("WAYLAND_DISPLAY", "wayland-0")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(ANSWER_S)
+        try:
+            asked.connect(os.fspath(place))
+        except OSError:
+            return False
+    return True
+
+
+ANSWER_S = 2.0
+"""Longest wait for a compositor."""
 
 
 def open_window(simulation: Simulation | None = None) -> int:

@@ -37,12 +37,23 @@ class Frame(NamedTuple):
     name: str
 
 
-@lru_cache(maxsize=65536)
+LONGEST_KEPT = 1024
+"""Characters of the longest name of a file whose answer is kept: names come from programs and from files of anybody."""
+
+MOST_KEPT = 4096
+"""Names of files whose answers are kept: with `LONGEST_KEPT` a few MiB at most."""
+
+
 def is_library(frame: Frame) -> bool:
     """Whether a frame lies in torch, the standard library, gpudash's machinery or in code that torch generated, and not
     in the code that is run.
     """
     file = frame.file
+    return _is_library_file(file) if len(file) <= LONGEST_KEPT else _is_library_file.__wrapped__(file)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _is_library_file(file: str) -> bool:
     if not file.endswith(".py") or _GENERATED.search(file) is not None:
         return True
     installed = _INSTALLED.split(file)
@@ -52,7 +63,6 @@ def is_library(frame: Frame) -> bool:
     return _LIBRARY.search(file) is not None
 
 
-@lru_cache(maxsize=65536)
 def is_installed(frame: Frame) -> bool:
     """Whether a frame lies in an installed package, such as a library that the program uses."""
     return _INSTALLED.search(frame.file) is not None

@@ -94,7 +94,7 @@ class Spec(BaseModel):
     process of its own unless told otherwise).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     name: ClassVar[str]
     title: ClassVar[str]

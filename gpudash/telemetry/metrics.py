@@ -250,6 +250,31 @@ _GPU = (
         "gpudash_process_gpu_memory_bytes",
         "GPU memory that gpudash and its run hold, their contexts included.",
     ),
+    Metric(
+        "slowed_by_heat",
+        "INTEGER",
+        "slowed by heat",
+        "gpudash_gpu_slowed_by_heat",
+        "Whether the GPU clocks lower because it, its memory or its board is too hot: 1, or 0.",
+        fetched=False,
+    ),
+    Metric(
+        "slowed_by_power",
+        "INTEGER",
+        "slowed by power",
+        "gpudash_gpu_slowed_by_power",
+        "Whether the GPU clocks lower to keep within its power limit, or because power is short: 1, or 0.",
+        fetched=False,
+    ),
+    Metric(
+        "ecc_uncorrected_errors",
+        "INTEGER",
+        "memory errors that were not corrected",
+        "gpudash_gpu_ecc_uncorrected_errors_total",
+        "Errors of the GPU's memory that its ECC found and could not correct, since the driver was loaded.",
+        "counter",
+        fetched=False,
+    ),
 )
 
 _HOST = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -179,12 +181,35 @@ def _window(app: QApplication, session: Session, settings: Settings) -> MainWind
     follower = ThemeFollower(app, settings.theme)
     window = build_window(session, follower.palette, follower.choose)
     follower.changed.connect(lambda: window.set_palette(follower.palette))
+    leaving = _Leaving(window)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:  # as under nohup
             continue
-        signal.signal(number, lambda number, _frame: window.leave(_WHY_LEFT[number]))
+        signal.signal(number, leaving.take)
     app.commitDataRequest.connect(lambda _manager: window.never_ask())
     return window
+
+
+SAME_PRESS_S = 0.25
+"""Two Ctrl+C closer than this are one: a key that is held down repeats."""
+
+
+class _Leaving:
+    """Closes the window on a signal; a Ctrl+C while a program is still ending ends it more firmly."""
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+        self._taken_s = -math.inf
+
+    def take(self, number: int, _frame: object) -> None:
+        """Handle a signal."""
+        now_s = time.monotonic()
+        again = number == signal.SIGINT and now_s - self._taken_s > SAME_PRESS_S
+        self._taken_s = now_s
+        if not self._window.ended_program:
+            self._window.leave(_WHY_LEFT[number])
+        elif again:
+            self._window.leave_sooner("after another Ctrl+C in its terminal")
 
 
 class _AfterFirstPaint(QObject):

@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, dict[str, float]] = {
     "allocator": {"EVENTS": 5_000, "ROUNDS": 1},
     "bare": {"ROUNDS": 3},
+    "commands": {"ROUNDS": 1},
     "first_paint": {"ROUNDS": 1},
     "forecast": {"PER_KIND": 6},
     "instrumentation": {"PAIRS": 1},

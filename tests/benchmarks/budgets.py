@@ -46,6 +46,11 @@ BUDGETS = (
     Budget("lateness", "p99_over_idle", "GUI lateness p99 while training runs, over plots alone", 4.0, "ratio", "×"),
     Budget("snapshot", "over_nvitop", "GPU + host snapshot, over nvitop's as_snapshot", 0.5, "ratio", "×"),
     Budget("snapshot", "sampler_core_percent", "sampler at the default rate", 1.0, "absolute", "% of a core"),
+    Budget("commands", "help_over_nvitop", "processor time of gpudash --help, over nvitop --help", 1.5, "ratio", "×"),
+    Budget("commands", "devices_s", "processor time of gpudash devices", 0.5, "absolute", "s"),
+    Budget("commands", "doctor_s", "processor time of gpudash doctor", 0.5, "absolute", "s"),
+    Budget("commands", "monitor_s", "processor time of gpudash monitor to its first readings", 0.5, "absolute", "s"),
+    Budget("commands", "estimate_over_torch", "a default estimate, over import torch", 2.0, "ratio", "×"),
     Budget("first_paint", "with_torch_over_without", "first painted window, over one without torch", 1.1, "ratio", "×"),
     Budget(
         "opening_tabs",

@@ -45,6 +45,8 @@ FUNCTIONS = (
     "nvmlDeviceGetMaxPcieLinkWidth",
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetTotalEccErrors",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
 )

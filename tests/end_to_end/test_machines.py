@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpudash.session import Replay
 from gpudash.telemetry.records import SourceFailed, SourceRecovered, State, Warning
 from tests.end_to_end.conftest import Command, Play, environment
 from tests.end_to_end.machines_scenario import MACHINES
@@ -253,8 +257,77 @@ def test_a_machine_that_cannot_be_reached_is_one_sentence_in_the_terminal(client
     told = gpudash("monitor", "ssh://alpha", "--seconds", "20", "--json", env=client.environment())
     assert told.code == 2
     assert told.document["error"]["message"].startswith("alpha refuses the connection")
-    mixed = gpudash("monitor", "ssh://alpha", "--no-record", env=client.environment())
-    assert mixed.code == 2 and "is neither recorded, served nor simulated" in mixed.stderr
+    mixed = gpudash("monitor", "ssh://alpha", "--simulate", "8GiB", env=client.environment())
+    assert mixed.code == 2 and "--simulate and --notify are for this machine" in mixed.stderr
+
+
+def test_several_machines_are_lines_recordings_and_a_page_without_a_window(
+    client: Client, gpudash: Command, tmp_path: Path
+) -> None:
+    gpus = [StubGpu(0, used=7 * GIB)]
+    folder = tmp_path / "nodes"
+    with ExitStack() as servers:
+        variables = with_gpus(tmp_path, gpus)
+        servers.enter_context(ssh_server(tmp_path / "a", client, "alpha", variables=variables))
+        servers.enter_context(ssh_server(tmp_path / "b", client, "beta", variables=without_driver(tmp_path)))
+        machines = ("ssh://alpha", "ssh://beta")
+        streamed = gpudash(
+            *("monitor", *machines, "--seconds", "8", "--json-lines", "--record", str(folder)), env=client.environment()
+        )
+        assert streamed.code == 0, streamed.stderr
+        lines = [json.loads(line) for line in streamed.stdout.splitlines()]
+        assert {line["machine"] for line in lines} == {"alpha", "beta"}
+        used = [line for line in lines if line["machine"] == "alpha" and line.get("device") == gpus[0].uuid]
+        assert used[-1]["used_bytes"] == 7 * GIB
+        files = sorted(folder.iterdir())
+        assert [file.name.rpartition("-")[2] for file in files] == ["alpha.gpudash", "beta.gpudash"]
+        assert all(f"Recording: {file}" in streamed.stderr for file in files)
+        with closing(Replay(files[0])) as replay:
+            assert [gpu.uuid for gpu in replay.gpus] == [gpus[0].uuid]
+        summed = gpudash("monitor", *machines, "--seconds", "5", "--json", env=client.environment())
+        assert [found["machine"] for found in summed.document["machines"]] == list(machines)
+        table = gpudash("monitor", *machines, "--seconds", "5", env=client.environment())
+        assert "alpha GPU 0" in table.stdout and "beta cpu" in table.stdout
+
+
+def test_several_machines_are_served_on_one_page_with_their_names(client: Client, tmp_path: Path) -> None:
+    gpus = [StubGpu(0, used=7 * GIB)]
+    with ExitStack() as servers:
+        servers.enter_context(
+            ssh_server(tmp_path / "a", client, "alpha", variables=with_gpus(tmp_path, gpus)),
+        )
+        servers.enter_context(ssh_server(tmp_path / "b", client, "beta", variables=without_driver(tmp_path)))
+        command = [sys.executable, "-m", "gpudash", "monitor", "ssh://alpha", "ssh://beta", "--serve", ":0"]
+        shown = environment(tmp_path / "home", client.environment())
+        process = subprocess.Popen(command, env=shown, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            place = next(line for line in process.stderr if line.startswith("Serving at ")).split()[2].rstrip(";")
+            wanted = f'gpudash_gpu_memory_used_bytes{{gpu="0",machine="alpha",uuid="{gpus[0].uuid}"}} {7 * GIB:.0f}'
+            page, until_s, never = "", time.monotonic() + PATIENCE_S, threading.Event()
+            while wanted not in exact(page) and time.monotonic() < until_s:
+                never.wait(0.1)
+                with urllib.request.urlopen(place) as answer:
+                    page = answer.read().decode()
+            assert wanted in exact(page), page
+            assert 'gpudash_machine_linked{machine="beta"} 1.0' in page
+            assert 'gpudash_host_memory_used_bytes{machine="beta"}' in page
+            process.send_signal(signal.SIGINT)
+            _table, messages = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, messages
+        finally:
+            process.kill()
+
+
+def exact(page: str) -> set[str]:
+    """The lines of a scrape, with labels in order and whole numbers."""
+    found = set()
+    for line in page.splitlines():
+        name, braced, rest = line.partition("{")
+        labels, _, value = rest.rpartition("} ")
+        if braced and not line.startswith("#"):
+            found.add(f"{name}{{{','.join(sorted(labels.split(',')))}}} {float(value):.0f}")
+    return found
 
 
 def test_the_window_opens_on_two_machines_and_on_one_of_them_live(client: Client, play: Play, tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ def test_an_operation_that_blocks_a_minute_does_not_keep_the_window(play: Play, 
         assert [run.status for run in opened.runs] == ["cancelled"]
 
 
+def test_ctrl_c_in_the_terminal_ends_a_program_that_the_window_waits_for_more_firmly(play: Play, home: Path) -> None:
+    play("left_by_two_ctrl_c")
+    with open_recording(recording(home)) as opened:
+        (ended,) = [event for event in opened.events() if isinstance(event, RunFinished)]
+    said = "Ended by SIGKILL, sent by gpudash after another Ctrl+C in its terminal."
+    assert (ended.status, ended.result["stop"]["text"]) == ("cancelled", said)
+
+
 def test_closing_the_window_waits_for_a_program_that_saves(play: Play, home: Path) -> None:
     seen = play("closed_while_a_program_saves")
     assert seen["button"] == "■  Terminate   F5"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from gpudash.devices.names import Simulation
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.explanation import Remedy
 from gpudash.ui import app as app_module
+from gpudash.ui.app import SAME_PRESS_S
 from gpudash.ui.dashboard.banner import report_of
 from gpudash.ui.window.leaving import ASKED_S
 from gpudash.ui.window.main_window import MainWindow
@@ -123,6 +125,16 @@ def close_while_blocked(player: Player) -> Steps:
     box.grab().save(str(player.folder / "asked.png"))
 
 
+STUBBORN = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("training", flush=True)
+while True:
+    signal.pause()
+"""
+"""A program that ends by SIGKILL alone."""
+
 SAVES = """
 import signal, sys
 print("training", flush=True)
@@ -163,6 +175,25 @@ def closed_while_a_program_saves(player: Player) -> Steps:
         fifo.write_text("")
 
     threading.Thread(target=let_it_save, daemon=True).start()
+
+
+def left_by_two_ctrl_c(player: Player) -> Steps:
+    """Leave while a program of the user's goes on saving, and press Ctrl+C in the terminal twice."""
+    script = player.folder / "train.py"
+    script.write_text(STUBBORN)
+    session, panel = player.session, player.window.workspace.dashboard.panel
+    panel.take_script(script)
+    press_start(player.window)
+    yield lambda: [line.text for line in session.output.since(0)[0]] == ["training"]
+
+    def press() -> None:
+        for sent in ("SIGINT", "SIGTERM"):
+            while session.stopping is None or session.stopping.sent != sent:
+                session.wait_run(0.02)
+            session.wait_run(2 * SAME_PRESS_S)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
 
 
 def guard_and_again(player: Player) -> Steps:
@@ -365,6 +396,7 @@ SCENARIOS: dict[str, Callable[[Player], Steps]] = {
         close_during_a_run,
         close_while_blocked,
         closed_while_a_program_saves,
+        left_by_two_ctrl_c,
         guard_and_again,
         warnings_while_blocked,
         run_without_torch,

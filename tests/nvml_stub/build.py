@@ -68,6 +68,8 @@ class StubGpu:
     memory_utilisation: int = 12
     temperature: int = 41
     power_mw: int = 120_500
+    clock_reasons: int = 0
+    ecc_errors: int = 0
     sm_mhz: int = 1980
     memory_mhz: int | None = 3201
     generation: int = 5
@@ -117,6 +119,8 @@ class StubGpu:
             "memory_utilisation": self.memory_utilisation,
             "temperature": self.temperature,
             "power_mw": self.power_mw,
+            "clock_reasons": self.clock_reasons,
+            "ecc_errors": self.ecc_errors,
             "sm_mhz": self.sm_mhz,
             "memory_mhz": self.memory_mhz or 0,
             "cores": self.cores,
@@ -156,6 +160,7 @@ def gb10(number: int = 0, **answers: Any) -> StubGpu:
             "nvmlDeviceGetMemoryInfo_v2",
             "nvmlDeviceGetPcieThroughput",
             "nvmlDeviceGetTotalEnergyConsumption",
+            "nvmlDeviceGetTotalEccErrors",
         ),
         **{"counter_bits": 0, **answers},
     )
@@ -178,6 +183,8 @@ def h100_in_halves(**answers: Any) -> list[StubGpu]:
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetPcieThroughput",
         "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetTotalEccErrors",
         "nvmlDeviceGetPciInfo_v3",
     )
     return [

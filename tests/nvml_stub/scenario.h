@@ -17,7 +17,7 @@ typedef struct {
     int point_count;
     process processes[PROCESSES];
     int process_count;
-    unsigned utilisation, memory_utilisation, temperature, power_mw, sm_mhz, memory_mhz;
+    unsigned utilisation, memory_utilisation, temperature, power_mw, sm_mhz, memory_mhz, clock_reasons, ecc_errors;
     unsigned generation, width, max_generation, max_width, throughput_kb, cores;
     unsigned mig, instance, slices, profile_mib;
     int parent;
@@ -63,7 +63,7 @@ static void set_gpu(gpu *g, const char *key, char *value) {
     struct { const char *key; ull *number; } sizes[] = {{"total", &g->total}, {"reserved", &g->reserved}};
     struct { const char *key; unsigned *number; } units[] = {
         {"utilisation", &g->utilisation}, {"memory_utilisation", &g->memory_utilisation},
-        {"temperature", &g->temperature}, {"power_mw", &g->power_mw}, {"sm_mhz", &g->sm_mhz},
+        {"temperature", &g->temperature}, {"power_mw", &g->power_mw}, {"clock_reasons", &g->clock_reasons}, {"ecc_errors", &g->ecc_errors}, {"sm_mhz", &g->sm_mhz},
         {"memory_mhz", &g->memory_mhz}, {"generation", &g->generation}, {"width", &g->width},
         {"max_generation", &g->max_generation}, {"max_width", &g->max_width}, {"throughput_kb", &g->throughput_kb},
         {"cores", &g->cores}, {"mig", &g->mig}, {"instance", &g->instance}, {"slices", &g->slices},

@@ -205,6 +205,21 @@ int nvmlDeviceGetClockInfo(handle *device, unsigned kind, unsigned *out) {
     return code ? code : *out ? SUCCESS : NOT_SUPPORTED;
 }
 
+int nvmlDeviceGetCurrentClocksEventReasons(handle *device, ull *out) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetCurrentClocksEventReasons", device, &g);
+    *out = g.clock_reasons;
+    return code;
+}
+
+int nvmlDeviceGetTotalEccErrors(handle *device, unsigned kind, unsigned counter, ull *out) {
+    gpu g;
+    (void)kind, (void)counter;
+    int code = enter_device("nvmlDeviceGetTotalEccErrors", device, &g);
+    *out = g.ecc_errors;
+    return code;
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(handle *device, ull *out) {
     gpu g;
     int code = enter_device("nvmlDeviceGetTotalEnergyConsumption", device, &g);
@@ -347,4 +362,3 @@ REFUSED(nvmlDeviceGetPerformanceState)
 REFUSED(nvmlDeviceGetPersistenceMode)
 REFUSED(nvmlDeviceGetPowerManagementLimit)
 REFUSED(nvmlDeviceGetProcessUtilization)
-REFUSED(nvmlDeviceGetTotalEccErrors)

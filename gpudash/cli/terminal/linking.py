@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.output import RequestError, print_notice
@@ -30,7 +31,14 @@ def read_addresses(given: Sequence[str]) -> list[SshHost]:
 
 
 @contextmanager
-def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None, window: bool = False) -> Iterator[SshFleet]:
+def linked(
+    hosts: Sequence[SshHost],
+    *,
+    rate_hz: float | None = None,
+    window: bool = False,
+    recordings: Sequence[Path] | None = None,
+    prepare: Callable[[SshFleet], object] = lambda _fleet: None,
+) -> Iterator[SshFleet]:
     """Machines that are being linked; every link ends with the block.
 
     In a terminal one is linked after the other, and each has been linked, or has failed, when the block begins.
@@ -39,6 +47,8 @@ def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None, window: bo
         hosts: where they are.
         rate_hz: readings a second, instead of the settings'.
         window: whether a window is about to open, in which ssh can ask where there is no terminal.
+        recordings: as of `SshFleet`.
+        prepare: called before the first is linked.
 
     Raises:
         RequestError: when every machine needs something done before it can be linked.
@@ -52,10 +62,11 @@ def linked(hosts: Sequence[SshHost], *, rate_hz: float | None = None, window: bo
     if rate_hz is not None:
         settings.rate_hz = rate_hz
     try:
-        fleet = SshFleet(hosts, settings)
+        fleet = SshFleet(hosts, settings, recordings=recordings)
     except (ValueError, RecordingError, OSError) as error:
         raise RequestError(str(error)) from None
     try:
+        prepare(fleet)
         if can_prompt():
             print_notice(fleet.asking)
             fleet.start_in_terminal(lambda machine: print_notice(STILL.format(name=machine.name)))

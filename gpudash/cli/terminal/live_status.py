@@ -18,6 +18,7 @@ from gpudash.cli.terminal.output import one_line, print_notice
 if TYPE_CHECKING:
     from gpudash.session import Session
     from gpudash.telemetry.runs import RunView
+    from gpudash.telemetry.store import Store
 
 SEPARATOR = " · "
 
@@ -112,33 +113,40 @@ def _memory(session: Session, run: RunView, uuid: str | None) -> Iterator[str]:
     """Memory in use of the card, or by the program where it runs on the CPU, and when it is full."""
     from gpudash.memory.watching.levels import HOST
     from gpudash.memory.watching.watch import ends_in
+
+    text = memory_in_use(session.store, run, uuid)
+    ahead = session.forecast(uuid or HOST)
+    if text and ahead is not None:
+        text += f", {ends_in(ahead)}"
+    if text:
+        yield text
+
+
+def memory_in_use(store: Store, run: RunView, uuid: str | None) -> str:
+    """Memory in use of a run's card, or by its process where it runs on the CPU; "" where that is not known.
+
+    Args:
+        store: whose lock the caller holds.
+        run: that is on.
+        uuid: of the card; ``None`` on the CPU.
+    """
     from gpudash.units import format_bytes, format_pair
 
     if uuid is None:
-        used = session.store.latest("host", "process_bytes").value
-        words = f"{run.device} {format_bytes(used)}" if isinstance(used, int) else ""
-    else:
-        used, total = (session.store.latest("gpu", name, uuid).value for name in ("used_bytes", "total_bytes"))
-        words = ""
-        if isinstance(used, int) and isinstance(total, int):
-            words = f"{run.device} {format_pair(used, total)}"
-    ahead = session.forecast(uuid or HOST)
-    if words and ahead is not None:
-        words += f", {ends_in(ahead)}"
-    if words:
-        yield words
+        used = store.latest("host", "process_bytes").value
+        return f"{run.device} {format_bytes(used)}" if isinstance(used, int) else ""
+    used, total = (store.latest("gpu", name, uuid).value for name in ("used_bytes", "total_bytes"))
+    if isinstance(used, int) and isinstance(total, int):
+        return f"{run.device} {format_pair(used, total)}"
+    return ""
 
 
 def rendered(parts: Sequence[str], width: int) -> str:
     """As many parts as fit in a line of the terminal, which is never filled to its last column."""
-    from rich.cells import cell_len
     from rich.console import Console
     from rich.text import Text
 
-    kept: list[str] = []
-    for part in map(one_line, parts):
-        if cell_len(LEFT + SEPARATOR.join([*kept, part])) < width:
-            kept.append(part)
+    kept = fitting(parts, width - len(LEFT))
     if not kept:
         return ""
     console = Console(width=width, stderr=True, highlight=False)
@@ -146,3 +154,14 @@ def rendered(parts: Sequence[str], width: int) -> str:
         line = Text(LEFT, "bold").append(SEPARATOR.join(kept), "not bold dim")
         console.print(line, end="", no_wrap=True)
     return capture.get()
+
+
+def fitting(parts: Sequence[str], width: int) -> list[str]:
+    """The parts that, joined by `SEPARATOR`, take less than ``width`` columns; the first ones have precedence."""
+    from rich.cells import cell_len
+
+    kept: list[str] = []
+    for part in map(one_line, parts):
+        if cell_len(SEPARATOR.join([*kept, part])) < width:
+            kept.append(part)
+    return kept

@@ -7,13 +7,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import math
 import os
 import queue
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from gpudash.session import Session
     from gpudash.session.remote.machine import RemoteMachine
 
+    Watched = Session | RemoteMachine
+
 Key = tuple[str, str, str | None]
 """Name of the device, reading table, device in the store."""
 
@@ -48,25 +51,28 @@ class LiveTable:
     """A table that follows the readings on a terminal; elsewhere it is printed once, at the end.
 
     Args:
-        session: what is watched, or a machine over ssh.
+        sessions: what is watched: a session, or machines over ssh.
+        names: of several machines; each row begins with the one that it is of.
     """
 
-    def __init__(self, session: Session | RemoteMachine) -> None:
-        self._session = session
-        self._told = 0
+    def __init__(self, *sessions: Watched, names: Sequence[str] = ()) -> None:
+        self._sessions = sessions
+        self._names = names or [""] * len(sessions)
+        self._printed = [0] * len(sessions)
         self._live = Live(console=stdout(), refresh_per_second=4, transient=True) if sys.stdout.isatty() else None
         if self._live is not None:
             self._live.start()
 
     def refresh(self) -> None:
-        """Show the newest readings, and tell new warnings and lost or recovered sources on stderr."""
-        store = self._session.store
-        with store.lock:
-            fresh = list(islice(reversed(store.events), store.event_count - self._told))[::-1]
-            self._told = store.event_count
-        for event in fresh:
-            if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
-                print_notice(event.text)
+        """Show the newest readings, and print new warnings and lost or recovered sources on stderr."""
+        for index, session in enumerate(self._sessions):
+            store = session.store
+            with store.lock:
+                fresh = list(islice(reversed(store.events), store.event_count - self._printed[index]))[::-1]
+                self._printed[index] = store.event_count
+            for event in fresh:
+                if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
+                    print_notice(event.text)
         if self._live is not None:
             table, told = fitted(self._table(), self._live.console)
             self._live.update(Group(table, told) if told else table)
@@ -77,21 +83,27 @@ class LiveTable:
         if self._live is not None:
             self._live.stop()
         print_table(self._table(), stdout())
-        if self._session.gpu_problem is not None:
-            stdout().print(self._session.gpu_problem, soft_wrap=True)
+        for session in self._sessions:
+            if session.gpu_problem is not None:
+                stdout().print(session.gpu_problem, soft_wrap=True)
 
     def _table(self) -> Table:
         sensors = [metric.title for metric in SENSORS]
         table = plain_table("device", *numbers("memory", "busy", *sensors, "to the GPU", "from the GPU"))
-        session = self._session
-        names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
-        keys: list[Key] = [("cpu", "host", None)]
-        keys += [(names.get(gpu.uuid, f"GPU {gpu.number}"), "gpu", gpu.uuid) for gpu in session.gpus]
-        shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
-        with session.store.lock:
-            for key in keys:
-                table.add_row(*_cells(session.store, key, "shared" if key[2] in shared else ""))
+        for name, session in zip(self._names, self._sessions, strict=True):
+            for device, *cells in _rows(session):
+                table.add_row(f"{name} {device}".lstrip(), *cells)
         return table
+
+
+def _rows(session: Watched) -> list[list[str]]:
+    """The cells of every device of one machine."""
+    names = {device.uuid: shown_name(device.name) for device in session.devices() if device.uuid}
+    keys: list[Key] = [("cpu", "host", None)]
+    keys += [(names.get(gpu.uuid, f"GPU {gpu.number}"), "gpu", gpu.uuid) for gpu in session.gpus]
+    shared = {gpu.uuid for gpu in session.gpus if gpu.shared_memory}
+    with session.store.lock:
+        return [_cells(session.store, key, "shared" if key[2] in shared else "") for key in keys]
 
 
 def _cells(store: Store, key: Key, remark: str) -> list[str]:
@@ -99,7 +111,7 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
     used = store.latest(table, "used_bytes", device)
     if used.value is None and used.state is not State.OK:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
-    memory = f"{memory_words(store, table, device)} {remark}".rstrip()
+    memory = f"{memory_text(store, table, device)} {remark}".rstrip()
     if table == "host":
         return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent)]
     return [
@@ -112,7 +124,7 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
     ]
 
 
-def memory_words(store: Store, table: str, device: str | None) -> str:
+def memory_text(store: Store, table: str, device: str | None) -> str:
     """What is not free of all memory, the driver's own share with it, as in the overview of machines."""
     key = "", table, device
     taken = _number(store, key, "used_bytes")
@@ -129,6 +141,21 @@ def _number(store: Store, key: Key, metric: str) -> float | None:
 def _words(value: float | None, write: Callable[[float], str]) -> str:
     return "–" if value is None else write(value)
 
+
+def follow(seconds: float | None, ended: Callable[[], bool], table: LiveTable | None) -> None:
+    """Wait until the time is over or ``ended``, keeping the table up to date."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    while not ended() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, POLL_S))
+        if table is not None:
+            table.refresh()
+
+
+POLL_S = 0.1
+"""How soon Ctrl+C and a reader that went away are noticed."""
+
+LINES_TIMEOUT_S = 0.5
+"""How long the last lines may take to be read when watching ends."""
 
 WAITING_LINES = 20_000
 """Records that wait for a slow reader, some minutes' worth; later ones are left out of the output and counted."""
@@ -153,14 +180,19 @@ class JsonLines:
         self.left_out = 0
         self.problem = ""
         self._descriptor = sys.stdout.fileno()
-        self._waiting: queue.Queue[Record | None] = queue.Queue(WAITING_LINES)
+        self._waiting: queue.Queue[tuple[Record, str] | None] = queue.Queue(WAITING_LINES)
         self._thread = threading.Thread(target=self._write_all, name="gpudash-lines", daemon=True)
         self._thread.start()
 
-    def put(self, record: Record) -> None:
-        """Write ``record`` when its turn comes; never waits."""
+    def put(self, record: Record, machine: str = "") -> None:
+        """Write ``record`` when its turn comes; never waits.
+
+        Args:
+            record: what to write.
+            machine: where it comes from, one of several; its line begins with that.
+        """
         try:
-            self._waiting.put_nowait(record)
+            self._waiting.put_nowait((record, machine))
         except queue.Full:
             self.left_out += 1
 
@@ -174,20 +206,21 @@ class JsonLines:
         return not self._thread.is_alive()
 
     def _write_all(self) -> None:
-        held: list[tuple[float, int, Record]] = []  # a heap, by time and then as they came
+        held: list[tuple[float, int, tuple[Record, str]]] = []  # a heap, by time and then as they came
         arrivals: deque[tuple[float, float, int]] = deque()  # when each came, with its place in that heap
         for number in itertools.count():
             wait_s = arrivals[0][0] + REORDERED_S - time.monotonic() if arrivals else None
             try:
-                record = self._waiting.get(timeout=None if wait_s is None else max(0.0, wait_s))
+                waiting = self._waiting.get(timeout=None if wait_s is None else max(0.0, wait_s))
             except queue.Empty:
                 pass
             else:
-                if record is None:
+                if waiting is None:
                     self._write_lines(heapq.heappop(held)[-1] for _ in range(len(held)))
                     return
-                heapq.heappush(held, (record.time_s, number, record))
-                arrivals.append((time.monotonic(), record.time_s, number))
+                record_s = waiting[0].time_s
+                heapq.heappush(held, (record_s, number, waiting))
+                arrivals.append((time.monotonic(), record_s, number))
             due = (0.0, -1)
             while arrivals and arrivals[0][0] <= time.monotonic() - REORDERED_S:
                 due = max(due, arrivals.popleft()[1:])
@@ -197,10 +230,11 @@ class JsonLines:
             if not self._write_lines(ready):
                 return
 
-    def _write_lines(self, records: Iterable[Record]) -> bool:
+    def _write_lines(self, records: Iterable[tuple[Record, str]]) -> bool:
         """False: nobody reads."""
-        for record in records:
-            text = json_visible(json.dumps(as_json(record), ensure_ascii=False)) + "\n"
+        for record, machine in records:
+            line = {"machine": machine, **as_json(record)} if machine else as_json(record)
+            text = json_visible(json.dumps(line, ensure_ascii=False)) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
             except OSError as error:
@@ -213,6 +247,18 @@ class JsonLines:
         # Past sys.stdout, whose lock a stalled write would hold against the flush on the way out.
         while data:
             data = data[os.write(self._descriptor, data) :]
+
+
+def end_lines(lines: JsonLines | None) -> bool:
+    """Let the last lines be read; false when their thread could not be joined."""
+    if lines is None:
+        return True
+    joined = lines.close(LINES_TIMEOUT_S)
+    if lines.problem:
+        print_notice(f"What was to be printed cannot be written: {lines.problem}.")
+    if lines.left_out:
+        print_notice(f"{lines.left_out} lines were left out because they were not read in time.")
+    return joined
 
 
 def as_json(record: Record) -> Any:

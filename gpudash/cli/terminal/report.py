@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
+from gpudash.cli.terminal.live_status import SEPARATOR, fitting, memory_in_use
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
@@ -22,7 +23,7 @@ from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import OF_LOSS, Note, Topic
-from gpudash.telemetry.runs import item_of, whose_peak
+from gpudash.telemetry.runs import RunView, item_of, whose_peak
 from gpudash.units import (
     format_beside,
     format_bytes,
@@ -41,37 +42,59 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
     Args:
         heed: called ten times a second.
     """
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[words]}", markup=False),
-    )
+    console = stderr()
+    figures = TextColumn("{task.fields[words]}", markup=False)
+    whole = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=BAR), figures)
+    columns = whole if console.width >= WIDE else (figures,)
     shown = 0
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, words="")
         while not session.wait_run(0.1):
             heed()
-            memories = {device.name: device.uuid or HOST for device in session.devices()}
             with session.store.lock:
                 run = session.store.run
                 if run is None:
                     continue
                 warnings = run.warnings[shown:]
                 shown += len(warnings)
-                left = run_left(run, session.forecast(memories.get(run.device, HOST)))
-                words = (
-                    f"{step_word(run.workload)} {run.step} of {_about(run.workload)}{run.steps}" if run.steps else ""
-                )
-                if left:
-                    words += f" · {left}"
-                loss = run.metrics.get("loss")
-                if loss is not None:
-                    words += f" · loss {loss.last:.3f}"
+                room = console.width - (len(run.workload) + BAR + 2 if console.width >= WIDE else 0)
+                words = SEPARATOR.join(fitting(progress_parts(session, run, brief=console.width < WIDE), room))
                 progress.update(
                     task, description=run.workload, total=run.steps or None, completed=run.step, words=words
                 )
             for warning in warnings:
                 progress.console.print(warning.text)
+
+
+BAR = 24
+"""Columns of the bar of a progress line."""
+
+WIDE = 100
+"""Columns of a terminal in which name and bar leave room for the figures, and a table for remarks."""
+
+
+def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> list[str]:
+    """What a progress line says, the most important first: step, time left, loss, memory of the card, rate.
+
+    The caller holds the store's lock.
+
+    Args:
+        session: of the run.
+        run: that is on.
+        brief: whether the number of the step stands alone.
+    """
+    step = f"{run.step}/{_about(run.workload)}{run.steps}" if run.steps else ""
+    memories = {device.name: device.uuid for device in session.devices()}
+    uuid = memories.get(run.device)
+    loss, rate = run.metrics.get("loss"), run.metrics.get("throughput")
+    parts = [
+        step if brief or not step else f"{step_word(run.workload)} {step}",
+        run_left(run, session.forecast(uuid or HOST)),
+        "" if loss is None else f"loss {loss.last:.3f}",
+        memory_in_use(session.store, run, uuid),
+        "" if rate is None else format_throughput(rate.last, item_of(run.workload)),
+    ]
+    return [part for part in parts if part]
 
 
 def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
@@ -85,7 +108,7 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
     if explanation is not None:
         _print_explanation(console, explanation)
     if summary["stages"]:
-        print_table(_stages(summary["stages"]), console)
+        _print_stages(summary["stages"], console)
     if (summary["result"] or {}).get("epochs"):
         print_table(_epochs(summary["result"]["epochs"]), console)
     print_ranks(console, summary["result"])
@@ -149,13 +172,19 @@ def _status(summary: Mapping[str, Any]) -> str:
     return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} {steps}"
 
 
-def _stages(stages: list[Mapping[str, Any]]) -> Table:
+def _print_stages(stages: list[Mapping[str, Any]], console: Console) -> None:
+    """A row for each stage; where the terminal is narrow, what is remarked of them in lines below the table."""
+    narrow = console.width < WIDE
     columns = [Column(title, justify="right" if number else "left") for title, number in STAGE_COLUMNS]
     columns[-1].overflow = "fold"
-    table = plain_table(*columns)
-    for stage in stages:
-        table.add_row(*stage_cells(stage))
-    return table
+    table = plain_table(*(columns[:-1] if narrow else columns))
+    rows = [stage_cells(stage) for stage in stages]
+    for cells in rows:
+        table.add_row(*(cells[:-1] if narrow else cells))
+    print_table(table, console)
+    for name, *_figures, remark in rows if narrow else ():
+        if remark:
+            console.print(f"{name}: {remark}")
 
 
 def _epochs(epochs: Sequence[Mapping[str, Any]]) -> Table:

@@ -102,6 +102,22 @@ class Trace:
         return replace(self, sizes=array("q", (0 if kind == category else size for size, kind in kinds)))
 
 
+def between(first: Trace, other: Trace, share: float) -> Trace | None:
+    """What a run of a size between those of two traces asks for, if every block grows linearly with the size.
+
+    Args:
+        first, other: traces of two sizes.
+        share: of the way from the first size to the other, 0 to 1.
+
+    Returns:
+        ``None`` when the two do not ask for the same blocks in the same order.
+    """
+    if first.events != other.events or first.categories != other.categories or first.streams != other.streams:
+        return None
+    sizes = array("q", (round(one + share * (two - one)) for one, two in zip(first.sizes, other.sizes, strict=True)))
+    return replace(first, sizes=sizes)
+
+
 def repeated(trace: Trace, steps: int) -> Trace:
     """``trace`` gone on to ``steps`` steps, each as its last one.
 

@@ -340,6 +340,9 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
 
 def fits(trace: Trace, target: Target) -> bool | None:
     """Whether a traced run fits ``target``; ``None`` within the margin or without knowing what is free."""
+    room = target.room_bytes
+    if target.device != "cpu" and room is not None and not target.margin_ratio:
+        return _outcome(trace, target, room, 0).fits  # without a margin nothing else decides
     return passage(trace, target).fits
 
 

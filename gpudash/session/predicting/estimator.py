@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -37,7 +38,11 @@ LEAST_MORE_S = 0.05
 
 CLOSE_TIMEOUT_S = 0.5
 
-_ESTIMATE = TypeAdapter(Estimate)
+
+@functools.cache
+def _reader() -> TypeAdapter[Estimate]:
+    """What reads an estimate from a line of JSON; made once there is one, for that takes a while."""
+    return TypeAdapter(Estimate)
 
 
 @dataclass(frozen=True)
@@ -294,7 +299,7 @@ class Estimator:
             problem = Problem(**error) if error else None
             estimate = None
             if not error:
-                estimate = replace(_ESTIMATE.validate_python(message.get("estimate")), torch=child.torch)
+                estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
         except (ValidationError, TypeError) as wrong:
             problem, estimate = Problem("crashed", f"The prediction could not be read ({type(wrong).__name__})."), None
         if problem is not None:

@@ -34,11 +34,12 @@ class SshFleet:
     Args:
         hosts: where they are.
         settings: memory levels, and readings a second.
+        recordings: for each machine the file that it is recorded in; left out: private ones.
         clock: any clock, in seconds.
 
     Raises:
         ValueError: one sentence, when there are too many.
-        RecordingError, OSError: when there is no room for the files that they are recorded in.
+        RecordingError, OSError: when the files that they are recorded in cannot be written.
 
     Attributes:
         address: what the fleet is called: the machine's name, or how many there are.
@@ -51,7 +52,12 @@ class SshFleet:
     trying = AGAIN
 
     def __init__(
-        self, hosts: Sequence[SshHost], settings: Settings, *, clock: Callable[[], float] = time.monotonic
+        self,
+        hosts: Sequence[SshHost],
+        settings: Settings,
+        *,
+        recordings: Sequence[Path] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if len(hosts) > MOST_HOSTS:
             raise ValueError(f"{len(hosts)} machines are too many to be read over ssh; {MOST_HOSTS} are the most.")
@@ -66,7 +72,8 @@ class SshFleet:
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
         self._closed = False
         try:
-            self.machines += (RemoteMachine(host, settings) for host in hosts)
+            files: Sequence[Path | None] = recordings or [None] * len(hosts)
+            self.machines += (RemoteMachine(host, settings, file) for host, file in zip(hosts, files, strict=True))
         except BaseException:
             self.close()
             raise

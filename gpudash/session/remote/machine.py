@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,12 +29,14 @@ from gpudash.sources.ssh.connection import Connection, LinkFault, has_askpass
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
+    Note,
     Record,
     Sample,
     SourceFailed,
     SourceRecovered,
     State,
     Table,
+    Topic,
     Warning,
 )
 from gpudash.telemetry.store import NEVER_READ, Store
@@ -79,9 +81,11 @@ class RemoteMachine:
     Args:
         host: where it is.
         settings: memory levels of its warnings, and readings a second (at most `FASTEST_HZ`).
+        recording: the file that it is recorded in, numbered where there is one already; left out: a private one, which
+            goes with the machine.
 
     Raises:
-        RecordingError, OSError: when there is no room for the private file that it is recorded in.
+        RecordingError, OSError: when that file cannot be written.
 
     Attributes:
         host: as given.
@@ -92,10 +96,12 @@ class RemoteMachine:
         settled: set as soon as the first attempt has led to a link, or to none.
         began_wall_s: seconds since the epoch at session time 0.
         rate_hz: readings a second.
+        on_record: called with every record as it comes, on the machine's thread; set before `start`.
     """
 
-    def __init__(self, host: SshHost, settings: Settings) -> None:
+    def __init__(self, host: SshHost, settings: Settings, recording: Path | None = None) -> None:
         self.host = host
+        self.on_record: Callable[[Record], object] | None = None
         self.store = Store()
         self.state: LinkState = "linking"
         self.problem: str | None = None
@@ -116,16 +122,16 @@ class RemoteMachine:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="gpudash-")
+        self._settings = settings
+        self._folder = ExitStack()
         try:
-            meta = {
-                **session_meta(self.began_wall_s, settings, host.name, "RAM"),
-                "host_name": host.name,
-                "host_cpus": 0,
-            }
-            self._recorder = Recorder(Path(self._folder.name) / f"{host.host.replace(':', '-')}.gpudash", meta=meta)
+            if recording is None:
+                folder = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="gpudash-"))
+                recording = Path(folder) / f"{host.host.replace(':', '-')}.gpudash"
+            meta = {**self._meta(), "host_name": host.name, "host_cpus": 0}
+            self._recorder = Recorder(recording, meta=meta, may_number=True)
         except BaseException:
-            self._folder.cleanup()
+            self._folder.close()
             raise
         self._recorder.summarise(self.store)
 
@@ -136,13 +142,18 @@ class RemoteMachine:
 
     @property
     def recording(self) -> Path:
-        """The private file."""
+        """The file that it is recorded in."""
         return self._recorder.path
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Every GPU that it has told of; one that is lost stays."""
         return self._readings.gpus
+
+    @property
+    def host_capacity_source(self) -> str:
+        """Where the size of its memory is known from."""
+        return "RAM" if self.greeting is None else self.greeting.capacity_source
 
     @property
     def gpu_problem(self) -> str | None:
@@ -164,6 +175,25 @@ class RemoteMachine:
     def why_not_linked(self) -> str:
         """Why there is no link, in one sentence without a word of what comes next; "" while there is one."""
         return self._fault
+
+    def _meta(self) -> dict[str, Any]:
+        return session_meta(self.began_wall_s, self._settings, self.name, self.host_capacity_source)
+
+    def introduction(self) -> Note:
+        """What a reader of its records must know beforehand, as `Session.introduction`."""
+        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=self._meta())
+
+    def status(self) -> Status:
+        """Figures of the link; the cost of reading it here is this whole process's."""
+        return Status(
+            recording=None,
+            recording_bytes=0,
+            rate_hz=self.rate_hz,
+            missed=0,
+            own_cpu_ratio=time.process_time() / max(self.clock(), 1e-9),
+            driver=None,
+            torch=None,
+        )
 
     def clock(self) -> float:
         """Session time now."""
@@ -261,7 +291,7 @@ class RemoteMachine:
                 return False
         else:
             self._recorder.close("closed")
-        self._folder.cleanup()
+        self._folder.close()
         return True
 
     @property
@@ -415,6 +445,8 @@ class RemoteMachine:
     def _take(self, record: Record) -> None:
         self.store.apply(record)
         self._recorder.add(record)
+        if self.on_record is not None:
+            self.on_record(record)
 
 
 def _tables(gpus: tuple[Gpu, ...]) -> Iterator[tuple[Table, str | None]]:
@@ -470,16 +502,7 @@ def summary(machine: RemoteMachine) -> dict[str, Any]:
     ``error`` is there where the link is lost for good.
     """
     seconds = machine.clock()
-    status = Status(
-        recording=None,
-        recording_bytes=0,
-        rate_hz=machine.rate_hz,
-        missed=0,
-        own_cpu_ratio=time.process_time() / max(seconds, 1e-9),
-        driver=None,
-        torch=None,
-    )
-    found = of_session(machine.store, status, seconds, machine.gpus, machine.gpu_problem, None)
+    found = of_session(machine.store, machine.status(), seconds, machine.gpus, machine.gpu_problem, None)
     product = machine.devices()[0].product
     shared = any(gpu.shared_memory for gpu in machine.gpus)
     listed = [

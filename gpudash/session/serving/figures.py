@@ -28,6 +28,7 @@ from gpudash.telemetry.store import NEVER_READ, Reading, Store
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session.live.session import Session
+    from gpudash.session.remote.machine import RemoteMachine
 
 Rows = list[tuple[tuple[str, ...], float]]
 """Label values and number of each sample of a metric."""
@@ -62,12 +63,17 @@ COMPRESSION = 5
 
 
 class Figures:
-    """Gathers the figures of ``session``. Belongs to one thread, the one that serves."""
+    """Gathers the figures of a session, or of a machine over ssh. Belongs to one thread, the one that serves.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: what is served.
+        host: the machine's name; left out: this one's.
+    """
+
+    def __init__(self, session: Session | RemoteMachine, host: str | None = None) -> None:
         self._session = session
         self._warnings = _StandingWarnings()
-        self._host = socket.gethostname()
+        self._host = socket.gethostname() if host is None else host
 
     def gather(self, predicted: Estimate | None) -> Mapping[ServedMetric, Rows]:
         """Rows of every metric that has any. Holds the store's lock for as long as copying takes.
@@ -317,10 +323,17 @@ class Exposition(Collector):
     Args:
         gather: the rows of every metric that has any.
         clock: monotonic seconds.
+        catalogue: the metrics, in the order of a scrape.
     """
 
-    def __init__(self, gather: Callable[[], Mapping[ServedMetric, Rows]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        gather: Callable[[], Mapping[ServedMetric, Rows]],
+        clock: Callable[[], float],
+        catalogue: Sequence[ServedMetric] = CATALOGUE,
+    ) -> None:
         self._gather = gather
+        self._catalogue = catalogue
         self._clock = clock
         self._registry = CollectorRegistry()  # not the global one, to which others may add
         self._registry.register(self)
@@ -334,7 +347,7 @@ class Exposition(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics in the order of the catalogue, without those that have no rows."""
-        return (_family(served, rows) for served in CATALOGUE if (rows := self._rows.get(served)))
+        return (_family(served, rows) for served in self._catalogue if (rows := self._rows.get(served)))
 
     def page(self, *, as_openmetrics: bool, compressed: bool) -> ScrapePage:
         """The scrape, not older than `KEPT_S`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import socket
 import ssl
 import time
@@ -34,10 +35,11 @@ from gpudash.system.files import resource
 from gpudash.telemetry.records import Note, Topic, Warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpudash.memory.predicting.estimate import Estimate
     from gpudash.session.live.session import Session
+    from gpudash.session.remote.machine import RemoteMachine
     from gpudash.session.serving.catalogue import ServedMetric
     from gpudash.session.serving.figures import Rows
     from gpudash.specs import Spec
@@ -99,6 +101,16 @@ class Serving:
         self._server = Server(self._listener, self._tls, self._reply, self._tell)
         self._server.start()
 
+    def start_machines(self, machines: Sequence[RemoteMachine]) -> None:
+        """Answer with the figures of machines over ssh."""
+        from gpudash.session.serving.figures import Exposition
+        from gpudash.session.serving.fleet_figures import FLEET_CATALOGUE, FleetFigures
+
+        figures = FleetFigures(machines)
+        self._exposition = Exposition(lambda: self._with_own(figures.gather()), time.monotonic, FLEET_CATALOGUE)
+        self._server = Server(self._listener, self._tls, self._reply, self._tell)
+        self._server.start()
+
     def predict(self, spec: Spec, device: str) -> None:
         """Have predicted what a run of ``spec`` takes, so that it can be served beside what it does take."""
         assert self._session is not None
@@ -113,8 +125,12 @@ class Serving:
         return self._server.close()
 
     def _gather(self) -> Mapping[ServedMetric, Rows]:
+        return self._with_own(self._figures.gather(self._predicted()))
+
+    def _with_own(self, gathered: Mapping[ServedMetric, Rows]) -> Mapping[ServedMetric, Rows]:
+        """What was gathered, with the server's own figures."""
         assert self._server is not None
-        rows = dict(self._figures.gather(self._predicted()))
+        rows = dict(gathered)
         rows[names.ANSWERS] = [((str(code),), float(count)) for code, count in sorted(self._server.answers.items())]
         rows[names.DROPPED] = [((), float(self._server.dropped))]
         return rows
@@ -145,12 +161,15 @@ class Serving:
         return HttpResponse(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
 
     def _tell(self, error: Exception) -> None:
-        """Make a warning of an exception, once."""
-        if self._told or self._session is None:
+        """Make a warning of an exception, once; without a session, a line of the log."""
+        if self._told:
             return
         self._told = True
         text = f"Serving the figures went wrong ({type(error).__name__}: {error})."
         session = self._session
+        if session is None:
+            logging.getLogger(__name__).error(text, exc_info=error)
+            return
         session.emit(Warning(time_s=session.clock(), level="warning", device="serving", text=text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Topic
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -248,6 +251,7 @@ class Hearing:
         if (kind, what) in self._faults or len(self._faults) >= MOST_FAULTS:
             return
         self._faults.add((kind, what))
+        logger.error("a message of pid %d (%s) was left out", peer.pid, kind, exc_info=error)
         why = f"{what}: {str(error)[:SHOWN_FAULT]}".rstrip(": ")
         self.news.note(Topic.PROCESSES, f"A message of pid {peer.pid} ({kind}) was left out ({why}).")
 

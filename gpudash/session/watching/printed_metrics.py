@@ -253,7 +253,7 @@ class PrintedMetrics:
             tuple(sorted(skipped)),
         )
         with self._lock:
-            self._tell(found, training, is_evaluation=validation is not None and fields.step is not None)
+            self._publish(found, training, is_evaluation=validation is not None and fields.step is not None)
 
     def _losses_of_their_own(self, fields: _Fields, training: _Metric | None) -> dict[str, float]:
         """Losses that a program has in place of one; none of a program that has told the one."""
@@ -268,7 +268,7 @@ class PrintedMetrics:
                 losses[metric.name] = metric.value
         return losses
 
-    def _tell(self, found: Printed, training: _Metric | None, *, is_evaluation: bool) -> None:
+    def _publish(self, found: Printed, training: _Metric | None, *, is_evaluation: bool) -> None:
         """Put what was found where `take` finds it.
 
         A line that tells both losses at a step may be an evaluation's, whose loss of the training data is an estimate.
@@ -290,7 +290,7 @@ class PrintedMetrics:
         self._found.append(found)
 
     def _release(self, *, of_steps: bool) -> None:
-        """Tell the line that has waited, as one of a step or of an evaluation."""
+        """Publish the line that has waited, as one of a step or of an evaluation."""
         if self._held is None:
             return
         found, name = self._held

@@ -50,6 +50,12 @@ SINCE_NOW = " from now on: what was allocated before has no line"
 MOST_NOTES = 500
 """Facts told of one run: what comes more often tells nothing new."""
 
+MOST_ARGUMENTS = 8
+"""Of a process's command line that are noted."""
+
+LONGEST_COMMAND = 120
+"""Characters of them in a sentence."""
+
 
 class ProgramNews:
     """Turns messages into records. Belongs to one thread.
@@ -156,14 +162,15 @@ class ProgramNews:
 
     def _hello(self, peer: Peer, message: Message) -> None:
         self.heard += 1
-        argv = [str(word) for word in message.get("argv") or ()][:8]
+        whole = [str(argument) for argument in message.get("argv") or ()]
+        argv = whole[:MOST_ARGUMENTS]
         if self.heard == MOST_JOINED:
             self.note(Topic.PROCESSES, "More processes have joined; they are not listed one by one.")
         if self.heard >= MOST_JOINED or message.get("forked"):
             return
         python = str(message.get("python") or "").split()
         words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{words}, {_command_words(argv)}." if argv else f"{words}."
+        text = f"{words}, {_command_text(argv, len(whole) - len(argv))}." if argv else f"{words}."
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
     def _torch(self, peer: Peer, message: Message) -> None:
@@ -428,10 +435,18 @@ class _StepCount:
         self._newest, self._turned = number, False
 
 
-def _command_words(argv: list[str]) -> str:
+def _command_text(argv: list[str], more: int) -> str:
+    """A command line in a sentence, which shows where it is cut.
+
+    Args:
+        argv: its first arguments.
+        more: how many there are behind them.
+    """
     first = Path(argv[0]).name or argv[0]
     text = " ".join([first, *argv[1:]])
-    return text if len(text) <= 120 else f"{text[:120]}…"
+    if len(text) > LONGEST_COMMAND:
+        return f"{text[:LONGEST_COMMAND]}…"
+    return f"{text} … ({more} more argument{'' if more == 1 else 's'})" if more else text
 
 
 def _tells_a_metric(row: list[Any]) -> bool:

@@ -85,6 +85,32 @@ def energy(handle: Any) -> dict[str, Value]:
     return {"energy_j": pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000}
 
 
+HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+BRAKE = pynvml.nvmlClocksEventReasonHwSlowdown
+POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+"""Reasons for lower clocks (nvml.h, nvmlClocksEventReasons). The hardware's brake comes of heat or of power: other bits
+say of which, and without one it counts as heat."""
+
+
+def slowdown(handle: Any) -> dict[str, Value]:
+    """Whether clocks are lower than asked for because of heat, or of power."""
+    try:
+        reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except pynvml.NVMLError_FunctionNotFound:
+        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    power = bool(reasons & POWER)
+    heat = bool(reasons & HEAT) or (bool(reasons & BRAKE) and not power)
+    return {"slowed_by_heat": int(heat), "slowed_by_power": int(power)}
+
+
+def ecc_errors(handle: Any) -> dict[str, Value]:
+    """Errors of the memory that could not be corrected, since the driver was loaded."""
+    found = pynvml.nvmlDeviceGetTotalEccErrors(
+        handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    )
+    return {"ecc_uncorrected_errors": int(found)}
+
+
 def sm_clock(handle: Any) -> dict[str, Value]:
     return {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6}
 

@@ -63,6 +63,7 @@ SENSORS = (
     DriverQuestion(("memory_clock_hz",), nvml_calls.memory_clock),
     DriverQuestion(("pcie_generation",), nvml_calls.pcie_generation),
     DriverQuestion(("pcie_width",), nvml_calls.pcie_width),
+    DriverQuestion(("slowed_by_heat", "slowed_by_power"), nvml_calls.slowdown),
 )
 
 
@@ -130,6 +131,7 @@ class GpuReader:
         self._throughput = DriverQuestion(PCIE, nvml_calls.pcie_throughput)
         self._slow = (
             DriverQuestion(("energy_j",), nvml_calls.energy),
+            DriverQuestion(("ecc_uncorrected_errors",), nvml_calls.ecc_errors),
             DriverQuestion(("process_bytes",), self._ask_processes),
         )
         self._rates = WrappingRate(), WrappingRate()
@@ -320,7 +322,7 @@ class GpuReader:
         """First metrics of questions that make no sense of this GPU: a MIG instance has memory and processes alone, and
         what runs on its GPU is listed with its instances."""
         if self.gpu.parent:
-            return ("energy_j", PCIE[0], *(question.metrics[0] for question in SENSORS))
+            return ("energy_j", "ecc_uncorrected_errors", PCIE[0], *(question.metrics[0] for question in SENSORS))
         return NO_LINK if self.gpu.shared_memory else ("process_bytes",) if self.gpu.instances else ()
 
     def _ask_memory(self, handle: Any) -> Answer:

@@ -16,6 +16,7 @@ import re
 import selectors
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -367,6 +368,9 @@ class Client:
     def close(self) -> None:
         """Break off what is being asked, and ask nothing more."""
         self._closed = True
+        self._break_off()
+
+    def _break_off(self) -> None:
         sock = self._socket
         if sock is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -432,6 +436,32 @@ class Client:
         return _of_failure(self.address, error, self._timeout_s)
 
     def _exchange(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
+        """An answer within the time that it may take as a whole: a socket's own timeout is for each read, and a line of
+        a header that comes byte by byte is many.
+        """
+        passed = threading.Event()
+
+        def expire() -> None:
+            passed.set()
+            self._break_off()
+
+        timer = threading.Timer(self._timeout_s, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = self._exchanged(path, asked)
+        except (OSError, http.client.HTTPException, ValueError):
+            if passed.is_set():
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+            timer.join()
+        if passed.is_set():
+            raise TimeoutError
+        return answer
+
+    def _exchanged(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
         until = time.monotonic() + self._timeout_s
         connection = self._connected()
         written = urlencode(asked)

@@ -51,6 +51,10 @@ _STATES = {
 }
 """Codes of nvmlReturn_t → why there is no number; any other costs this one reading."""
 
+HEAT, BRAKE, POWER = 0x20 | 0x40, 0x8, 0x4 | 0x80
+"""Bits of nvmlClocksEventReasons (nvml.h): thermal slowdown by software and hardware; the hardware's brake, which comes
+of either; the software's power cap and the hardware's power brake."""
+
 PCIE = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
 
 NOT_AVAILABLE = 2**64 - 1
@@ -405,6 +409,8 @@ class GpuByCtypes:
             (("memory_clock_hz",), lambda: [self._get("nvmlDeviceGetClockInfo", ctypes.c_uint(2)) * 1e6]),
             (("pcie_generation",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkGeneration")]),
             (("pcie_width",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkWidth")]),
+            (("slowed_by_heat", "slowed_by_power"), self._slowdown),
+            (("ecc_uncorrected_errors",), lambda: [self._ecc_errors()]),
             (PCIE, self._throughput),
         )
         self.metrics = [metric for metrics, _ask in self._questions for metric in metrics]
@@ -412,6 +418,20 @@ class GpuByCtypes:
             self._unsupported.update(metrics[0] for metrics, _ask in self._questions[1:])
         elif self._pool is not None:  # no link lies between them
             self._unsupported.update(("pcie_generation", "pcie_width", PCIE[0]))
+
+    def _slowdown(self) -> list[Any]:
+        """Whether clocks are lower because of heat, or of power, as `sources.nvml.calls.slowdown`."""
+        try:
+            reasons = self._get("nvmlDeviceGetCurrentClocksEventReasons", of=ctypes.c_ulonglong)
+        except NvmlError:
+            reasons = self._get("nvmlDeviceGetCurrentClocksThrottleReasons", of=ctypes.c_ulonglong)
+        heat, brake, power = reasons & HEAT, reasons & BRAKE, reasons & POWER
+        return [int(bool(heat or (brake and not power))), int(bool(power))]
+
+    def _ecc_errors(self) -> int:
+        """Errors of the memory that could not be corrected (1), since the driver was loaded (0)."""
+        uncorrected, since_loaded = ctypes.c_uint(1), ctypes.c_uint(0)
+        return int(self._get("nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded, of=ctypes.c_ulonglong))
 
     def _whole(self, index: int, product: str) -> tuple[str, dict[str, Any]]:
         """Where the kernel says whether it sleeps, and what a whole GPU is."""

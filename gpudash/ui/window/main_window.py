@@ -6,8 +6,10 @@ Where it is, is kept when it closes. A desktop notice says when a run ends or me
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, QRect, QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
@@ -27,6 +29,10 @@ from gpudash.ui.window.leaving import Leaving
 from gpudash.ui.window.menus import PLOT_KEYS, Command, Menus, in_order
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration
+
+if TYPE_CHECKING:
+    from gpudash.session import Session
+    from gpudash.session.watching.program import StopProgress
 
 Feature = Callable[[Workspace], Sequence[Command]]
 """Sets a feature up in a window, once, and returns its commands."""
@@ -128,6 +134,19 @@ class MainWindow(QMainWindow):
         self.never_ask()
         self.close()
 
+    def leave_sooner(self, why: str) -> None:
+        """Send a program that the window has asked to end the next signal, if it has not ended: SIGTERM, then SIGKILL.
+
+        On a thread of its own: a handler of a signal may have interrupted the very code that it would wait for.
+
+        Args:
+            why: as of `leave`.
+        """
+        session = self.workspace.session.live
+        if session is None or not self.ended_program:
+            return
+        threading.Thread(target=_send_next, args=(session, why), name="gpudash leave", daemon=True).start()
+
     def never_ask(self) -> None:
         """From now on close at once, whatever runs: the desktop's session ends."""
         self._sure = True
@@ -160,10 +179,19 @@ class MainWindow(QMainWindow):
         self.ended_program = True
         self.hide()
         QGuiApplication.sync()
-        with suppress(OSError):  # the terminal may be gone
-            sys.stderr.write(
-                f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {stop.deadline}".rstrip() + "\n"
-            )
+        _print_sent(stop)
+
+
+def _send_next(session: Session, why: str) -> None:
+    session.stop_run(why)
+    stop = session.stopping
+    if stop is not None:
+        _print_sent(stop)
+
+
+def _print_sent(stop: StopProgress) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        sys.stderr.write(f"gpudash: {stop.sent} sent to {stop.program} {stop.when}. {stop.deadline}".rstrip() + "\n")
 
 
 def notice(event: Event) -> str | None:

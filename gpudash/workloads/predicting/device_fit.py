@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator.settings import EXPANDABLE
-from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.allocator.trace import ACTIVATIONS, INPUTS, TEMPORARY, Trace, between
 from gpudash.memory.predicting.estimate import (
     CARDS_BYTES,
     HANDED_OUT_RATIO,
@@ -27,6 +27,9 @@ FLOPS = "FLOPs of the dry run"
 
 SAME_PRODUCTS = "the same products in smaller batches"
 """What an expected time rests on."""
+
+GROWING = (ACTIVATIONS, INPUTS, TEMPORARY)
+"""What grows with a batch or a sequence."""
 
 MOST_TRIES = 20
 """Dry runs spent on finding it."""
@@ -109,45 +112,65 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
 
 @dataclass(frozen=True)
 class Sized:
-    """The run at one size: the room it needs in bytes, the margin included, and whether it has as much."""
+    """The run at one size: the room it needs in bytes, the margin included, and whether it has as much.
+
+    Attributes:
+        size: of a batch, or tokens of a sequence.
+        need: the fewest bytes with which it fits.
+        fits: whether it has them.
+        releases: whether it only fits because the allocator releases what it had cached.
+        growing: bytes at its peak of what grows with the size; 0 where that is not known.
+        trace: what it asks of the allocator; ``None`` for a run on several devices.
+    """
 
     size: int
     need: int
     fits: bool
     releases: bool
+    growing: int = 0
+    trace: Trace | None = None
 
     @classmethod
     def of(cls, size: int, trace: Trace, target: Target) -> Sized:
         """What a traced run of some size comes to on ``target``."""
         found = passage(trace, target)
         need = needed_room(trace, target, found)
-        return cls(size, need, fits=found.fits is True, releases=bool(found.released))
+        growing = sum(found.spacious.by_category.get(category, 0) for category in GROWING)
+        return cls(size, need, found.fits is True, bool(found.released), growing, trace)
 
 
-def largest(tried: Callable[[int], Sized], size: int, limit: int, room: int) -> Sized | None:
+def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target) -> Sized | None:
     """The largest size of the otherwise same run that fits; of size 0 when none does, ``None`` when not found.
 
-    Memory grows nearly linearly with the size: a line through two sizes tells which to try next. What it tells is off
-    by what segments are rounded to, so that the edge is looked for beside it.
+    Memory grows nearly linearly with the size: a line through two sizes, or at first through one and what does not grow
+    of it, tells which to try next. What it tells is off by what segments are rounded to. So once the edge lies between
+    two sizes that ask for the same blocks, it is looked for among what sizes between them would ask for (`between`),
+    and what that says is tried.
 
     Args:
         tried: what a size comes to.
         size: of the run as it is.
         limit: the largest that may be asked for.
-        room: bytes that the run can have.
+        target: where it is to fit.
     """
     now = tried(size)
     low, high = (size, limit + 1) if now.fits else (0, size)
     known = {size: now}
     if high - low > 1:
-        base, last, leap = tried(max(1, size // 2) if size > 1 else 2), now, 1
-        known[base.size] = base
+        if now.growing:
+            base = replace(now, size=0, need=now.need - now.growing)
+        else:
+            other = max(1, size // 2) if size > 1 else 2
+            base = known[other] = tried(other)
+        last, leap = now, 1
         for _ in range(MOST_TRIES):
             if high - low <= 1:
                 break
-            next_size = _on_line(base, last, room)
-            next_size = max(next_size, low + leap) if last.size == low else min(next_size, high - leap)
-            leap *= 2
+            next_size = _edge_between(known.get(low), known.get(high), target)
+            if next_size is None:
+                next_size = _on_line(base, last, target.room_bytes or 0)
+                next_size = max(next_size, low + leap) if last.size == low else min(next_size, high - leap)
+                leap *= 2
             if not low < next_size < high:
                 next_size = limit if high > limit else (low + high) // 2
             last = known[next_size] = tried(next_size)
@@ -164,3 +187,21 @@ def _on_line(base: Sized, last: Sized, room: int) -> int:
     """The size that needs all there is, if two sizes and their needs lie on a line."""
     slope = (last.need - base.need) / ((last.size - base.size) or 1)
     return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size
+
+
+def _edge_between(low: Sized | None, high: Sized | None, target: Target) -> int | None:
+    """The largest size that should fit, between one that does and one that does not; the one above ``low`` where none
+    should. ``None`` where their traces are not alike."""
+    if low is None or high is None or low.trace is None or high.trace is None:
+        return None
+    edge, beyond = low.size, high.size
+    while beyond - edge > 1:
+        size = (edge + beyond) // 2
+        trace = between(low.trace, high.trace, (size - low.size) / (high.size - low.size))
+        if trace is None:
+            return None
+        if fits(trace, target):
+            edge = size
+        else:
+            beyond = size
+    return max(edge, low.size + 1)

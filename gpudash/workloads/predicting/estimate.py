@@ -192,7 +192,7 @@ class _Estimation:
         bounds = type(self._spec).model_fields[name].metadata
         limit = int(next((bound.le for bound in bounds if hasattr(bound, "le")), UNBOUNDED))
         tried = functools.partial(self._sized_halves if self._split else self._sized, name)
-        return largest(tried, batch, limit, self._target.room_bytes or 0)
+        return largest(tried, batch, limit, self._target)
 
     def _sized(self, name: str, size: int) -> Sized:
         whole = {"global_batch": 0} if self._ranks else {}

@@ -13,6 +13,7 @@ also in the midst of a request.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.settings import log_file
 from gpudash.specs import build, workloads
+from gpudash.system.garbage import without_collection
 from gpudash.system.log import start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.device_fit import answers
@@ -45,12 +47,14 @@ def main() -> int:
     os.nice(NICENESS)
     start_log(str(log_file()))
     conversation = Conversation()
-    try:
-        version, dry = _prepare(lambda: conversation.waits)
-    except Exception as error:  # torch may be missing or broken in any way
-        conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
-        return 1
-    _warm_up(dry)
+    with without_collection():
+        try:
+            version, dry = _prepare(lambda: conversation.waits)
+        except Exception as error:  # torch may be missing or broken in any way
+            conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
+            return 1
+        _warm_up(dry)
+    gc.freeze()  # what is loaded stays: looking for garbage in it takes a tenth of a prediction
     conversation.tell({"ready": True, "torch": version})
     conversation.start()
     while True:
@@ -63,8 +67,11 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     """torch's version, and what makes dry runs until ``superseded``."""
     import torch
 
-    torch.set_num_threads(1)
     from gpudash.simulator.dry_run.dry_run import DryRun
+    from gpudash.workloads.predicting.without_compiler import leave_compiler_out
+
+    torch.set_num_threads(1)
+    leave_compiler_out()
 
     class Heeding(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:

@@ -196,7 +196,7 @@ class _ModelEstimation:
             return Sized.of(count, self._followed(spec).trace, self._target)
 
         try:
-            return largest(tried, size, limit, self._target.room_bytes or 0)
+            return largest(tried, size, limit, self._target)
         except RefusedError:
             return None
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import ctypes
+import importlib.util
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from gpudash.workloads.running.sim_backend import problem as simulator_problem
+from gpudash.memory.predicting.torch_versions import unmeasured_torch
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
@@ -43,16 +48,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         torch is missing, broken or cannot use CUDA; else both are ``None``.
     """
     began = time.perf_counter()
-    report: dict[str, Any] = {
-        "version": None,
-        "cuda_version": None,
-        "hip_version": None,
-        "cuda_available": False,
-        "devices": [],
-        "seconds": 0.0,
-        "problem": None,
-        "simulator_problem": "torch cannot be imported.",
-    }
+    report = _without_torch()
     try:
         torch = _imported()
     except ModuleNotFoundError as error:
@@ -65,11 +61,88 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
     else:
         report["version"] = str(torch.__version__)
         report["cuda_version"], report["hip_version"] = torch.version.cuda, torch.version.hip
-        report["simulator_problem"] = simulator_problem()
+        report["simulator_problem"] = _simulator_problem()
         report.update(_cuda_devices(properties))
         report["devices"] += other_devices(torch, properties=properties)
     report["seconds"] = time.perf_counter() - began
     return report
+
+
+def quick_torch_report(*, properties: bool = False) -> dict[str, Any]:
+    """`torch_report`, without importing torch where its files say enough: a build that can see no device here.
+
+    Where a file is missing or says something unknown, torch is imported, and says itself what is wrong. "seconds" is 0
+    where it was not.
+    """
+    if "torch" not in sys.modules and sys.platform.startswith("linux"):
+        build = _build_without_devices()
+        if build is not None:
+            return {**_without_torch(), **build, "simulator_problem": None}
+    return torch_report(properties=properties)
+
+
+def _without_torch() -> dict[str, Any]:
+    """The report of a Python without torch, which the rest is added to."""
+    return {
+        "version": None,
+        "cuda_version": None,
+        "hip_version": None,
+        "cuda_available": False,
+        "devices": [],
+        "seconds": 0.0,
+        "problem": None,
+        "simulator_problem": "torch cannot be imported.",
+    }
+
+
+LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
+"""Shared libraries in ``torch/lib`` that every build for Linux has; importing torch without one fails."""
+
+
+def _build_without_devices() -> dict[str, Any] | None:
+    """Version and build of an installed torch that can see no device here; ``None`` where it has to be asked."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None or not found.submodule_search_locations:
+        return None
+    folder = Path(found.origin).parent
+    try:
+        if not all((folder / "lib" / name).stat().st_size for name in LIBRARIES):
+            return None
+        build = _literals((folder / "version.py").read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
+    version = build.get("__version__")
+    if not isinstance(version, str) or unmeasured_torch(version):
+        return None  # it may lack what a simulated GPU is built on
+    if build.get("hip") or build.get("xpu") or (build.get("cuda") and _has_cuda_driver()):
+        return None
+    return {"version": version, "cuda_version": build.get("cuda"), "hip_version": build.get("hip")}
+
+
+def _literals(source: str) -> dict[str, Any]:
+    """The names that the top of a module gives constants to."""
+    values: dict[str, Any] = {}
+    for line in ast.parse(source).body:
+        target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+        value = getattr(line, "value", None)
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+            values[target.id] = value.value
+    return values
+
+
+def _has_cuda_driver() -> bool:
+    """Whether the library that CUDA talks to the driver through is there; without it torch sees no CUDA device."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _simulator_problem() -> str | None:
+    from gpudash.simulator.device.probe import problem
+
+    return problem()
 
 
 def _imported() -> Any:

@@ -100,6 +100,12 @@ def test_completion_for_a_shell_knows_commands_workloads_and_flags(capsys: pytes
     assert "Which shell? There is: bash, zsh, fish." in capsys.readouterr().err
 
 
+def test_names_of_gpus_are_completed_with_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("watch", "run training", "devices"):
+        assert run(["__complete", *command.split(), "--simulate", "h"]) == 0
+        assert "h100\tNVIDIA H100 80GB HBM3, 79.2 GiB" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("line", "meant"),
     [

@@ -55,6 +55,18 @@ def test_help_of_workloads_loads_their_specs_and_neither_numpy_nor_torch() -> No
     assert "gpudash.specs" in found
 
 
+def test_the_front_page_and_the_version_load_no_parser_of_command_lines() -> None:
+    pages = [["--help"], ["-h"], ["help"], ["--version"], ["version"]]
+    code = f"from gpudash.cli import run\nfor page in {pages!r}: assert run(page) == 0"
+    assert loaded(code, ("cyclopts", "attrs", "numpy", "pydantic")) == set()
+
+
+def test_commands_that_look_at_the_machine_load_no_torch_of_a_build_without_devices() -> None:
+    commands = [["devices"], ["doctor"], ["monitor", "--seconds", "0.1", "--no-record"]]
+    code = f"from gpudash.cli import run\nfor command in {commands!r}: run(command)"
+    assert loaded(code, ("torch",)) == set()
+
+
 def test_on_the_way_to_the_window_no_parser_of_command_lines_is_loaded() -> None:
     assert loaded("import gpudash.cli, gpudash.cli.qt", ("cyclopts", "rich")) == set()
 

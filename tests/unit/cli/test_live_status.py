@@ -6,7 +6,8 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpudash.cli.terminal.live_status import LiveStatus, rendered, status_parts
+from gpudash.cli.terminal.live_status import LiveStatus, fitting, rendered, status_parts
+from gpudash.cli.terminal.report import progress_parts
 from gpudash.session import Session
 from gpudash.telemetry.records import RunStarted, Sample, StepFinished
 
@@ -39,3 +40,14 @@ def test_without_a_terminal_there_is_none_and_a_notice_is_a_line_on_standard_err
         assert status.descriptor is None
         status.notice("gpudash: a notice")
     assert capsys.readouterr() == ("", "gpudash: a notice\n")
+
+
+def test_the_progress_line_of_a_run_tells_memory_and_rate_too() -> None:
+    session = Session()
+    session.store.apply(RunStarted(time_s=0.5, run_id=1, workload="training", device="cpu", spec={}))
+    session.store.apply(StepFinished(time_s=1.0, run_id=1, step=7, steps=200, seconds=None, loss=2.5, throughput=40))
+    session.store.apply(Sample(1.0, "host", None, {"process_bytes": 3 * 2**30}))
+    parts = progress_parts(session, session.store.run)
+    assert [parts[0], *parts[-3:]] == ["step 7/200", "loss 2.500", "cpu 3.00 GiB", "40.0 items/s"]
+    assert fitting(parts, 15) == parts[:1]
+    assert progress_parts(session, session.store.run, brief=True) == ["7/200", *parts[1:]]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gpudash.cli.terminal.monitoring import JsonLines, memory_words
+from gpudash.cli.terminal.monitoring import JsonLines, memory_text
 from gpudash.session.live.session import metrics
 from gpudash.telemetry.records import Sample, State
 from gpudash.telemetry.store import Store
@@ -40,4 +40,4 @@ def test_the_tables_memory_is_what_is_not_free_as_in_the_overview_of_machines() 
     store = Store()
     values = {"used_bytes": 2 * GIB, "total_bytes": 40 * GIB, "driver_reserved_bytes": GIB // 2}
     store.apply(Sample(1.0, "gpu", "MIG-1", values))
-    assert memory_words(store, "gpu", "MIG-1") == "2.50 of 40.0 GiB"
+    assert memory_text(store, "gpu", "MIG-1") == "2.50 of 40.0 GiB"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
+
 import pytest
 
 from gpudash.cli.qt import OFFSCREEN_LIBRARIES, XCB_LIBRARIES, missing_packages, require_qt
@@ -50,6 +53,27 @@ def test_a_display_that_does_not_answer_is_told_before_qt_ends_the_process(monke
             )
         )
     assert "':4711' does not answer" in told.value.message
+
+
+def test_a_wayland_display_is_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QT_QPA_PLATFORM")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setenv("WAYLAND_DISPLAY", "w")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the path of a socket is short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        with pytest.raises(RequestError, match="The Wayland display 'w' does not answer"):
+            require_qt(lacking())
+        with socket.socket(socket.AF_UNIX) as compositor:
+            compositor.bind(f"{folder}/w")
+            compositor.listen()
+            require_qt(lacking())
+
+
+def test_a_platform_without_the_display_that_it_needs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with pytest.raises(RequestError, match="QT_QPA_PLATFORM is xcb, and DISPLAY names no display"):
+        require_qt(lacking())
 
 
 def test_a_machine_with_everything_passes(monkeypatch: pytest.MonkeyPatch) -> None:

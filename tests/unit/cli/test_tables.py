@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.table import Table
 
+from gpudash.cli import run
 from gpudash.cli.terminal.output import print_table, stdout
 
 TITLES = ("device", "memory", "busy", "temperature", "power")
@@ -65,3 +66,18 @@ def test_a_column_without_a_word_goes_without_a_word(capsys: pytest.CaptureFixtu
         ["batch", "8"],
         ["forward", "16"],
     ]
+
+
+def test_what_is_remarked_of_stages_stands_below_their_table_where_the_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width, rows in ((80, 5), (200, 5)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert run(["run", "pipeline", "--device", "cpu", "--no-record"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        table = lines[1 : 1 + rows]
+        assert [line.split()[0] for line in table] == ["stage", "create", "move", "operate", "return"]
+        assert max(map(len, lines[: 1 + rows])) < width
+        assert any(line.startswith("move: same device: torch returned the same tensor") for line in lines) is (
+            width == 80
+        )

@@ -255,6 +255,17 @@ def test_who_joins_is_told_but_no_forks_and_no_crowd() -> None:
     assert news.heard == 103
 
 
+def test_a_command_line_that_is_cut_shows_that_it_is() -> None:
+    around = Surrounded()
+    news = news_of(around)
+    flags = [f"--flag{number}=1" for number in range(15)]
+    news.take(peer(), {"type": "hello", "argv": ["python", "train.py", *flags], "python": "3.12.1"})
+    news.take(peer(8), {"type": "hello", "argv": ["python", "train.py", *flags[:7]], "python": "3.12.1"})
+    first, second = around.texts("processes")
+    assert first.endswith("--flag5=1 … (9 more arguments).")
+    assert second.endswith("--flag5=1 … (1 more argument).")
+
+
 def test_torch_is_told_once_and_each_problem_once() -> None:
     around = Surrounded()
     news = news_of(around)

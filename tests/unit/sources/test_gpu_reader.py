@@ -110,6 +110,25 @@ def test_every_metric_is_in_the_programs_units(bench: Make) -> None:
     assert "energy_j" in made.slow().values
 
 
+@pytest.mark.parametrize(
+    ("reasons", "heat", "power"),
+    [(0x0, 0, 0), (0x1, 0, 0), (0x4, 0, 1), (0x20, 1, 0), (0x48, 1, 0), (0x88, 0, 1), (0x8, 1, 0), (0x64, 1, 1)],
+    ids=["none", "idle", "power cap", "software heat", "hardware heat", "power brake", "a brake alone", "both"],
+)
+def test_why_a_gpu_clocks_lower_is_told_as_heat_and_power(bench: Make, reasons: int, heat: int, power: int) -> None:
+    values = bench(Scenario([StubGpu(0, clock_reasons=reasons)])).row().values
+    assert (values["slowed_by_heat"], values["slowed_by_power"]) == (heat, power)
+
+
+def test_errors_that_ecc_could_not_correct_are_counted_and_a_gpu_without_ecc_has_a_gap(bench: Make) -> None:
+    checked = bench(Scenario([StubGpu(0, ecc_errors=3)]))
+    checked.row()
+    assert checked.slow().values["ecc_uncorrected_errors"] == 3
+    without = bench(Scenario([StubGpu(0, refuses=["nvmlDeviceGetTotalEccErrors"])]))
+    without.row()
+    assert without.slow().states["ecc_uncorrected_errors"] is State.NOT_SUPPORTED
+
+
 def test_sensors_are_read_four_times_a_second_and_memory_in_every_tick(bench: Make) -> None:
     made = bench(Scenario([StubGpu(0)]))
     ticks = [made.row() for _ in range(40)]

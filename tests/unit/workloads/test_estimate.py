@@ -59,11 +59,29 @@ def named(found: Estimate, words: str) -> Alternative:
 
 
 SMALL = Target("sim:0", 2 * GIB, 2 * GIB)
+LARGE = Target("sim:0", 24 * GIB, 24 * GIB)
 
 
 def test_the_largest_batch_that_fits_is_found() -> None:
     beside = WEIGHT_BYTES + 10 * MIB
     assert predicted(SMALL, batch=8).largest_batch_size == (2 * GIB - beside) // PER_ITEM
+
+
+def test_the_largest_batch_is_found_by_few_dry_runs_although_memory_grows_by_whole_segments() -> None:
+    followed: list[int] = []
+
+    def tried(size: int) -> device_fit.Sized:
+        followed.append(size)
+        trace = training(TrainingSpec(batch=size))
+        for block in range(40):  # as many small blocks, which segments of 20 MiB are shared by
+            trace.sizes.append(size * 60_000)
+            trace.categories.append(ACTIVATIONS)
+            trace.events.append(5 + block)
+        return device_fit.Sized.of(size, trace, LARGE)
+
+    found = device_fit.largest(tried, 2, 65536, LARGE)
+    assert found is not None and found.fits and not tried(found.size + 1).fits
+    assert len(set(followed)) <= 6
 
 
 def test_no_largest_batch_is_named_when_the_tries_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -291,6 +292,29 @@ def test_a_server_that_does_not_answer_in_time_is_told() -> None:
                 client.query("up")
         finally:
             hold.set()
+    assert told.value.kind == "slow"
+
+
+def test_an_answer_whose_headers_never_end_has_one_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stop = threading.Event()
+
+        def trickle() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not stop.wait(0.05):  # sooner than any read times out
+                    connection.sendall(b"a")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        client = Client(ServerAddress("http", "127.0.0.1", server.getsockname()[1]), timeout_s=0.4)
+        try:
+            with pytest.raises(PrometheusError, match=r"did not answer within 0\.4 s") as told:
+                client.query("up")
+        finally:
+            stop.set()
+            thread.join()
     assert told.value.kind == "slow"
 
 

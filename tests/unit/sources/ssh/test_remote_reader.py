@@ -17,6 +17,7 @@ import pynvml
 import pytest
 
 from gpudash.devices import known_gpus
+from gpudash.sources.nvml import calls
 from gpudash.sources.nvml.errors import classify
 from gpudash.sources.processes import container_in
 from gpudash.sources.ssh import remote_reader
@@ -61,6 +62,7 @@ def test_its_codes_and_numbers_are_those_of_the_drivers_header() -> None:
         assert states.get(judged, remote_reader.NOT_SUPPORTED) == state, code
     assert pynvml.nvmlMemory_v2 == remote_reader._MEMORY_2_VERSION
     assert pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value == remote_reader.NOT_AVAILABLE
+    assert (calls.HEAT, calls.BRAKE, calls.POWER) == (remote_reader.HEAT, remote_reader.BRAKE, remote_reader.POWER)
 
 
 def started(variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -95,7 +97,8 @@ def reading(
 
 
 def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Path) -> None:
-    card = StubGpu(0, used=7 * GIB, processes=((os.getpid(), 5 * GIB, "C"), (os.getpid(), 5 * GIB, "G")))
+    processes = ((os.getpid(), 5 * GIB, "C"), (os.getpid(), 5 * GIB, "G"))
+    card = StubGpu(0, used=7 * GIB, processes=processes, clock_reasons=0x48, ecc_errors=3)
     Scenario(gpus=[card, StubGpu(1)]).write(tmp_path / "scenario")
     with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
         assert first(lambda record: "gpudash" in record)["capacity_source"]
@@ -107,6 +110,7 @@ def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Pa
         measured = {metric.name for metric in METRICS["gpu"]} - {"process_bytes"}
         assert measured - {*remote_reader.PCIE} <= set(gpu) and "states" not in gpu
         assert (gpu["used_bytes"], gpu["total_bytes"], gpu["power_w"]) == (7 * GIB, 141 * GIB, 120.5)
+        assert (gpu["slowed_by_heat"], gpu["slowed_by_power"], gpu["ecc_uncorrected_errors"]) == (1, 0, 3)
         told = [first(lambda record, n=n: record.get("device") == StubGpu(n).uuid and PCIE in record) for n in (1, 0)]
         assert [record[PCIE] for record in told] == [1e6, 1e6]
         listed = first(lambda record: record.get("device") == card.uuid and record.get("pid") is not None)

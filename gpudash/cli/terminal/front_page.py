@@ -1,0 +1,123 @@
+"""The page of ``gpudash --help``, and the commands that it lists.
+
+It is printed without the parser of command lines: importing that takes longer than all the rest of the page. A test
+holds every word of it against the page that the parser would print.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpudash.cli.terminal.examples import EXAMPLES
+from gpudash.cli.terminal.output import help_console
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+SUMMARY = "Runs PyTorch tensor workloads and shows what they do to memory, bandwidth and loss."
+
+ABOUT = "About gpudash"
+
+
+class Command(NamedTuple):
+    """A command as the page lists it.
+
+    Attributes:
+        function: "module:function", imported when the command is used; "" of one that has sub-commands.
+        summary: the first sentence of its own page.
+        panel: title of the panel that it stands in.
+    """
+
+    function: str
+    summary: str
+    panel: str = "Commands"
+
+
+COMMANDS = {
+    "compare": Command(
+        "gpudash.cli.compare:compare",
+        "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
+    ),
+    "demo": Command("gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, each run for real."),
+    "devices": Command(
+        "gpudash.cli.devices:devices", "List every device, what each reports, and why something is missing."
+    ),
+    "doctor": Command(
+        "gpudash.cli.doctor:doctor",
+        "Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.",
+    ),
+    "estimate": Command(
+        "",
+        "Predict the memory a run would take: of a workload, a model, your own function, or any program, "
+        "unchanged: gpudash estimate [OPTIONS] -- python train.py",
+    ),
+    "export": Command(
+        "gpudash.cli.export:export",
+        "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
+        "ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline "
+        "(html).",
+    ),
+    "monitor": Command("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
+    "open": Command(
+        "gpudash.cli.open:open_file",
+        "Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.",
+    ),
+    "run": Command("", "Run a workload in the terminal."),
+    "snapshot": Command(
+        "gpudash.cli.snapshot:snapshot",
+        "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
+    ),
+    "watch": Command(
+        "gpudash.cli.watch:watch", "Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ..."
+    ),
+    "completion": Command(
+        "gpudash.cli:print_completion",
+        "Print what completes commands and flags in a shell: source <(gpudash completion bash)",
+        ABOUT,
+    ),
+    "help": Command("gpudash.cli:print_help", "Show how a command is used: gpudash help run training.", ABOUT),
+    "version": Command("gpudash.cli:print_version", "Print the version.", ABOUT),
+}
+
+FLAGS = {
+    "Commands": {
+        "--help (-h)": "Display this message and exit.",
+        "--version": "Display application version.",
+    },
+    "Simulated GPUs": {
+        "--simulate SIZE|GPU": "Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices "
+        "--known lists them). Repeat it for sim:1 and so on. Left out: one of 8 GiB where there is no GPU.",
+        "--simulate-others SIZE": "Memory of sim:0 that simulated other processes hold (2GiB). [default: 0]",
+    },
+}
+"""Title of the panel → flag → what it does."""
+
+
+def print_front_page() -> None:
+    """Print the page."""
+    console = help_console()
+    console.print("Usage: gpudash COMMAND [OPTIONS]", style="bold")
+    console.print()
+    console.print(SUMMARY)
+    console.print()
+    for title in ("Commands", ABOUT, "Simulated GPUs"):
+        commands = {name: command.summary for name, command in COMMANDS.items() if command.panel == title}
+        console.print(_panel(title, {**commands, **FLAGS.get(title, {})}))
+    console.print()
+    console.print("Examples:")
+    console.print()
+    for line in EXAMPLES[""]:
+        console.print(f" • {line}", soft_wrap=True)
+
+
+def _panel(title: str, rows: dict[str, str]) -> Panel:
+    from rich.box import ROUNDED
+    from rich.panel import Panel
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, summary in rows.items():
+        table.add_row(name, summary)
+    return Panel(table, box=ROUNDED, title=title, title_align="left")

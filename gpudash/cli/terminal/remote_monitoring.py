@@ -1,0 +1,155 @@
+"""``gpudash monitor ssh://a ssh://b``: machines over ssh without a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpudash.cli.terminal.interruption import Interruption, interruptible
+from gpudash.cli.terminal.linking import linked, read_addresses
+from gpudash.cli.terminal.monitoring import POLL_S, JsonLines, LiveTable, end_lines, follow
+from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
+
+if TYPE_CHECKING:
+    from gpudash.cli.terminal.flags import Served
+    from gpudash.session.remote.fleet import SshFleet
+    from gpudash.session.remote.machine import RemoteMachine
+    from gpudash.sources.ssh.address import SshHost
+
+
+def monitor_machines(
+    addresses: Sequence[str],
+    served: Served,
+    *,
+    seconds: float | None,
+    rate: float | None,
+    recording: Path | None,
+    as_json: bool,
+    lines: JsonLines | None,
+) -> int:
+    """Watch them until the time is over, all are lost for good, or Ctrl+C; returns the exit code.
+
+    Args:
+        addresses: as the user wrote them.
+        served: what serves their figures.
+        seconds: how long; ``None``: until Ctrl+C.
+        rate: readings a second; ``None``: the settings'.
+        recording: where they are recorded: of one machine the file, of several the folder. ``None``: nowhere.
+        as_json: whether to print a summary at the end.
+        lines: what writes every record as a line.
+
+    Raises:
+        RequestError: when an address is none, nothing can be recorded there, or no machine can be linked.
+    """
+    if as_json and lines is not None:
+        raise RequestError("--json and --json-lines are two forms of output.", "Give one of them.")
+    hosts = read_addresses(addresses)
+    files = None if recording is None else _files(recording, hosts)
+    prepare = partial(_write_lines, lines) if lines is not None else _nothing
+    with (
+        linked(hosts, rate_hz=rate, recordings=files, prepare=prepare) as fleet,
+        interruptible() as interruption,
+    ):
+        machines = fleet.machines
+        _wait_for_a_link(machines, interruption)
+        names = [machine.name for machine in machines] if len(machines) > 1 else []
+        table = None if as_json or lines is not None else LiveTable(*machines, names=names)
+        try:
+            served.begin_machines(machines)
+            follow(seconds, _ended(machines, interruption, lines), table)
+        finally:
+            try:
+                if table is not None:
+                    table.close()
+            finally:  # also where nothing can be printed
+                served.close()
+        summaries = _summaries(machines)
+        recordings = [] if recording is None else [machine.recording for machine in machines]
+    joined = end_lines(lines) and served.joined
+    if as_json:
+        print_json(summaries[0] if len(summaries) == 1 else _of_several(summaries))
+    for path in recordings:
+        print_notice(f"Recording: {path}")
+    lost = any(found["error"] is not None for found in summaries)
+    if (lost and not interruption.asked) or (lines is not None and lines.problem):
+        return leave(Exit.FAILED, joined)
+    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+
+
+def _files(recording: Path, hosts: Sequence[SshHost]) -> list[Path]:
+    """For each machine the file that it is recorded in.
+
+    Raises:
+        RequestError: when there can be no such folder.
+    """
+    from gpudash.telemetry.recording.schema import recording_name
+
+    if len(hosts) == 1:
+        return [recording]
+    try:
+        recording.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"{recording} cannot be made the folder of {len(hosts)} recordings: {error.strerror}.",
+            "Name a folder with --record: each machine has a file of its own in it.",
+        ) from None
+    return [recording_name(recording, host.name.replace(":", "-")) for host in hosts]
+
+
+def _write_lines(lines: JsonLines, fleet: SshFleet) -> None:
+    """Write what every machine tells; of one its lines are those of a session, which `gpudash open -` reads."""
+    several = len(fleet.machines) > 1
+    for machine in fleet.machines:
+        put = partial(lines.put, machine=machine.name if several else "")
+        put(machine.introduction())
+        machine.on_record = put
+
+
+def _nothing(_fleet: SshFleet) -> None:
+    """Prepare nothing."""
+
+
+def _wait_for_a_link(machines: Sequence[RemoteMachine], interruption: Interruption) -> None:
+    """Wait until one is linked.
+
+    Raises:
+        RequestError: when none could be.
+    """
+    while not interruption.asked and not any(machine.greeting for machine in machines):
+        if all(machine.settled.is_set() for machine in machines):
+            raise RequestError(" ".join(machine.why_not_linked for machine in machines))
+        next(machine for machine in machines if not machine.settled.is_set()).settled.wait(POLL_S)
+
+
+def _ended(
+    machines: Sequence[RemoteMachine], interruption: Interruption, lines: JsonLines | None
+) -> Callable[[], bool]:
+    """Whether there is nothing left to watch; a machine that never was linked is named meanwhile."""
+    named: set[str] = set()
+
+    def ended() -> bool:
+        for machine in machines:
+            problem = machine.problem
+            if machine.greeting is None and problem is not None and machine.name not in named:
+                named.add(machine.name)
+                print_notice(problem)
+        if interruption.asked or (lines is not None and lines.reader_left):
+            return True
+        return all(machine.state == "given up" for machine in machines)
+
+    return ended
+
+
+def _summaries(machines: Sequence[RemoteMachine]) -> list[dict[str, object]]:
+    from gpudash.session.remote.machine import summary
+
+    return [summary(machine) for machine in machines]
+
+
+def _of_several(summaries: Sequence[dict[str, object]]) -> dict[str, object]:
+    """The document of several machines, each as the document of one, whose status its error says."""
+    failed = any(found["error"] is not None for found in summaries)
+    machines = [{key: value for key, value in found.items() if key != "status"} for found in summaries]
+    return {"status": "failed" if failed else "finished", "error": None, "machines": machines}
