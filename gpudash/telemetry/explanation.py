@@ -174,7 +174,8 @@ class Remedy(RunChange):
             failed, and when it was not tried.
         flags: the change as ``gpudash run`` takes it.
         predicted_peak_bytes: reserved, with the change.
-        verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
+        verified_by: "dry run", "replay" of what the run had asked for, or "rerun" of the whole program; "" when it was
+            not tried.
     """
 
     flags: str = ""
@@ -202,6 +203,28 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Need:
+    """What the whole run needs, found by running the program again on a larger simulated card; sizes in bytes.
+
+    Attributes:
+        capacity_bytes: the smallest card on which everything that was asked for is served.
+        pytorch_bytes: that of it PyTorch has.
+        peak_allocated_bytes, peak_reserved_bytes: the highest of each on the larger card.
+        steps: that were complete when it was found.
+        is_whole: whether the program ran to its end.
+        seconds: that it took.
+    """
+
+    capacity_bytes: int
+    pytorch_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    steps: int
+    is_whole: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why memory ran out, or where it is; sizes in bytes.
 
@@ -223,6 +246,7 @@ class Explanation:
         growing: lines of which every step leaves something behind, the largest first.
         remedies: changes with which it would have fitted.
         remedies_note: why there are none, or what they rest on.
+        need: what the whole run needs, ``None`` where that was not found.
     """
 
     device: str
@@ -250,6 +274,7 @@ class Explanation:
     allowed_bytes: int | None = None
     remedies: tuple[Remedy, ...] = ()
     remedies_note: str = ""
+    need: Need | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As mappings, lists, numbers and words; `from_json` is its way back."""

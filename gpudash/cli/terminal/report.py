@@ -206,7 +206,7 @@ def _about(workload: str) -> str:
     return "about " if workload == ComparisonSpec.name else ""
 
 
-TOLD_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
+TOLD_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of a watched program's notes that are told when they come; the others are in the recording and in JSON."""
 
 _TOLD_ELSEWHERE = (

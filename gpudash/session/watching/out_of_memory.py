@@ -140,11 +140,20 @@ class FlightRecorder:
             raise ValueError("The program left no memory snapshot, so that what filled the memory is not known.")
         explanation = explained(folder / SNAPSHOT_NAME, refused, ended)
         if explanation is not None:
-            write_json(folder / EXPLANATION_NAME, explanation.to_json())
-            text = "\n".join(report(explanation))
-            with written_whole(folder / "report.txt", private=True) as part:
-                part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+            self.write_explanation(explanation)
         return explanation
+
+    def write_explanation(self, explanation: Explanation) -> None:
+        """Write what filled the memory, and what would have fitted, into the report.
+
+        Raises:
+            OSError: when the folder cannot be written.
+        """
+        folder = self._folder()
+        write_json(folder / EXPLANATION_NAME, explanation.to_json())
+        text = "\n".join(report(explanation))
+        with written_whole(folder / "report.txt", private=True) as part:
+            part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
     def write_output(self) -> None:
         """Write the last lines that were printed into the report, if there is one."""
@@ -404,6 +413,13 @@ class OutOfMemoryReports:
         if isinstance(ending, OutOfMemory) and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
+
+    def rewrite(self, explanation: Explanation) -> None:
+        """More is known of the out-of-memory: write it into the report."""
+        try:
+            self._recorder.write_explanation(explanation)
+        except OSError as error:
+            self._note(f"Its report could not be written: {error.strerror or error}.")
 
     def close(self) -> None:
         """Remove what nobody needs any more."""
