@@ -166,6 +166,24 @@ class RunChange:
 
 
 @dataclass(frozen=True)
+class Rewrite:
+    """An expression of a program, and what to write in its place.
+
+    Attributes:
+        line, column, end_line, end_column: its place in the file: lines from 1 on, columns in bytes from 0 on.
+        before, after: both in one line.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class Remedy(RunChange):
     """A change with which a run that failed would have fitted, or one that takes less.
 
@@ -176,11 +194,15 @@ class Remedy(RunChange):
         predicted_peak_bytes: reserved, with the change.
         verified_by: "dry run", "replay" of what the run had asked for, or "rerun" of the whole program; "" when it was
             not tried.
+        rewrites: what it changes in the program, where that is known to the character.
+        patch: the same as a unified diff, with paths relative to the program's folder; "" where there is none.
     """
 
     flags: str = ""
     predicted_peak_bytes: int | None = None
     verified_by: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
+    patch: str = ""
 
 
 @dataclass(frozen=True)

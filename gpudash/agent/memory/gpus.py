@@ -50,7 +50,7 @@ class Gpus:
         self._history = history.AgentHistory(entries, keep, steps, lasting)
         traced = config.get("trace")
         self._traces = RequestTraces(traced["folder"], traced["capacity"]) if isinstance(traced, dict) else None
-        self._present = lambda: steps.present
+        self._steps = steps
         self._problems: list[str] = []
         self._failed = False
         self._followed: Any = None
@@ -115,7 +115,7 @@ class Gpus:
             path = self._traces.write()
         except OSError as error:
             problem = error.strerror or type(error).__name__
-        self._keep({"type": "trace", "path": path, "step": self._present(), "problem": problem})
+        self._keep({"type": "trace", "path": path, "step": self._steps.present, "problem": problem})
 
     def forked(self) -> None:
         """In a child: begin anew, on a connection of its own."""
