@@ -229,7 +229,8 @@ class Need:
     """What the whole run needs, found by running the program again on a larger simulated card; sizes in bytes.
 
     Attributes:
-        capacity_bytes: the smallest card on which everything that was asked for is served.
+        capacity_bytes: the smallest card on which everything that was asked for is served; of a part of a run one on
+            which that takes no release of the cache.
         pytorch_bytes: that of it PyTorch has.
         peak_allocated_bytes, peak_reserved_bytes: the highest of each on the larger card.
         steps: that were complete when it was found.

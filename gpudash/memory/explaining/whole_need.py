@@ -94,7 +94,8 @@ def need_of(asked: CardRequests, *, steps: int, is_whole: bool, seconds: float) 
         asked: the requests.
         steps, is_whole, seconds: as of `Need`.
     """
-    room = asked.room()
+    # a part of a run is taken with room to spare: what comes later finds the cache in pieces
+    room = asked.room() if is_whole else asked.peak_reserved_bytes
     capacity = room + asked.context_bytes + asked.others_bytes
     if 0 < asked.fraction < 1:
         capacity = max(capacity, card_of(room, asked.fraction))
@@ -134,17 +135,22 @@ def is_bound(remedy: Remedy) -> bool:
 def need_words(need: Need) -> str:
     """What the need was found by, in a sentence."""
     took = format_duration(need.seconds)
-    steps = f"{format_count(need.steps)} step{'' if need.steps == 1 else 's'}"
     if need.is_whole:
         return f"The same command ran to its end on a larger simulated GPU in {took}."
     return (
-        f"The same command ran {steps} on a larger simulated GPU in {took}; what only comes later, such as an "
-        "evaluation, is not in the figure."
+        f"The same command ran for {_steps(need)} on a larger simulated GPU in {took}; what only comes later, such as "
+        "an evaluation, is not in the figure. --find-need runs it for longer."
     )
+
+
+def _steps(need: Need) -> str:
+    return f"{format_count(need.steps)} step{'' if need.steps == 1 else 's'}"
 
 
 def _remedy(need: Need) -> Remedy:
     card = smallest_card(need.capacity_bytes)
     words = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
+    words += "" if need.is_whole else f", for {_steps(need)}"
     words += "" if card is None else f": a card with {card // GIB} GiB"
-    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=True, verified_by=RERUN)
+    fits = True if need.is_whole else None
+    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=fits, verified_by=RERUN)

@@ -328,8 +328,8 @@ class Watching:
         self._whole_run = whole_run
         if self._hurried or not newest:
             return ending
-        limit = format_duration(whole_run.limit_s)
-        self._news.note(Topic.NEED, f"Finding out what the whole run needs: at most {limit}; Ctrl+C leaves it.")
+        limit = "" if asked else f", about {format_duration(whole_run.limit_s)} at most"
+        self._news.note(Topic.NEED, f"Finding out what the whole run needs{limit}; Ctrl+C leaves it.")
         try:
             found = with_need(found, whole_run.find())
         except NeedUnknownError as error:

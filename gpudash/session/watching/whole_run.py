@@ -43,8 +43,11 @@ LEAST_S = 20.0
 MOST_TIMES = 2.0
 """And this many times as long as the failed run."""
 
+MOST_WAITING = 3.0
+"""So many times that, while others use the processors: what it waits for them, as it has to, is not counted."""
+
 ASKED_S = 600.0
-"""Longest that it may take where it was asked for, if no three more steps have passed by then."""
+"""Longest that it may take where it was asked for, if it did not come to its end before."""
 
 LONGEST_FAILED_S = 300.0
 """A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
@@ -136,7 +139,7 @@ class WholeRun:
 
     @property
     def limit_s(self) -> float:
-        """How long it may take, where it does not come so far before that asking for it allows more."""
+        """How long it may take where nobody asked for it, in seconds of which it did not wait for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds)
 
     def leave(self) -> None:
@@ -226,18 +229,23 @@ class WholeRun:
                 raise NeedUnknownError(_unknown("finding out was left"))
             if self._heard.refused is not None:
                 break
-            if self.seconds < self.limit_s:
+            if not self._is_over(process.pid):
                 continue
             if self._is_steady:
                 self._collect(server, process)
                 return None
-            if not self._asked or self.seconds > ASKED_S:
-                raise NeedUnknownError(self._too_slow())
+            raise NeedUnknownError(self._too_slow())
         deadline = time.monotonic() + 1.0
         while server.peers and time.monotonic() < deadline and self._heard.refused is None:
             self._hear(server)
         self._hear(server)
         return code
+
+    def _is_over(self, pid: int) -> bool:
+        """Whether it has had its time."""
+        if self._asked:
+            return self.seconds > max(ASKED_S, self.limit_s)
+        return self.seconds - _waited_s(pid) > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
     @property
     def _is_steady(self) -> bool:
@@ -326,6 +334,14 @@ def larger_capacity(size: int) -> int:
     """Bytes of the larger card: twice as many, and what fits in half of the memory that this computer has free."""
     free = int(psutil.virtual_memory().available)
     return max(2 * size, size + free // 2)
+
+
+def _waited_s(pid: int) -> float:
+    """How long the main thread of a process has waited for a processor (schedstat, proc(5)); 0 where nobody knows."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _scratch_parent() -> Path:
