@@ -54,6 +54,10 @@ _KERNELS_OWN = frozenset(
 """File systems that hold no files."""
 
 _SHARED_MEMORY = "/dev/shm"
+
+_SOCKETS = "/run"
+"""Where services listen, of databases and containers: they are hidden, as a socket is no matter of the network."""
+
 _ABSOLUTE = re.compile(r"(?:^|[=:,])(/[^\n=:,]+)", re.MULTILINE)
 """Absolute paths among the words of a command."""
 
@@ -104,8 +108,9 @@ def _yield_to_others() -> None:
     """Give this process the lowest priority, and let it be the first to be killed where memory is full."""
     with suppress(OSError):
         os.nice(19)
-    # a session of its own has its own share of the processors, whatever the priority in it (sched(7), autogroup)
-    for name, text in (("autogroup", "19"), ("oom_score_adj", "1000")):
+    # where every session has its own share of the processors, whatever the priority in it (sched(7), autogroup), a
+    # tenth of another's: the last steps of the scale would leave next to nothing
+    for name, text in (("autogroup", "10"), ("oom_score_adj", "1000")):
         with suppress(OSError):
             Path("/proc/self", name).write_text(text, encoding="ascii")
 
@@ -154,8 +159,9 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
     Args:
         wanted: files and folders that the command may want to write to.
     """
-    mounts = _mounts()
-    layered = _layered(mounts, wanted)
+    mounts, hidden = _mounts(), _hidden(wanted)
+    layered = [path for path in _layered(mounts, wanted) if path != hidden and not _is_beneath(path, [hidden])]
+    mounts = [mount for mount in mounts if not _is_beneath(mount.path, [hidden])]
     _enter_namespaces()
     beneath = [mount.path for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
     # what lies there now, whatever is laid over the path later
@@ -163,7 +169,10 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
     _set_read_only("/", read_only=True)
     with suppress(OSError):  # a system may have none
         _set_read_only(_SHARED_MEMORY, read_only=False)
-    _mount(scratch, scratch, None, _BIND)
+    if hidden:
+        _mount("tmpfs", hidden, "tmpfs", 0)
+    Path(scratch).mkdir(parents=True, exist_ok=True)
+    _mount(f"/proc/self/fd/{descriptors[scratch]}", scratch, None, _BIND)
     _set_read_only(scratch, read_only=False)
     layers = _located(scratch)
     for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
@@ -173,6 +182,7 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
             else:
                 _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
     for path in kept:
+        Path(path).mkdir(parents=True, exist_ok=True)
         _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
         _set_read_only(path, read_only=False)
     for descriptor in (layers, *descriptors.values()):
@@ -188,6 +198,12 @@ def _mounts() -> list[_Mount]:
         path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
         found.append(_Mount(path, system.split()[0], "ro" in fields[5].split(",")))
     return found
+
+
+def _hidden(wanted: Sequence[str]) -> str:
+    """The folder of services' sockets; "" where there is none, or files of the command lie in it."""
+    needed = any(_is_beneath(path, [_SOCKETS]) for path in wanted)
+    return _SOCKETS if Path(_SOCKETS).is_dir() and not needed else ""
 
 
 def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
@@ -228,7 +244,7 @@ def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
 
 
 def _is_beneath(path: str, folders: Sequence[str]) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in folders)
+    return any(path.startswith(f"{folder}/") for folder in folders if folder)
 
 
 def _located(path: str) -> int:
