@@ -55,6 +55,7 @@ def test_a_leak_is_named_before_memory_is_full_caught_explained_and_fixed(gpudas
     folder = Path(found["report"])
     assert {file.name for file in folder.iterdir()} == {
         "snapshot.pickle",
+        "fix.patch",
         "curves.csv",
         "settings.json",
         "processes.json",

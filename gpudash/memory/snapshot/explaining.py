@@ -105,8 +105,9 @@ def explain_history(
         state.capacity if state.request else None,
         "" if leak is None else leak.edit(history),
     )
+    found_remedies = ways.remedies if leak is None else leak.with_rewrites(history, ways.remedies)
     note = ways.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
-    return found.with_remedies(ways.remedies, note)
+    return found.with_remedies(found_remedies, note)
 
 
 def chosen_moment(history: History) -> int:
@@ -236,6 +237,18 @@ class _Leak:
         write = keeper.edit(is_number=_is_number(history, value))
         where = f"{short(keeper.place[0])}:{keeper.place[1]}"
         return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
+
+    def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
+        """``remedies``, of which the edit has what it writes in place of everything that keeps something."""
+        edit = self.edit(history)
+        made = [keeper.rewrite(is_number=_is_number(history, value)) for keeper, value in self.keepers]
+        rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
+        if not edit or len(rewrites) < len(made):
+            return tuple(remedies)
+        return tuple(
+            replace(remedy, rewrites=rewrites) if remedy.change.startswith(f"{edit}: ") else remedy
+            for remedy in remedies
+        )
 
     def advice(self, history: History, growing: Sequence[Growth]) -> str:
         """What the program could keep instead, as far as trace and source show what it keeps."""

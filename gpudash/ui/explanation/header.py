@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
+from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
 from gpudash.session.predicting.remedies import LOOKING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
@@ -244,6 +245,7 @@ def remedy_words(remedy: Remedy) -> str:
 
 def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
-    source = f"predicted by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    verb = "measured" if remedy.verified_by == RERUN else "predicted"
+    source = f"{verb} by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
     parts = [source, price(remedy), remedy.flags]
     return "; ".join(part for part in parts if part)

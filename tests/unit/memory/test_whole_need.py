@@ -1,0 +1,109 @@
+"""What a whole run needs, from what it asked of a card with room to spare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation_text import failure_title, report
+from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
+from gpudash.memory.explaining.whole_need import CardRequests, need_of, with_need, without_need
+from gpudash.memory.predicting.fit import run_on
+from gpudash.telemetry.explanation import Explanation, Need, Remedy, explanation_from_json
+from gpudash.units import GIB, MIB
+
+BOUND = Remedy("at least 20 MiB for PyTorch", verified_by="replay")
+SETTING = Remedy("expandable segments", allocator="expandable_segments:True", verified_by="replay")
+UNTRIED = Remedy("half the batch: up to 4 MiB less at this moment")
+
+
+def requests(**changed: Any) -> CardRequests:
+    """100 MiB are held, 30 MiB come and go twice, then 40 MiB: what was cached is released where room is short."""
+    written = {
+        "index": 0,
+        "events": [1, 2, -2, 3, -3, 4, -4],
+        "sizes": [100 * MIB, 30 * MIB, 30 * MIB, 40 * MIB],
+        "streams": [],
+        "is_whole": True,
+        "context_bytes": 300 * MIB,
+        "others_bytes": 50 * MIB,
+        "peak_allocated_bytes": 140 * MIB,
+        "peak_reserved_bytes": 170 * MIB,
+        "fraction": 1.0,
+        "settings": "",
+    }
+    return CardRequests.from_json({**written, **changed}, addresses_fall=False)
+
+
+def found_of(*remedies: Remedy) -> Explanation:
+    request = RefusedRequest(GIB, GIB)
+    found = explain(MemoryState(device="sim:0", capacity=GIB, device_free=0, reserved=GIB, request=request))
+    return found.with_remedies(remedies, "The recording ends here.")
+
+
+def need(asked: CardRequests, *, is_whole: bool = True) -> Need:
+    return need_of(asked, steps=8, is_whole=is_whole, seconds=12.0)
+
+
+def test_the_need_is_the_smallest_card_on_which_all_requests_are_served() -> None:
+    asked = requests()
+    found = need(asked)
+    assert found.pytorch_bytes == 140 * MIB
+    assert found.capacity_bytes == (140 + 300 + 50) * MIB
+    assert asked.trace is not None
+    assert run_on(asked.trace, found.pytorch_bytes).fits
+    assert not run_on(asked.trace, found.pytorch_bytes - 2 * MIB).fits
+
+
+def test_where_pytorch_may_have_a_part_of_the_card_alone_the_card_is_as_much_larger() -> None:
+    found = need(requests(fraction=0.1))
+    assert found.pytorch_bytes == 140 * MIB
+    assert int(0.1 * found.capacity_bytes) >= 140 * MIB > int(0.1 * (found.capacity_bytes - 100))
+
+
+@pytest.mark.parametrize(("changed", "is_whole"), [({"is_whole": False}, True), ({}, False)])
+def test_of_a_part_of_the_requests_or_of_the_run_the_need_is_the_peak_with_room_to_spare(
+    changed: dict[str, Any], is_whole: bool
+) -> None:
+    assert need(requests(**changed), is_whole=is_whole).pytorch_bytes == 170 * MIB
+
+
+@pytest.mark.parametrize("changed", [{"events": None}, {"settings": "nonsense"}, {"index": "x"}])
+def test_what_is_no_list_of_requests_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        requests(**changed)
+
+
+def test_the_need_takes_the_place_of_the_bound_and_what_would_have_fitted_is_said() -> None:
+    told = with_need(found_of(SETTING, BOUND, UNTRIED), need(requests()))
+    setting, figure, untried = told.remedies
+    assert (setting, untried) == (SETTING, UNTRIED)
+    assert figure.change == "140 MiB for PyTorch, 490 MiB of the card with its context: a card with 4 GiB"
+    assert (figure.fits, figure.verified_by) == (True, "rerun")
+    assert told.remedies_note == "The same command ran to its end on a larger simulated GPU in 12.0 s."
+    assert failure_title(told.remedies) == "Would have fitted"
+    assert explanation_from_json(told.to_json()) == told
+
+
+def test_the_need_of_some_steps_is_not_said_to_fit_the_whole_run() -> None:
+    told = with_need(found_of(BOUND), need(requests(), is_whole=False))
+    assert "520 MiB of the card with its context, for 8 steps" in told.remedies[0].change
+    assert told.remedies[0].fits is None
+    assert failure_title(told.remedies) == "Would have got past this request"
+    assert "what only comes later, such as an evaluation, is not in the figure" in "\n".join(report(told))
+
+
+def test_where_it_was_not_found_the_bound_stays_and_a_sentence_says_why() -> None:
+    told = without_need(found_of(BOUND), "What the whole run needs is not known: finding out was left.")
+    assert told.remedies == (BOUND,) and told.need is None
+    assert told.remedies_note == "The recording ends here. What the whole run needs is not known: finding out was left."
+
+
+def test_recordings_of_before_have_no_need() -> None:
+    written = found_of(BOUND).to_json()
+    del written["need"]
+    assert explanation_from_json(written).need is None
+    assert replace(found_of(BOUND), need=need(requests())).need is not None
