@@ -42,6 +42,7 @@ class Part:
             may reserve.
         name: of the category or process, else the glossary's word.
         pid, user: of another process.
+        command: with which this program started that process; "" where it did not.
     """
 
     kind: PartKind
@@ -49,6 +50,7 @@ class Part:
     bytes: int
     pid: int | None = None
     user: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,14 @@ class Remedy(RunChange):
         flags: the change as ``gpudash run`` takes it.
         predicted_peak_bytes: reserved, with the change.
         verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
+        patch: the change as a unified diff of the program's source, named without its folders; "" where it is none of
+            the source, or cannot be made there line by line.
     """
 
     flags: str = ""
     predicted_peak_bytes: int | None = None
     verified_by: str = ""
+    patch: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,6 +228,7 @@ class Explanation:
         growing: lines of which every step leaves something behind, the largest first.
         remedies: changes with which it would have fitted.
         remedies_note: why there are none, or what they rest on.
+        cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
     """
 
     device: str
@@ -250,6 +256,7 @@ class Explanation:
     allowed_bytes: int | None = None
     remedies: tuple[Remedy, ...] = ()
     remedies_note: str = ""
+    cause: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As mappings, lists, numbers and words; `from_json` is its way back."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.snapshot.source_edits import Loop, SourceFile
 
 MOST_KEEPERS = 3
 """Lines that keep something, of which advice is given."""
@@ -83,6 +84,33 @@ class Keeper:
         else:
             kept = f"{self.name}.detach().cpu()"
         return f"{self.before}{kept}{self.after}"
+
+    def patch(self, source: SourceLine, *, is_number: bool) -> str:
+        """The edit as a unified diff of its file; "" where it cannot be made line by line.
+
+        Args:
+            source: reads lines of the program.
+            is_number: as of `edit`.
+        """
+        name, line = self.place
+        file = SourceFile(name, source)
+        statement = file.statement(line)
+        if statement is None or hasattr(statement, "body"):
+            return ""
+        if self.is_carried:
+            loop = next((node for node in file.path(line) if isinstance(node, Loop)), None)
+            if loop is None or loop.body[0].lineno == loop.lineno:
+                return ""
+            first = loop.body[0].lineno
+            detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
+            return file.patch({first: (f"{file.indent(first)}{self.name} = {detached}", file.lines[first - 1])})
+        written = self.edit(is_number=is_number)
+        if not is_number and not self.is_added:
+            written = f"{self.before}{self.name}.detach().cpu(){self.after}"
+        last = statement.end_lineno or line
+        changed: dict[int, Sequence[str]] = dict.fromkeys(range(statement.lineno, last + 1), ())
+        changed[statement.lineno] = (f"{file.indent(statement.lineno)}{written}",)
+        return file.patch(changed)
 
 
 def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:

@@ -76,6 +76,7 @@ class Refused:
         product: what the device is called.
         around: what else held memory of the device.
         is_context: whether it was the context that was refused, and not memory for a tensor.
+        allowed_bytes: that the process could reserve of the device, ``None`` without a limit.
     """
 
     device: str
@@ -89,6 +90,7 @@ class Refused:
     product: str = ""
     around: Surroundings = field(default_factory=Surroundings)
     is_context: bool = False
+    allowed_bytes: int | None = None
 
 
 class FlightRecorder:
@@ -247,6 +249,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         if asked is None
         else RefusedRequest(asked, asked, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
+        allowed=refused.allowed_bytes,
     )
     known = Sidecar(tuple(refused.steps), {index: card})
     return known.explained(known.history(snapshot, device), source=source_line)
@@ -334,6 +337,7 @@ class OutOfMemoryReports:
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
         capacity, step = message.get("capacity_bytes"), message.get("step")
+        allowed = message.get("allowed_bytes")
         around = memory.surroundings(device, peer.pid, message.get("others"))
         context = message.get("context_bytes")
         if isinstance(context, int):  # it may come before any other figures of the process
@@ -350,6 +354,7 @@ class OutOfMemoryReports:
             product="" if gpu is None else gpu.product,
             around=around,
             is_context=context == 0,
+            allowed_bytes=allowed if isinstance(allowed, int) and allowed >= 0 else None,
         )
         self._begin()
 

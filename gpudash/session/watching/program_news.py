@@ -163,7 +163,7 @@ class ProgramNews:
             return
         python = str(message.get("python") or "").split()
         words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{words}, {_command_words(argv)}." if argv else f"{words}."
+        text = f"{words}, {command_words(argv)}." if argv else f"{words}."
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
     def _torch(self, peer: Peer, message: Message) -> None:
@@ -428,7 +428,8 @@ class _StepCount:
         self._newest, self._turned = number, False
 
 
-def _command_words(argv: list[str]) -> str:
+def command_words(argv: Sequence[str]) -> str:
+    """A command in a sentence, without the folders of what it starts, and cut where it is long."""
     first = Path(argv[0]).name or argv[0]
     text = " ".join([first, *argv[1:]])
     return text if len(text) <= 120 else f"{text[:120]}…"
