@@ -279,6 +279,9 @@ class Agent:
             else:
                 problem = "The program has not imported PyTorch."
                 self.keep({"type": "snapshot", "path": None, "problem": problem, "device": "", "reason": reason})
+        elif message["type"] == "trace":
+            if self._gpus is not None:
+                self._gpus.write_traces()
         elif message["type"] == "detach" and self._attached:
             self._tell_steps(last=True)
             self._take_away()
@@ -361,6 +364,7 @@ class Agent:
             self._sampler.stop(LAST_LOOK_S)
         if self._gpus is not None:
             self._gpus.look()
+            self._gpus.write_traces()
         self._tell_steps(last=True)
         guarded(self._tell_last_of_rank)()
         # Python leaves it here before it calls sys.excepthook, which so can stay the program's own

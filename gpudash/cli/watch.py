@@ -71,6 +71,11 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     """Read losses from what the command prints by this regular expression instead of by the names of fields: its groups
     loss, accuracy, step and epoch count, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
 
+    find_need: bool | None = None
+    """After an out-of-memory on a simulated GPU, run the command again on a larger one, to find out what the whole run
+    needs: without output, network or lasting files, at the lowest priority, at most twice as long as it took to fail.
+    Left out: where that took less than 5 min and what is written can be held back. Ctrl+C leaves it."""
+
     attach: Pid | None = None
     """Watch a running process by its number instead of starting a command: from inside where its Python is 3.14 or
     newer, or it was started as --prepare says; else from outside. Ctrl+C leaves it, and undoes what was done in it."""
@@ -235,6 +240,7 @@ def _begin(session: "Session", command: Sequence[str], options: WatchOptions, st
             as_cuda=options.as_cuda,
             memory_history=options.memory_history,
             metric_pattern=options.metric_pattern,
+            find_need=options.find_need,
             echo="stderr" if options.json else "in place",
             status=status,
         )

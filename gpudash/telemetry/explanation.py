@@ -168,6 +168,24 @@ class RunChange:
 
 
 @dataclass(frozen=True)
+class Rewrite:
+    """An expression of a program, and what to write in its place.
+
+    Attributes:
+        line, column, end_line, end_column: its place in the file: lines from 1 on, columns in bytes from 0 on.
+        before, after: both in one line.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class Remedy(RunChange):
     """A change with which a run that failed would have fitted, or one that takes less.
 
@@ -176,14 +194,17 @@ class Remedy(RunChange):
             failed, and when it was not tried.
         flags: the change as ``gpudash run`` takes it.
         predicted_peak_bytes: reserved, with the change.
-        verified_by: "dry run", or "replay" of what the run had asked for; "" when it was not tried.
-        patch: the change as a unified diff of the program's source, named without its folders; "" where it is none of
-            the source, or cannot be made there line by line.
+        verified_by: "dry run", "replay" of what the run had asked for, or "rerun" of the whole program; "" when it was
+            not tried.
+        rewrites: what it changes in the program, where that is known to the character.
+        patch: the change as a unified diff, with paths relative to the program's folder, or to the root where that is
+            not known; "" where there is none.
     """
 
     flags: str = ""
     predicted_peak_bytes: int | None = None
     verified_by: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
     patch: str = ""
 
 
@@ -204,6 +225,28 @@ class Evidence:
     began_s: float | None = None
     live_bytes: int = 0
     without_stack_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the whole run needs, found by running the program again on a larger simulated card; sizes in bytes.
+
+    Attributes:
+        capacity_bytes: the smallest card on which everything that was asked for is served.
+        pytorch_bytes: that of it PyTorch has.
+        peak_allocated_bytes, peak_reserved_bytes: the highest of each on the larger card.
+        steps: that were complete when it was found.
+        is_whole: whether the program ran to its end.
+        seconds: that it took.
+    """
+
+    capacity_bytes: int
+    pytorch_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    steps: int
+    is_whole: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -229,6 +272,7 @@ class Explanation:
         remedies: changes with which it would have fitted.
         remedies_note: why there are none, or what they rest on.
         cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
+        need: what the whole run needs, ``None`` where that was not found.
     """
 
     device: str
@@ -257,6 +301,7 @@ class Explanation:
     remedies: tuple[Remedy, ...] = ()
     remedies_note: str = ""
     cause: str = ""
+    need: Need | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As mappings, lists, numbers and words; `from_json` is its way back."""

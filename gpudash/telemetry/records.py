@@ -40,6 +40,8 @@ class Topic(enum.StrEnum):
     HOST = "host"
     IMBALANCE = "imbalance"
     NAN = "nan"
+    NEED = "need"
+    """That a program is run again to find out what it needs."""
     OPERATORS = "operators"
     """What the profiler found; `details` hold its rows, or nothing where it found none."""
     OUT_OF_MEMORY = "out of memory"

@@ -14,6 +14,7 @@ from ..attach.lasting import Lasting
 from ..steps import Steps
 from ..wire import Message
 from . import history, simulating
+from .request_trace import RequestTraces
 from .snapshots import Snapshots
 
 HEARTBEAT_S = 1.0
@@ -47,6 +48,9 @@ class Gpus:
         self._lasting = lasting
         entries = int(config.get("history_entries") or HISTORY_ENTRIES)
         self._history = history.AgentHistory(entries, keep, steps, lasting)
+        traced = config.get("trace")
+        self._traces = RequestTraces(traced["folder"], traced["capacity"]) if isinstance(traced, dict) else None
+        self._steps = steps
         self._problems: list[str] = []
         self._failed = False
         self._followed: Any = None
@@ -102,8 +106,21 @@ class Gpus:
         """Write a memory snapshot, and answer."""
         self._snapshots.asked(path, reason)
 
+    def write_traces(self) -> None:
+        """Write what was asked of the simulated cards so far, where that is kept, and say where."""
+        if self._traces is None:
+            return
+        path, problem = None, ""
+        try:
+            path = self._traces.write()
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        self._keep({"type": "trace", "path": path, "step": self._steps.present, "problem": problem})
+
     def forked(self) -> None:
         """In a child: begin anew, on a connection of its own."""
+        if self._traces is not None:
+            self._traces.forked()
         self._history.forked()
         self._snapshots.forked()
         self._allocators.forked()
@@ -129,6 +146,8 @@ class Gpus:
         if found is not self._followed:
             self._followed = found
             found.engine.storages.on_full.append(self._snapshots.on_simulated_full)
+        if self._traces is not None:
+            self._traces.follow(self._cards)
         if self._config.get("history"):
             self._history.start_simulated(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from rich.text import Text
 from gpudash.cli.terminal.output import numbers, one_line, plain_table, print_table, stderr, stdout
 from gpudash.devices.names import shown_devices, shown_name
 from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.patches import PATCH_NAME
 from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import run_left
 from gpudash.session import Session
@@ -125,6 +127,10 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     for name in ("report", "recording"):
         if summary[name]:
             console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True)
+    patched = any(remedy["patch"] for remedy in (error.get("explanation") or {}).get("remedies", ()))
+    if patched and summary["report"]:
+        path = shlex.quote(f"{summary['report']}/{PATCH_NAME}")
+        console.print(f"Patch, to be applied in the program's folder: patch -p0 < {path}", soft_wrap=True)
 
 
 def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
@@ -206,7 +212,7 @@ def _about(workload: str) -> str:
     return "about " if workload == ComparisonSpec.name else ""
 
 
-TOLD_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
+TOLD_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of a watched program's notes that are told when they come; the others are in the recording and in JSON."""
 
 _TOLD_ELSEWHERE = (

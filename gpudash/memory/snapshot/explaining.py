@@ -118,8 +118,9 @@ def explain_history(
         patch="" if leak is None else leak.patch(history, source),
         case=case,
     )
+    found_remedies = ways.remedies if leak is None else leak.with_rewrites(history, ways.remedies)
     note = ways.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
-    return replace(found, cause=ways.cause).with_remedies(ways.remedies, note)
+    return replace(found, cause=ways.cause).with_remedies(found_remedies, note)
 
 
 def chosen_moment(history: History) -> int:
@@ -296,6 +297,18 @@ class _Leak:
             return ""
         keeper, value = self.keepers[0]
         return keeper.patch(source, is_number=_is_number(history, value))
+
+    def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
+        """``remedies``, of which the edit has what it writes in place of everything that keeps something."""
+        edit = self.edit(history)
+        made = [keeper.rewrite(is_number=_is_number(history, value)) for keeper, value in self.keepers]
+        rewrites = tuple(rewrite for rewrite in made if rewrite is not None)
+        if not edit or len(rewrites) < len(made):
+            return tuple(remedies)
+        return tuple(
+            replace(remedy, rewrites=rewrites) if remedy.change.startswith(f"{edit}: ") else remedy
+            for remedy in remedies
+        )
 
     def advice(self, history: History, growing: Sequence[Growth]) -> str:
         """What the program could keep instead, as far as trace and source show what it keeps."""

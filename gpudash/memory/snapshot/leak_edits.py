@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.source_edits import Loop, SourceFile
+from gpudash.telemetry.explanation import Rewrite
 
 MOST_KEEPERS = 3
 """Lines that keep something, of which advice is given."""
@@ -52,6 +53,7 @@ class Keeper:
         is_carried: whether the variable passes from step to step, so that its graph has all steps in it.
         without_backward: whether it lies in a loop that never calls backward().
         made: the line whose result it keeps.
+        span: where ``text`` stands in the file: line and column, and those of its end, as of `Rewrite`.
     """
 
     place: Place
@@ -65,6 +67,7 @@ class Keeper:
     is_added: bool = False
     is_carried: bool = False
     without_backward: bool = False
+    span: tuple[int, int, int, int] | None = None
 
     def edit(self, *, is_number: bool) -> str:
         """What to write: the statement with what it should keep.
@@ -75,15 +78,22 @@ class Keeper:
         if self.is_carried:
             names = self.name.split(", ")
             return f"{self.name} = {', '.join(f'{name}.detach()' for name in names)} where a step begins"
-        if is_number:
-            kept = f"{self.name}.item()"
-        elif self.is_added:
-            kept = f"{self.name}.detach()"
-        elif self.without_backward and not self.detached:
+        if not is_number and not self.is_added and self.without_backward and not self.detached:
             return f"{self.before}{self.name}.cpu(){self.after} under torch.no_grad()"
-        else:
-            kept = f"{self.name}.detach().cpu()"
-        return f"{self.before}{kept}{self.after}"
+        return f"{self.before}{self._kept(is_number=is_number)}{self.after}"
+
+    def rewrite(self, *, is_number: bool) -> Rewrite | None:
+        """The same in the file itself; ``None`` where it is more than another expression in place of ``text``."""
+        if self.is_carried or self.span is None:
+            return None
+        line, column, end_line, end_column = self.span
+        kept = self._kept(is_number=is_number)
+        return Rewrite(self.place[0], line, column, end_line, end_column, self.text, kept)
+
+    def _kept(self, *, is_number: bool) -> str:
+        if is_number:
+            return f"{self.name}.item()"
+        return f"{self.name}.detach()" if self.is_added else f"{self.name}.detach().cpu()"
 
     def patch(self, source: SourceLine, *, is_number: bool) -> str:
         """The edit as a unified diff of its file; "" where it cannot be made line by line.
@@ -268,7 +278,10 @@ def _keeping(
     """What a statement keeps of the variables that hold the value, or without ``names`` of what it makes itself."""
     line = _first(path[-1])
     text = _one_line(path[-1])
-    for container, expression, is_added in _stored(ast.parse(text).body[0]) if not hasattr(path[-1], "body") else ():
+    if hasattr(path[-1], "body"):
+        return
+    stored, written = _stored(ast.parse(text).body[0]), _stored(path[-1])
+    for (container, expression, is_added), (_, in_file, _) in zip(stored, written, strict=True):
         inner, detached = _without_detach(expression)
         known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
         name = ast.unparse(inner)
@@ -291,7 +304,14 @@ def _keeping(
             detached=detached or _is_without_graph(path),
             is_added=is_added,
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
+            span=_span(in_file),
         )
+
+
+def _span(node: ast.expr) -> tuple[int, int, int, int] | None:
+    if node.end_lineno is None or node.end_col_offset is None:
+        return None
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:

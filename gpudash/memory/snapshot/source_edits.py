@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.telemetry.explanation import short
 
 MOST_LINES = 20_000
 """Of a file that is parsed."""
@@ -104,7 +103,7 @@ class SourceFile:
         return changed
 
     def patch(self, changed: Mapping[int, Sequence[str]]) -> str:
-        """A unified diff.
+        """A unified diff, with a path that is relative to the root.
 
         Args:
             changed: line → the lines in its place.
@@ -112,7 +111,8 @@ class SourceFile:
         after: list[str] = []
         for number, line in enumerate(self.lines, 1):
             after += changed.get(number, (line,))
-        rows = difflib.unified_diff(self.lines, after, short(self.file), short(self.file), lineterm="")
+        name = self.file.lstrip("/")
+        rows = difflib.unified_diff(self.lines, after, name, name, lineterm="")
         return "".join(f"{row}\n" for row in rows)
 
     def indented(self, nodes: Sequence[ast.stmt], header: str) -> dict[int, Sequence[str]] | None:

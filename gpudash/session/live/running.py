@@ -48,6 +48,10 @@ class Watched(Protocol):
     def stopping(self) -> StopProgress | None:
         """How far its end has come that was asked for; ``None`` where none was, or it is never signalled."""
 
+    @property
+    def finding_need_s(self) -> float | None:
+        """For how long it has been run again to find out what it needs; ``None`` where it is not."""
+
     def stop(self, when: str) -> None:
         """Ask it to end; asked again, more firmly.
 
@@ -197,6 +201,12 @@ class Running:
         """How far the end of the program that is watched has come; ``None`` where it was not asked to end."""
         watched = self._watched
         return None if watched is None or not self.on else watched.stopping
+
+    @property
+    def finding_need_s(self) -> float | None:
+        """For how long the program has been run again to find out what it needs; ``None`` where it is not."""
+        watched = self._watched
+        return None if watched is None or not self.on else watched.finding_need_s
 
     def stop(self, when: str, *, shutdown: bool = False) -> None:
         """Ask the run to end.

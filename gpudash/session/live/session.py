@@ -317,6 +317,13 @@ class Session:
         """How far the end of the watched program has come; ``None`` where it was not asked to end."""
         return self._runs.stopping
 
+    @property
+    def finding_need_s(self) -> float | None:
+        """For how long the program that ran out of memory has been run again to find out what it needs; ``None`` where
+        it is not. `stop_run` leaves that.
+        """
+        return self._runs.finding_need_s
+
     def stop_run(self, when: str = "on request", *, shutdown: bool = False) -> None:
         """Ask the run to stop after its current operation. A watched program is sent SIGINT, when asked again SIGTERM,
         then SIGKILL.

@@ -21,6 +21,7 @@ from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
+from gpudash.memory.explaining.patches import PATCH_NAME, in_folder, unified_diff
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
@@ -30,9 +31,9 @@ from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS,
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
-from gpudash.system.foreign_files import source_line
+from gpudash.system.foreign_files import read_regular, source_line
 from gpudash.telemetry.cells import harmless
-from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import numbered, recording_name
@@ -57,6 +58,8 @@ CURVE_POINTS = 20_000
 
 EXPLAINING_S = 60.0
 """Longest that reading and explaining a snapshot may take."""
+
+MOST_SOURCE_BYTES = 4 * 2**20
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -131,7 +134,11 @@ class FlightRecorder:
         if refused.snapshot is not None:
             shutil.move(refused.snapshot, folder / SNAPSHOT_NAME)
             (folder / SNAPSHOT_NAME).chmod(0o600)  # the program wrote it by its own umask
-        for name in (EXPLANATION_NAME, "report.txt"):  # of an out-of-memory before, they would not tell of this one
+        for name in (
+            EXPLANATION_NAME,
+            "report.txt",
+            PATCH_NAME,
+        ):  # of an out-of-memory before, they would not tell of this one
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
         self._write_curves(folder / "curves.csv", refused.time_s)
@@ -142,11 +149,25 @@ class FlightRecorder:
             raise ValueError("The program left no memory snapshot, so that what filled the memory is not known.")
         explanation = explained(folder / SNAPSHOT_NAME, refused, ended)
         if explanation is not None:
-            write_json(folder / EXPLANATION_NAME, explanation.to_json())
-            text = "\n".join(report(explanation))
-            with written_whole(folder / "report.txt", private=True) as part:
-                part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+            explanation = _with_patches(explanation, str(self._facts().get("folder") or ""))
+            self.write_explanation(explanation)
         return explanation
+
+    def write_explanation(self, explanation: Explanation) -> None:
+        """Write what filled the memory, and what would have fitted, into the report.
+
+        Raises:
+            OSError: when the folder cannot be written.
+        """
+        folder = self._folder()
+        patch = next((remedy.patch for remedy in explanation.remedies if remedy.patch), "")
+        if patch:
+            with written_whole(folder / PATCH_NAME, private=True) as part:
+                part.write_bytes(patch.encode())
+        write_json(folder / EXPLANATION_NAME, explanation.to_json())
+        text = "\n".join(report(explanation))
+        with written_whole(folder / "report.txt", private=True) as part:
+            part.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
     def write_output(self) -> None:
         """Write the last lines that were printed into the report, if there is one."""
@@ -185,6 +206,27 @@ class FlightRecorder:
         with self._store.lock:
             devices = self._store.process_devices()
             return [{"device": device or "host", **row} for device in devices for row in self._store.processes(device)]
+
+
+def _with_patches(found: Explanation, folder: str) -> Explanation:
+    """``found`` with a diff for every remedy that rewrites the program.
+
+    Args:
+        folder: of the program; "" where it is not known.
+    """
+
+    def read(file: str) -> bytes:
+        return read_regular(file, MOST_SOURCE_BYTES)
+
+    def patched(remedy: Remedy) -> Remedy:
+        if not folder:
+            return remedy
+        if remedy.rewrites:
+            return replace(remedy, patch=unified_diff(remedy.rewrites, folder, read))
+        return replace(remedy, patch=in_folder(remedy.patch, folder, read)) if remedy.patch else remedy
+
+    remedies = [patched(remedy) for remedy in found.remedies]
+    return found.with_remedies(tuple(remedies), found.remedies_note)
 
 
 def new_report(reports: Path, name: str) -> Path:
@@ -409,6 +451,13 @@ class OutOfMemoryReports:
         if isinstance(ending, OutOfMemory) and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
+
+    def rewrite(self, explanation: Explanation) -> None:
+        """More is known of the out-of-memory: write it into the report."""
+        try:
+            self._recorder.write_explanation(explanation)
+        except OSError as error:
+            self._note(f"Its report could not be written: {error.strerror or error}.")
 
     def close(self) -> None:
         """Remove what nobody needs any more."""

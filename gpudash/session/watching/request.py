@@ -54,6 +54,8 @@ class WatchRequest:
             `echo` "in place".
         metric_pattern: a regular expression whose groups ``loss``, ``accuracy``, ``step`` and ``epoch`` are read of
             every line that it prints; "" to find them by the names of fields.
+        find_need: whether the program is run again on a larger simulated GPU after an out-of-memory on one, to find
+            out what it needs; ``None`` where that takes little time and writes nothing.
     """
 
     command: Sequence[str]
@@ -66,6 +68,7 @@ class WatchRequest:
     status: int | None = None
     metric_pattern: str = ""
     as_cuda: bool = False
+    find_need: bool | None = None
 
     def spec(self) -> dict[str, Any]:
         """The request as a run's spec."""

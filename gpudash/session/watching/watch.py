@@ -19,6 +19,7 @@ import psutil
 
 import gpudash
 from gpudash.devices.names import kind_of, written
+from gpudash.memory.explaining.whole_need import with_need, without_need
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.output_log import OutputReader
@@ -38,9 +39,12 @@ from gpudash.session.watching.program import (
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
+from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, WholeRun
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
-from gpudash.telemetry.records import Level, Note, RunEnded, RunStarted, Topic, Warning
+from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.records import Level, Note, OutOfMemory, RunEnded, RunStarted, Topic, Warning
+from gpudash.units import format_duration
 
 OUTPUT_PERIOD_S = 0.25
 """Between two records of what has been printed."""
@@ -68,6 +72,10 @@ UNHEARD = (
     "not Python; only what it prints and what the system reports of it is shown."
 )
 
+
+ON_A_REAL_GPU = (
+    "What the whole run needs is not known: the program is run again to find out only where its GPU is simulated."
+)
 
 COUNTED_STEPS = (
     "Its steps are those of its optimizer, as it reports none; this line reports them with their loss: "
@@ -118,6 +126,7 @@ class Watching:
         self._stopping = Stopping(self._name, self._program.signal)
         self._left = threading.Event()
         self._hurried = False
+        self._whole_run: WholeRun | None = None
         self._sent: Sequence[SentSignal] = ()
         self._due: dict[str, float] = {}
         self._told_silence = False
@@ -131,13 +140,30 @@ class Watching:
         """How far its end has come that was asked for; ``None`` where none was, or it has ended."""
         return None if self._left.is_set() else self._stopping.progress
 
+    @property
+    def finding_need_s(self) -> float | None:
+        """For how long it has been run again to find out what it needs; ``None`` where it is not."""
+        whole_run = self._whole_run
+        return None if whole_run is None else whole_run.seconds
+
     def stop(self, when: str) -> None:
-        """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL."""
-        self._stopping.request(when)
+        """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL.
+
+        Once it has ended, and what it needs is found out, that is left.
+        """
+        whole_run = self._whole_run
+        if whole_run is None:
+            self._stopping.request(when)
+        else:
+            whole_run.leave()
 
     def shut_down(self, when: str) -> None:
         """Send SIGINT, as gpudash is being ended; SIGTERM and SIGKILL follow after their deadlines."""
-        self._stopping.shut_down(when)
+        whole_run = self._whole_run
+        if whole_run is None:
+            self._stopping.shut_down(when)
+        else:
+            whole_run.leave()
 
     def wait_left(self) -> None:
         """Wait until it and what it has started have ended, after `shut_down`."""
@@ -159,6 +185,8 @@ class Watching:
     def close(self, timeout_s: float) -> bool:
         """Tell how it ended, within ``timeout_s``; false when that took longer."""
         self._hurried = True
+        if self._whole_run is not None:
+            self._whole_run.leave()
         self._reports.give_up()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -170,7 +198,7 @@ class Watching:
             requests = self._stopping.requests
             self._attend_the_rest()
             late = code == 0 and not requests  # whoever asks now does not want to wait for its output
-            ending = self._ending(code, stopped=self._stopping.requests > 0 and not late)
+            ending = self._with_need(self._ending(code, stopped=self._stopping.requests > 0 and not late))
         except Exception as error:  # whatever it is, the run must end for whoever waits
             ending = self._broken(error)
         finally:
@@ -283,6 +311,37 @@ class Watching:
             python_with_torch=lambda: python_with_torch(self._script_folder(), self._request.command[0]),
         )
         return self._reports.explained(ending_of(ran))
+
+    def _with_need(self, ending: RunEnded) -> RunEnded:
+        """``ending`` of a program that ran out of memory, with what its whole run needs in place of a bound."""
+        found = ending.explanation if isinstance(ending, OutOfMemory) else None
+        asked = self._request.find_need
+        if not isinstance(ending, OutOfMemory) or found is None or asked is False or self._hurried:
+            return ending
+        if found.verdict == "leak" or (asked is None and any(remedy.fits for remedy in found.remedies)):
+            return ending  # a leak needs more with every step, and what fits is known
+        if not self._simulated or not found.simulated:
+            return replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
+        newest, torch = self._reports.newest or {}, self._news.torch or {}
+        failed = FailedRun(ending.seconds, found.step, str(torch.get("version") or "2.13"))
+        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
+        self._whole_run = whole_run
+        if self._hurried or not newest:
+            return ending
+        limit = format_duration(whole_run.limit_s)
+        self._news.note(Topic.NEED, f"Finding out what the whole run needs: at most {limit}; Ctrl+C leaves it.")
+        try:
+            found = with_need(found, whole_run.find())
+        except NeedUnknownError as error:
+            found = without_need(found, str(error))
+        finally:
+            self._whole_run = None
+        return replace(ending, explanation=self._kept(found))
+
+    def _kept(self, found: Explanation) -> Explanation:
+        """``found``, which is in the report from now on."""
+        self._reports.rewrite(found)
+        return found
 
     def _stop_result(self, code: int) -> dict[str, Any]:
         """What gpudash has sent to end it; empty where it has sent nothing."""

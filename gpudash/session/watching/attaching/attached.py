@@ -154,6 +154,9 @@ class Attached:
     stopping = None
     """It is never asked to end."""
 
+    finding_need_s = None
+    """It is not run again."""
+
     def stop(self, when: str) -> None:
         """Look away; the process runs on."""
         self._stop.set()

@@ -1,0 +1,120 @@
+"""What an explanation would write in a program, as a unified diff that ``patch`` and ``git apply`` take.
+
+A diff has to fit the file to the byte: a file whose text is not the one that was explained, is no UTF-8, or has a name
+that a diff cannot spell, gets none.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
+
+from gpudash.telemetry.explanation import Rewrite
+
+PATCH_NAME = "fix.patch"
+"""Of the file in a report's folder that ``patch -p0`` takes in the program's."""
+
+CONTEXT_LINES = 3
+
+NO_NEWLINE = b"\n\\ No newline at end of file\n"
+"""What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
+
+
+def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str], bytes]) -> str:
+    """A diff whose paths are relative to a folder; "" where one of the rewrites cannot be made.
+
+    Args:
+        rewrites: of any files.
+        folder: absolute path; of files outside of it there is no diff.
+        read: gives the content of a file, or raises OSError or ValueError.
+    """
+    parts = []
+    for file in dict.fromkeys(rewrite.file for rewrite in rewrites):
+        name = _relative(file, folder)
+        try:
+            before = read(file)
+            after = _rewritten(before, [rewrite for rewrite in rewrites if rewrite.file == file])
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            return ""
+        if name is None or after is None:
+            return ""
+        parts.append(_of_file(name, before, after))
+    return b"".join(parts).decode()
+
+
+def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
+    """A diff of one file whose path is relative to the root, as one that is relative to a folder.
+
+    It is "" where a diff cannot spell the path, or where the file has what was not seen of its lines: blanks at their
+    ends, other ends of lines than those of Unix, or none at the end of the last.
+
+    Args:
+        patch: the diff.
+        folder: absolute path.
+        read: as of `unified_diff`.
+    """
+    old, _new, *hunks = patch.split("\n")
+    file = f"/{old.removeprefix('--- ')}"
+    name = _relative(file, folder)
+    try:
+        text = read(file).decode("utf-8")
+    except (OSError, ValueError):
+        return ""
+    lines = text.split("\n")
+    if name is None or " " in name or lines[-1] or any(line != line.rstrip() for line in lines):
+        return ""
+    return "\n".join([f"--- {name}", f"+++ {name}", *hunks])
+
+
+def _relative(file: str, folder: str) -> str | None:
+    """The path of a file in a folder, ``None`` where a diff cannot spell it."""
+    path = PurePosixPath(file)
+    if not path.is_relative_to(folder):
+        return None
+    name = str(path.relative_to(folder))
+    spelt = name.isprintable() and not set(name) & set('"\\') and ".." not in path.parts
+    return name if spelt else None
+
+
+def _rewritten(content: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
+    """The content with other text in its places; ``None`` where something else is there than was explained.
+
+    Raises:
+        SyntaxError, ValueError: when it is no Python in UTF-8.
+    """
+    content.decode("utf-8")
+    lines = content.split(b"\n")
+    if any(b"\r" in line.removesuffix(b"\r") for line in lines):
+        return None  # to Python that is the end of a line, and to a diff it is not
+    begins = [0]
+    for line in lines:
+        begins.append(begins[-1] + len(line) + 1)
+    after = content
+    for rewrite in sorted(rewrites, key=lambda one: (one.line, one.column), reverse=True):
+        if rewrite.end_line > len(lines):
+            return None
+        begin, end = begins[rewrite.line - 1] + rewrite.column, begins[rewrite.end_line - 1] + rewrite.end_column
+        there = content[begin:end].decode("utf-8")
+        if ast.unparse(ast.parse(f"({there})", mode="eval")) != rewrite.before:
+            return None
+        after = after[:begin] + rewrite.after.encode() + after[end:]
+    ast.parse(after)
+    return after
+
+
+def _of_file(name: str, before: bytes, after: bytes) -> bytes:
+    header = [text.encode() + b"\n" for text in (f"--- {name}", f"+++ {name}")]
+    if " " in name:  # what is behind a tab is no part of a name
+        header = [line[:-1] + b"\t\n" for line in header]
+    ran = difflib.diff_bytes(difflib.unified_diff, _lines(before), _lines(after), n=CONTEXT_LINES, lineterm=b"\n")
+    body = [line if line.endswith(b"\n") else line + NO_NEWLINE for line in list(ran)[2:]]
+    return b"".join([*header, *body])
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """With their newlines, of which the last may have none."""
+    found = [line + b"\n" for line in content.split(b"\n")]
+    last = found.pop()[:-1]
+    return [*found, last] if last else found

@@ -1,0 +1,150 @@
+"""What a whole run needs that ran out of memory: from all that it asked for on a larger card, a figure and no bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.trace import TEMPORARY, Trace
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.predicting.estimate import smallest_card
+from gpudash.memory.predicting.fit import card_of, minimum_room, run_on
+from gpudash.telemetry.explanation import Explanation, Need, Remedy
+from gpudash.units import GIB, format_count, format_duration
+
+RERUN = "rerun"
+"""What a remedy is verified by."""
+
+AT_LEAST = "at least "
+"""Begins a remedy that is a bound, because the recording ends at the refused request."""
+
+MOST_EVENTS = 1_000_000
+"""Requests that are replayed: some seconds each time. Of more the peak with room to spare is the need."""
+
+
+@dataclass(frozen=True)
+class CardRequests:
+    """What a process has asked of one card with room to spare; sizes in bytes.
+
+    Attributes:
+        index: of the card.
+        trace: the requests; ``None`` where not all of them were kept.
+        settings: of the allocator.
+        context_bytes, others_bytes: that lie beside what PyTorch has.
+        peak_allocated_bytes, peak_reserved_bytes: the highest of each.
+        fraction: of the card that PyTorch may have.
+    """
+
+    index: int
+    trace: Trace | None
+    settings: AllocatorSettings
+    context_bytes: int
+    others_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    fraction: float
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], *, addresses_fall: bool) -> CardRequests:
+        """Of what the agent has written.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it did not.
+        """
+        written = {
+            "events": data["events"],
+            "sizes": data["sizes"],
+            "categories": [],
+            "marks": [],
+            "followed": 0,
+            "streams": data["streams"],
+            "addresses_fall": addresses_fall,
+        }
+        trace = Trace.from_json(written)
+        trace.categories = [TEMPORARY] * len(trace.sizes)
+        kept = data["is_whole"] is True and len(trace.events) <= MOST_EVENTS
+        return cls(
+            index=int(data["index"]),
+            trace=trace if kept else None,
+            settings=AllocatorSettings.parse(str(data["settings"])),
+            context_bytes=int(data["context_bytes"]),
+            others_bytes=int(data["others_bytes"]),
+            peak_allocated_bytes=int(data["peak_allocated_bytes"]),
+            peak_reserved_bytes=int(data["peak_reserved_bytes"]),
+            fraction=float(data["fraction"]),
+        )
+
+    def room(self) -> int:
+        """The fewest bytes for PyTorch with which every request is served."""
+        most = self.peak_reserved_bytes
+        if self.trace is None:
+            return most
+        settings = replace(self.settings, per_process_memory_fraction=1.0)
+        found = minimum_room(self.trace, self.peak_allocated_bytes, most, settings)
+        # a cache that is released at other times may lie otherwise, so that less passes where more does not
+        return found if run_on(self.trace, found, settings).fits else most
+
+
+def need_of(asked: CardRequests, *, steps: int, is_whole: bool, seconds: float) -> Need:
+    """What a card must have for all that was asked of it.
+
+    Args:
+        asked: the requests.
+        steps, is_whole, seconds: as of `Need`.
+    """
+    room = asked.room()
+    capacity = room + asked.context_bytes + asked.others_bytes
+    if 0 < asked.fraction < 1:
+        capacity = max(capacity, card_of(room, asked.fraction))
+    return Need(
+        capacity_bytes=capacity,
+        pytorch_bytes=room,
+        peak_allocated_bytes=asked.peak_allocated_bytes,
+        peak_reserved_bytes=asked.peak_reserved_bytes,
+        steps=steps,
+        is_whole=is_whole,
+        seconds=seconds,
+    )
+
+
+def with_need(found: Explanation, need: Need) -> Explanation:
+    """``found`` with the need of the whole run in place of a bound of it."""
+    remedies = tuple(remedy for remedy in found.remedies if not is_bound(remedy))
+    settings = tuple(remedy for remedy in remedies if remedy.allocator)
+    others = tuple(remedy for remedy in remedies if not remedy.allocator)
+    return replace(found, remedies=(*settings, _remedy(need), *others), remedies_note=need_words(need), need=need)
+
+
+def without_need(found: Explanation, why: str) -> Explanation:
+    """``found`` where the need of the whole run could not be found.
+
+    Args:
+        why: in a sentence.
+    """
+    return found.with_remedies(found.remedies, f"{found.remedies_note} {why}".strip())
+
+
+def is_bound(remedy: Remedy) -> bool:
+    """Whether a remedy says of a capacity only that less would not have done."""
+    return remedy.change.startswith(AT_LEAST)
+
+
+def need_words(need: Need) -> str:
+    """What the need was found by, in a sentence."""
+    took = format_duration(need.seconds)
+    steps = f"{format_count(need.steps)} step{'' if need.steps == 1 else 's'}"
+    if need.is_whole:
+        return f"The same command ran to its end on a larger simulated GPU in {took}."
+    return (
+        f"The same command ran {steps} on a larger simulated GPU in {took}; what only comes later, such as an "
+        "evaluation, is not in the figure."
+    )
+
+
+def _remedy(need: Need) -> Remedy:
+    card = smallest_card(need.capacity_bytes)
+    words = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
+    words += "" if card is None else f": a card with {card // GIB} GiB"
+    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=True, verified_by=RERUN)

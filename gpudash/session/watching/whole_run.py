@@ -1,0 +1,351 @@
+"""Runs a program that ran out of memory on a simulated GPU once more, on a larger one, to learn what it needs.
+
+The program writes nothing that stays meanwhile (`gpudash.system.sandbox`), has no network, the lowest priority and no
+output. It is ended as soon as enough is known, and by whoever asks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from gpudash.devices.names import size_of
+from gpudash.memory.allocator.device_memory import addresses_fall
+from gpudash.memory.explaining.whole_need import CardRequests, need_of
+from gpudash.session.watching.hearing import TICK_S, listening
+from gpudash.session.watching.program_news import COUNTED
+from gpudash.session.watching.request import WatchRequest
+from gpudash.simulator.device.process_table import VARIABLE
+from gpudash.system import sandbox
+from gpudash.system.files import PrivateFolder
+from gpudash.system.foreign_files import read_regular
+from gpudash.telemetry.explanation import Need
+from gpudash.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from gpudash.agent.server import AgentServer, Peer
+    from gpudash.agent.wire import Message
+
+LEAST_S = 20.0
+"""A rerun may take so long however soon the run had failed: most of it is the import of torch."""
+
+MOST_TIMES = 2.0
+"""And this many times as long as the failed run."""
+
+ASKED_S = 600.0
+"""Longest that it may take where it was asked for, if no three more steps have passed by then."""
+
+LONGEST_FAILED_S = 300.0
+"""A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
+
+STEADY_STEPS = 3
+"""Steps after the one that failed with which the peak of training is taken to be known."""
+
+ANSWER_S = 20.0
+"""Longest that the program is waited for to write what it has asked for: it may be in one long operation."""
+
+MOST_TRACE_BYTES = 256 * 2**20
+
+SWITCHED_OFF = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Variables by which trackers send nothing, and downloads are taken from where the failed run has put them."""
+
+
+class NeedUnknownError(Exception):
+    """What the whole run needs was not found; its text is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """What is known of a run that ran out of memory.
+
+    Attributes:
+        seconds: that it took.
+        step: that was going on.
+        torch: its torch's version.
+    """
+
+    seconds: float
+    step: int
+    torch: str
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the processes of the rerun have said.
+
+    Attributes:
+        step: the highest number of a step that goes on.
+        files: the requests of each process.
+        refused: a message of a refused allocation.
+        raised: the last exception that nobody caught, in words.
+        problem: why requests could not be written.
+    """
+
+    step: int = 0
+    files: dict[int, str] = field(default_factory=dict)
+    refused: Mapping[str, Any] | None = None
+    raised: str = ""
+    problem: str = ""
+
+
+class WholeRun:
+    """One such rerun. `find` belongs to one thread; any may call `leave` and read `seconds`.
+
+    Args:
+        request: of the run that failed.
+        environment: its variables.
+        failed: what is known of it.
+        asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
+            held back.
+    """
+
+    def __init__(
+        self, request: WatchRequest, environment: Mapping[str, str], failed: FailedRun, *, asked: bool
+    ) -> None:
+        self._request = request
+        self._environment = environment
+        self._failed = failed
+        self._asked = asked
+        self._left = threading.Event()
+        self._began_s = time.monotonic()
+        self._heard = _Heard()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def limit_s(self) -> float:
+        """How long it may take, where it does not come so far before that asking for it allows more."""
+        return max(LEAST_S, MOST_TIMES * self._failed.seconds)
+
+    def leave(self) -> None:
+        """End it; nothing is found then."""
+        self._left.set()
+
+    def find(self) -> Need:
+        """Run the program again, and work out what it needs.
+
+        Raises:
+            NeedUnknownError: why that was not found.
+        """
+        if not self._asked and self._failed.seconds > LONGEST_FAILED_S:
+            after = format_duration(self._failed.seconds)
+            raise NeedUnknownError(
+                _unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
+            )
+        held_back = sandbox.can_hold_back()
+        if not held_back and not self._asked:
+            raise NeedUnknownError(
+                _unknown(
+                    "run again to find out it would write its files again, as this system lets nobody hold them back "
+                    "(user namespaces are not allowed); --find-need runs it all the same"
+                )
+            )
+        try:
+            return self._measured(held_back=held_back)
+        except OSError as error:
+            raise NeedUnknownError(_unknown(f"it could not be run again ({error.strerror or error})")) from None
+
+    def _measured(self, *, held_back: bool) -> Need:
+        """Raises: NeedUnknownError: why nothing was found; OSError: when the program cannot be run again."""
+        scratch = PrivateFolder(_scratch_parent(), ".rerun-")
+        try:
+            folder, server = listening()
+        except ValueError as error:
+            scratch.remove()
+            raise NeedUnknownError(_unknown(str(error))) from None
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            process = self._start(scratch.path, folder.path, held_back=held_back)
+            code = self._attend(server, process)
+            return self._need(code)
+        finally:
+            if process is not None:
+                _kill(process)
+            server.close()
+            folder.remove()
+            for name in os.listdir(scratch.path):  # noqa: PTH208 - names
+                sandbox.clear(str(scratch.path / name))
+            scratch.remove()
+
+    def _start(self, scratch: Path, heard: Path, *, held_back: bool) -> subprocess.Popen[bytes]:
+        for name in ("layers", "traces", "tmp"):
+            (scratch / name).mkdir()
+        cards = self._request.simulate
+        config = json.loads(self._environment["GPUDASH_AGENT"]) | {
+            "history": False,
+            "report": "",
+            "trace": {"folder": str(scratch / "traces"), "capacity": larger_capacity(max(map(size_of, cards)))},
+        }
+        environment = {
+            **self._environment,
+            **SWITCHED_OFF,
+            "GPUDASH_SOCKET": str(heard / "agent"),
+            "GPUDASH_AGENT": json.dumps(config),
+            "TMPDIR": str(scratch / "tmp"),
+        }
+        environment.pop(VARIABLE, None)
+        layers = str(scratch / "layers") if held_back else ""
+        kept = [str(scratch / "traces"), str(scratch / "tmp"), str(heard)]
+        return subprocess.Popen(
+            sandbox.command_in_sandbox(self._request.command, layers, kept),
+            cwd=self._request.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _attend(self, server: AgentServer, process: subprocess.Popen[bytes]) -> int | None:
+        """Hear the rerun until enough is known; its exit code, ``None`` where it was still going on."""
+        while (code := process.poll()) is None:
+            self._hear(server)
+            if self._left.is_set():
+                raise NeedUnknownError(_unknown("finding out was left"))
+            if self._heard.refused is not None:
+                break
+            if self.seconds < self.limit_s:
+                continue
+            if self._is_steady:
+                self._collect(server, process)
+                return None
+            if not self._asked or self.seconds > ASKED_S:
+                raise NeedUnknownError(self._too_slow())
+        deadline = time.monotonic() + 1.0
+        while server.peers and time.monotonic() < deadline and self._heard.refused is None:
+            self._hear(server)
+        self._hear(server)
+        return code
+
+    @property
+    def _is_steady(self) -> bool:
+        return self._heard.step > self._failed.step + STEADY_STEPS
+
+    def _collect(self, server: AgentServer, process: subprocess.Popen[bytes]) -> None:
+        """Ask every process for what it has asked for so far, and wait for it."""
+        waiting = [peer for peer in server.peers if server.send(peer, {"type": "trace"})]
+        self._heard.files.clear()
+        deadline = time.monotonic() + ANSWER_S
+        pids = {peer.pid for peer in waiting}
+        while time.monotonic() < deadline and process.poll() is None and not self._left.is_set():
+            pids -= {peer.pid for peer, message in self._messages(server) if message["type"] == "trace"}
+            if not pids:
+                return
+
+    def _hear(self, server: AgentServer) -> None:
+        for _ in self._messages(server):
+            pass
+
+    def _messages(self, server: AgentServer) -> Iterator[tuple[Peer, Message]]:
+        for peer, message in server.receive(TICK_S):
+            self._take(peer, message)
+            yield peer, message
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        heard = self._heard
+        match message["type"]:
+            case "steps":
+                rows = message.get("steps")
+                numbers = [row[0] for row in rows if row and isinstance(row[0], int)] if isinstance(rows, list) else []
+                begun = 0 if message.get("source") == COUNTED else 1
+                heard.step = max([heard.step, *(number + begun for number in numbers)])
+            case "trace":
+                if isinstance(message.get("step"), int):
+                    heard.step = max(heard.step, message["step"])
+                if isinstance(message.get("path"), str):
+                    heard.files[peer.pid] = message["path"]
+                heard.problem = str(message.get("problem") or heard.problem)
+            case "oom":
+                heard.refused = message
+            case "raised":
+                heard.raised = str(message.get("error") or "")
+
+    def _need(self, code: int | None) -> Need:
+        """Raises: NeedUnknownError: why nothing was found."""
+        heard = self._heard
+        if heard.refused is not None:
+            capacity = heard.refused.get("capacity_bytes")
+            more = format_bytes(capacity) if isinstance(capacity, int) else "what this computer can simulate"
+            raise NeedUnknownError(_unknown(f"it is more than {more}, as much as was tried"))
+        if code == sandbox.NOT_HELD_BACK:
+            raise NeedUnknownError(_unknown("what it writes could not be held back while it was run again"))
+        if code and not self._is_steady:
+            why = f"ended with {heard.raised}" if heard.raised else "failed"
+            raise NeedUnknownError(_unknown(f"run again without network and lasting files, the program {why}"))
+        if heard.problem:
+            raise NeedUnknownError(_unknown(f"what it asked for could not be written ({heard.problem})"))
+        cards = [card for path in heard.files.values() for card in self._read(path)]
+        if not cards:
+            raise NeedUnknownError(_unknown("run again, the program asked for nothing"))
+        if len({card.index for card in cards}) < len(cards):
+            raise NeedUnknownError(_unknown("several of its processes share a card"))
+        steps = heard.step if code == 0 else max(0, heard.step - 1)
+        needs = [need_of(card, steps=steps, is_whole=code == 0, seconds=self.seconds) for card in cards]
+        return max(needs, key=lambda need: need.capacity_bytes)
+
+    def _read(self, path: str) -> list[CardRequests]:
+        falls = addresses_fall(self._failed.torch)
+        try:
+            data = json.loads(read_regular(Path(path), MOST_TRACE_BYTES))
+            return [CardRequests.from_json(card, addresses_fall=falls) for card in data]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NeedUnknownError(_unknown(f"what it asked for could not be read ({error})")) from None
+
+    def _too_slow(self) -> str:
+        took = format_duration(self.seconds)
+        longer = "" if self._asked else "; --find-need takes longer"
+        return _unknown(
+            f"run again for {took}, the program did not come to its end or {STEADY_STEPS} steps past the one that "
+            f"failed{longer}"
+        )
+
+
+def larger_capacity(size: int) -> int:
+    """Bytes of the larger card: twice as many, and what fits in half of the memory that this computer has free."""
+    free = int(psutil.virtual_memory().available)
+    return max(2 * size, size + free // 2)
+
+
+def _scratch_parent() -> Path:
+    from gpudash.settings import data_folder
+
+    return data_folder()
+
+
+def _unknown(why: str) -> str:
+    return f"What the whole run needs is not known: {why}."
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a rerun with all that it has started: it has nothing to save."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        found = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for child in found:
+        with suppress(psutil.Error):
+            child.kill()
+    process.wait()

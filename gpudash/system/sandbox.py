@@ -1,0 +1,262 @@
+"""Runs a command so that nothing it writes stays: ``python -I -S sandbox.py SCRATCH KEPT... -- COMMAND...``.
+
+The command sees every file as it is. What it writes lands in SCRATCH by overlays (overlayfs in a user namespace), or is
+refused as by a read-only file system where there can be no overlay; the folders KEPT alone are written to as they are,
+and /dev/shm. It has no network but its own loopback, the lowest priority, and is the first to be killed when the
+computer's memory is full. Without SCRATCH it has only the last two. A process of its own, standard library alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_HELD_BACK = 121
+"""Exit code where writing cannot be held back, so that the command was not run."""
+
+PROBE_S = 10.0
+"""Longest that is waited for the answer whether it can."""
+
+_NEWNS, _NEWUSER, _NEWNET = 0x0002_0000, 0x1000_0000, 0x4000_0000
+"""Of unshare(2), linux/sched.h."""
+
+_BIND, _REC, _PRIVATE = 0x1000, 0x4000, 0x4_0000
+"""Of mount(2), linux/mount.h."""
+
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
+"""The call has one number on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
+
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+"""Of a network interface, netdevice(7)."""
+
+_KERNELS_OWN = frozenset(
+    (
+        *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"),
+        *("fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs"),
+        "tracefs",
+    )
+)
+"""File systems that hold no files."""
+
+_SHARED_MEMORY = "/dev/shm"
+_ABSOLUTE = re.compile(r"(?:^|[=:,])(/[^\n=:,]+)", re.MULTILINE)
+"""Absolute paths among the words of a command."""
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """A line of /proc/self/mountinfo (proc(5))."""
+
+    path: str
+    kind: str
+    read_only: bool
+
+
+def can_hold_back() -> bool:
+    """Whether this system lets its user hold back what a command writes; asks a process of its own."""
+    command = [sys.executable, "-I", "-S", __file__, "--probe"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=PROBE_S, check=False).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def command_in_sandbox(command: Sequence[str], scratch: str = "", kept: Sequence[str] = ()) -> list[str]:
+    """The command that runs ``command`` as this module says.
+
+    Args:
+        scratch: an empty folder on a disk; "" to hold back nothing.
+        kept: folders that are written to as they are.
+    """
+    return [sys.executable, "-I", "-S", __file__, *([scratch, *kept] if scratch else ()), "--", *command]
+
+
+def clear(scratch: str) -> None:
+    """Let what a command has left in its scratch folder be removed: overlayfs, and the command, shut folders."""
+    for folder, inner, _ in os.walk(scratch):
+        for name in inner:
+            path = Path(folder, name)
+            with suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+
+
+def _yield_to_others() -> None:
+    """Give this process the lowest priority, and let it be the first to be killed where memory is full."""
+    with suppress(OSError):
+        os.nice(19)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _main(arguments: Sequence[str]) -> None:
+    _yield_to_others()
+    if arguments == ["--probe"]:
+        _enter_namespaces()
+        _set_read_only("/", read_only=True)
+        return
+    at = arguments.index("--")
+    command = arguments[at + 1 :]
+    if at:
+        _hold_back_of(command, arguments[0], arguments[:at])
+    os.execvp(command[0], list(command))
+
+
+def _hold_back_of(command: Sequence[str], scratch: str, kept: Sequence[str]) -> None:
+    """Hold back what a command will write that this process becomes; where that cannot be done, end."""
+    folder = str(Path.cwd())
+    try:
+        _hold_back(scratch, kept, [folder, os.environ.get("HOME", ""), *_ABSOLUTE.findall("\n".join(command))])
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        os._exit(NOT_HELD_BACK)
+    os.chdir(folder)  # the same path, and what lies there now
+
+
+def _enter_namespaces() -> None:
+    """Raises: OSError: where the system does not let its users do so."""
+    user, group = os.getuid(), os.getgid()
+    _checked(_libc.unshare(_NEWUSER | _NEWNS | _NEWNET), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        Path("/proc/self", name).write_text(text, encoding="ascii")
+    _mount("none", "/", None, _REC | _PRIVATE)
+    _start_loopback()
+
+
+def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None:
+    """Let nothing that is written from now on stay, but in the folders ``kept``.
+
+    Args:
+        wanted: files and folders that the command may want to write to.
+    """
+    mounts = _mounts()
+    layered = _layered(mounts, wanted)
+    _enter_namespaces()
+    descriptors = {path: os.open(path, os.O_PATH) for path in dict.fromkeys((*layered, *kept))}
+    beneath = [mount for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
+    descriptors |= {mount.path: found for mount in beneath if (found := _opened(mount.path)) is not None}
+    _set_read_only("/", read_only=True)
+    with suppress(OSError):  # a system may have none
+        _set_read_only(_SHARED_MEMORY, read_only=False)
+    _mount(scratch, scratch, None, _BIND)
+    _set_read_only(scratch, read_only=False)
+    layers = os.open(scratch, os.O_PATH)
+    places = sorted({*layered, *(mount.path for mount in beneath)}, key=lambda path: path.count("/"))
+    for number, path in enumerate(places):
+        if path not in descriptors:
+            continue
+        with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
+            if path in layered:
+                _lay_over(path, descriptors[path], layers, number)
+            else:
+                _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
+    for path in kept:
+        _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
+        _set_read_only(path, read_only=False)
+    for descriptor in (layers, *descriptors.values()):
+        os.close(descriptor)
+
+
+def _mounts() -> list[_Mount]:
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        own, _, system = line.partition(" - ")
+        fields = own.split()
+        path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        found.append(_Mount(path, system.split()[0], "ro" in fields[5].split(",")))
+    return found
+
+
+def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
+    """Where overlays are laid: at every folder of the root and every file system of the user's own, and at the topmost
+    of the user's own folders above what is ``wanted``. In a folder of somebody else's an overlay takes no new file: its
+    owner has no number in the namespace.
+    """
+    mounted = {mount.path for mount in mounts}
+    files = [mount.path for mount in mounts if mount.kind not in _KERNELS_OWN and not mount.read_only]
+    found = [path for path in files if path not in ("/", _SHARED_MEMORY)]
+    found += [entry.path for entry in os.scandir("/") if entry.path not in mounted]
+    for path in wanted:
+        found += _ancestors(path)
+    own = [path for path in dict.fromkeys(found) if _is_own_folder(path)]
+    by_hand = {next((above for above in _ancestors(path) if above in own), "") for path in wanted}
+    return [path for path in own if path in by_hand or path in files or path.count("/") == 1]
+
+
+def _ancestors(path: str) -> list[str]:
+    """The folders above an absolute path, and itself, the outermost first."""
+    parts = [part for part in path.split("/") if part]
+    return [f"/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1)] if path.startswith("/") else []
+
+
+def _is_own_folder(path: str) -> bool:
+    with suppress(OSError):
+        found = os.lstat(path)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return False
+
+
+def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
+    """Raises: OSError: where the file system cannot be the lower one of an overlay."""
+    upper, work = (f"/proc/self/fd/{layers}/{kind}-{number}" for kind in ("upper", "work"))
+    Path(upper).mkdir()
+    Path(work).mkdir()
+    _mount("overlay", path, "overlay", 0, f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr")
+
+
+def _is_beneath(path: str, folders: Sequence[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _opened(path: str) -> int | None:
+    with suppress(OSError):
+        return os.open(path, os.O_PATH)
+    return None
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        request = struct.pack("16sh22x", b"lo", 0)
+        flags = struct.unpack("16sh22x", fcntl.ioctl(asked, _GET_FLAGS, request))[1]
+        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
+
+
+def _set_read_only(path: str, *, read_only: bool) -> None:
+    """Of everything that is mounted at a path and beneath it."""
+    attributes = struct.pack("4Q", _RDONLY if read_only else 0, 0 if read_only else _RDONLY, 0, 0)
+    target = path.encode(errors="surrogateescape")
+    found = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, target, _AT_RECURSIVE, attributes, len(attributes))
+    _checked(found, f"mount_setattr {path}")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    given = (source, target, kind, options)
+    encoded = [None if text is None else text.encode(errors="surrogateescape") for text in given]
+    _checked(_libc.mount(*encoded[:3], ctypes.c_ulong(flags), encoded[3]), f"mount {target}")
+
+
+def _checked(result: int, call: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
