@@ -207,13 +207,16 @@ def let_go_remedy(
 
 
 def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
-    """Those first with which the whole run fits, then those that got past the request, then those nobody has tried.
+    """Those first that were tried, then those nobody has tried.
 
-    A capacity that is a bound says of less that it would not do, and comes after the changes that were tried.
+    Of the former come first the changes of the program or its environment, which the same card is enough for, and of
+    these the ones with which the whole run fits; then the sizes of other cards, a bound last.
     """
 
-    def rank(remedy: Remedy) -> tuple[bool, bool, bool]:
-        return not remedy.fits, not remedy.verified_by, remedy.change.startswith(AT_LEAST)
+    def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool]:
+        is_change = bool(remedy.patch or remedy.flags or remedy.allocator)
+        is_bound = remedy.change.startswith(AT_LEAST)
+        return not remedy.verified_by, not is_change, not remedy.fits, is_bound
 
     return tuple(sorted(remedies, key=rank))
 

@@ -19,7 +19,7 @@ import psutil
 
 import gpudash
 from gpudash.devices.names import kind_of, written
-from gpudash.memory.explaining.whole_need import with_need, without_need
+from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.output_log import OutputReader
@@ -39,7 +39,7 @@ from gpudash.session.watching.program import (
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
-from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, WholeRun
+from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, RemedyFailsError, WholeRun
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.explanation import Explanation
@@ -332,11 +332,28 @@ class Watching:
         self._news.note(Topic.NEED, f"Finding out what the whole run needs: at most {limit}; Ctrl+C leaves it.")
         try:
             found = with_need(found, whole_run.find())
+            found = self._with_tried(found, failed)
         except NeedUnknownError as error:
             found = without_need(found, str(error))
         finally:
             self._whole_run = None
         return replace(ending, explanation=self._kept(found))
+
+    def _with_tried(self, found: Explanation, failed: FailedRun) -> Explanation:
+        """``found``, whose first change of the program or its environment was tried on a card as large as it was.
+
+        Raises:
+            NeedUnknownError: when that was left, or came to no end.
+        """
+        for remedy in to_be_tried(found):
+            self._whole_run = trial = WholeRun(self._request, self._environment, failed, asked=False, remedy=remedy)
+            limit = format_duration(trial.limit_s)
+            self._news.note(Topic.NEED, f"Trying a remedy, {remedy.change}: at most {limit}; Ctrl+C leaves it.")
+            try:
+                return with_tried(found, remedy, trial.find())
+            except RemedyFailsError:
+                found = with_tried(found, remedy, None)
+        return found
 
     def _kept(self, found: Explanation) -> Explanation:
         """``found``, which is in the report from now on."""
