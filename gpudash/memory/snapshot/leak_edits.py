@@ -29,6 +29,9 @@ COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", 
 EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
 """Methods by which it gives one back."""
 
+HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"})
+"""Methods of a module that have a function called with what it takes and gives."""
+
 LEAVES = frozenset({"cpu", "item", "numpy", "tolist", "size", "dim", "numel"})
 """Methods whose result is not in the device's memory."""
 
@@ -132,7 +135,7 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     """
     found: dict[Place, Keeper] = {}
     modules = {file: _parsed("\n".join(_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)}
-    for rule in (_kept_of, _derived_of, _carried_of):
+    for rule in (_kept_of, _derived_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
             path = [] if module is None else _path(module, line)
@@ -208,6 +211,23 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
 
 def _derived_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     return _kept_of(file, path, derived=True)
+
+
+def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
+    """What a hook keeps of what a module takes or gives; the module is called by the last of ``path``."""
+    module, maker = path[0], path[-1]
+    assert isinstance(maker, ast.stmt)
+    hooks = {
+        ast.unparse(argument).rpartition(".")[2]
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and _method(node) in HOOKS
+        for argument in node.args
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.name in hooks:
+            names = dict.fromkeys((argument.arg for argument in node.args.args[1:]), (file, maker.lineno))
+            for inner in _statements([module, node]):
+                yield from _keeping(file, inner, path, (file, maker.lineno), names)
 
 
 def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
