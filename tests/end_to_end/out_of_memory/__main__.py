@@ -1,4 +1,4 @@
-"""``python -m tests.end_to_end.out_of_memory [NAME ...] [--guide FILE]``: tries every kind, writes the guide's table."""
+"""``python -m tests.end_to_end.out_of_memory [NAME ...] [--guide FILE]``: tries the kinds, writes the guide's table."""
 
 from __future__ import annotations
 

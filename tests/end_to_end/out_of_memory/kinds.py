@@ -46,7 +46,7 @@ KINDS = (
         "losses_kept_in_a_list", "losses in a list with their graphs", 640, r"keep 24 MiB of every step", is_fast=True
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r"keeps 24 MiB of every step"),
-    Kind("features_kept_by_a_hook", "a hook keeps features", 640, r"keeps 8 MiB of every step"),
+    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r"keeps 8 MiB of every step"),
     Kind("hidden_state_carried_on", "a hidden state carried on with its graph", 640, r"keep 54 MiB of every step"),
     Kind("pieces_of_fixed_sizes", "free memory in pieces", 950, r"idle inside PyTorch but in pieces"),
     Kind("pieces_of_random_sizes", "free memory in pieces of any size", 800, r"idle inside PyTorch but in pieces"),
@@ -57,7 +57,7 @@ KINDS = (
         "state_of_the_optimizer", "the optimizer's first step", 768, r"The first step of AdamW makes its state: 256 MiB"
     ),
     Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
-    Kind("batch_too_large", "a batch too large for the first step", 768, r"One step's activations are too many"),
+    Kind("batch_too_large", "a batch too large for the first step", 640, r"One step's activations are too many"),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
     Kind(

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 torch.cuda.set_per_process_memory_fraction(0.15)
-model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(4):
-    loss = model(torch.randn(4096, 1024, device="cuda")).square().mean()
+    loss = model(torch.randn(65536, 64, device="cuda")).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -17,7 +17,7 @@ with tempfile.NamedTemporaryFile(suffix=".pt") as file:
     model.load_state_dict(state)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(3):
-    loss = model(torch.randn(64, 2048, device="cuda")).square().mean()
+    loss = model(torch.randn(16, 2048, device="cuda")).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -8,7 +8,7 @@ model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))).cuda()
 average = AveragedModel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(3):
-    loss = model(torch.randn(64, 2048, device="cuda")).square().mean()
+    loss = model(torch.randn(16, 2048, device="cuda")).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

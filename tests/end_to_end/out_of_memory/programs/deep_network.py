@@ -7,7 +7,7 @@ from torch import nn
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+        self.layers = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
 
     def forward(self, x):
         return x + self.layers(x)
@@ -27,7 +27,7 @@ class Net(nn.Module):
 model = Net().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(3):
-    loss = model(torch.randn(2048, 256, device="cuda")).square().mean()
+    loss = model(torch.randn(8192, 64, device="cuda")).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

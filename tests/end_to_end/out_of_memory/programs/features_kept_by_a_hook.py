@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-model = nn.Sequential(nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 64)).cuda()
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 4)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 features = []
 
@@ -13,8 +13,8 @@ def keep(module, args, output):
 
 
 model[0].register_forward_hook(keep)
-for _step in range(60):
-    loss = model(torch.randn(1024, 1024, device="cuda")).square().mean()
+for _step in range(30):
+    loss = model(torch.randn(16384, 64, device="cuda")).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

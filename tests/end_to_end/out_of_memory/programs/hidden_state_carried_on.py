@@ -3,12 +3,12 @@
 import torch
 from torch import nn
 
-cell = nn.GRUCell(512, 512).cuda()
-head = nn.Linear(512, 512).cuda()
+cell = nn.GRUCell(64, 64).cuda()
+head = nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
-hidden = torch.zeros(2048, 512, device="cuda")
-for step in range(60):
-    data = torch.randn(2048, 512, device="cuda")
+hidden = torch.zeros(16384, 64, device="cuda")
+for step in range(12):
+    data = torch.randn(16384, 64, device="cuda")
     hidden = cell(data, hidden)
     loss = head(hidden).square().mean()
     optimizer.zero_grad()

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).cuda()
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 losses = []
-for _step in range(60):
-    data = torch.randn(2048, 1024, device="cuda")
+for _step in range(30):
+    data = torch.randn(32768, 64, device="cuda")
     loss = model(data).square().mean()
     optimizer.zero_grad()
     loss.backward(retain_graph=True)
