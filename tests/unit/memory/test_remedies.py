@@ -14,9 +14,8 @@ from gpudash.units import KIB, MIB
 
 def full(activations: int, asked: int) -> Explanation:
     groups = (AllocationGroup(activations, 1, "activations"),)
-    return explain(
-        MemoryState("sim:0", activations, 0, activations, groups=groups, request=RefusedRequest(asked, asked))
-    )
+    request = RefusedRequest(asked, asked)
+    return explain(MemoryState("sim:0", activations, 0, activations, groups=groups, request=request))
 
 
 def test_what_saves_less_than_is_missing_is_not_offered() -> None:
@@ -64,9 +63,8 @@ def test_a_process_that_the_program_started_is_named_with_its_command() -> None:
     state = MemoryState("sim:0", 100 * MIB, 0, 30 * MIB, processes=(child,), request=RefusedRequest(MIB, 20 * MIB))
     found = explain(state)
     assert found.verdict == "other process"
-    assert found.headline.startswith(
-        "A process that this program started, python serve.py (pid 12), holds 70 of 100 MiB"
-    )
+    words = "A process that this program started, python serve.py (pid 12), holds 70 of 100 MiB"
+    assert found.headline.startswith(words)
     (remedy,) = without_others(found.parts[1:2] if found.parts[1].kind == "process" else (child,), "replay")
     assert remedy.change.startswith("let python serve.py (pid 12), which this program started, end before it goes on")
     (other,) = without_others((replace(child, command=""),), "")

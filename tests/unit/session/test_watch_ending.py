@@ -212,7 +212,8 @@ def test_the_last_traceback_counts_and_a_syntax_error_has_a_line_without_a_funct
     assert frames_of(['  File "/b.py", line 3', "    x = ="]) == [{"file": "/b.py", "line": 3, "name": ""}]
 
 
-HOST = (
+HOST = "err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes. Error code 12"
+DRIVER = "CUDA error: out of memory"
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
 )
 
@@ -222,7 +223,7 @@ HOST = (
     [
         (
             "out_of_host_memory",
-            f"{HOST}8589934592 bytes. Error code 12",
+            HOST,
             "",
             "host",
             "8.00 GiB were asked for",
@@ -231,13 +232,13 @@ HOST = (
         ("out_of_host_memory", "", "", "host", "ran out of host memory (train.py:5)", "ulimit -v"),
         (
             "out_of_memory",
-            "CUDA error: out of memory\nCUDA kernel errors",
+            DRIVER,
             "",
             "cuda",
             "no room for its context",
             "monitor",
         ),
-        ("out_of_memory", "CUDA error: out of memory", "    x.pin_memory()", "host", "pin as much", "pin_memory=True"),
+        ("out_of_memory", DRIVER, "    x.pin_memory()", "host", "pin as much", "pin_memory=True"),
     ],
     ids=["torch", "python", "context", "pinned"],
 )
@@ -251,6 +252,6 @@ def test_what_the_host_or_the_driver_could_not_give_is_an_out_of_memory_too(
 
 
 def test_a_printed_error_of_cuda_s_own_is_an_out_of_memory() -> None:
-    lines = (*TRACEBACK.splitlines()[:-1], "torch.AcceleratorError: CUDA error: out of memory")
+    lines = (*TRACEBACK.splitlines()[:-1], f"torch.AcceleratorError: {DRIVER}")
     ending = ending_of(replace(RAN, errors=lines))
     assert isinstance(ending, OutOfMemory) and ending.error == "cuda"
