@@ -214,8 +214,6 @@ def test_the_last_traceback_counts_and_a_syntax_error_has_a_line_without_a_funct
 
 HOST = "err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes. Error code 12"
 DRIVER = "CUDA error: out of memory"
-    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
-)
 
 
 @pytest.mark.parametrize(
