@@ -127,11 +127,19 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
     if told.verdict == "other process":
         alone = _without_others(told, history, source)
         told = told.with_remedies(ordered((*alone, *told.remedies)), told.remedies_note)
-    elif found.cause and told.verdict in CAUSED:
-        told = replace(told, cause=found.cause, headline=found.cause)
+    told = with_cause(told, found.cause)
     if card.simulated and told.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
         told = told.with_remedies(told.remedies, f"{told.remedies_note} {WATCH_LARGER}")
     return told
+
+
+def with_cause(told: Explanation, cause: str) -> Explanation:
+    """``told``, whose headline is the cause in the program where one was found and the verdict does not name another.
+
+    Args:
+        cause: in a sentence; "" for none.
+    """
+    return replace(told, cause=cause, headline=cause) if cause and told.verdict in CAUSED else told
 
 
 def _without_others(told: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
-from gpudash.memory.frames import Frame, is_installed
+from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile
 from gpudash.telemetry.explanation import Remedy, short
@@ -56,13 +56,13 @@ def _in_modules(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _call_of_model(case: Case, life: int) -> Frame | None:
-    """The program's outermost line that called a module, unless a library's loop called it."""
+    """The program's line that called a model, unless a library that it uses did."""
     stack = case.history.device.stacks[int(case.lives.stack[life])]
     outermost = None
     for frame in (Frame(*one) for one in reversed(stack)):
         if frame.name == "_call_impl" and "torch/nn/modules/module.py" in frame.file.replace("\\", "/"):
             return outermost
-        if is_installed(frame) and "torch" not in frame.file:
+        if outermost is not None and is_installed(frame) and not is_library(frame):
             return None
         if frame in case.own_frames[int(case.lives.stack[life])]:
             outermost = frame
