@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import os
 import re
+import signal
 import socket
 import stat
 import struct
@@ -36,6 +37,9 @@ _BIND, _REC, _PRIVATE = 0x1000, 0x4000, 0x4_0000
 
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
 """The call has one number on every architecture (asm-generic/unistd.h); flags of mount_setattr(2)."""
+
+_SET_PDEATHSIG = 1
+"""Of prctl(2): a process that whoever started it leaves behind is killed."""
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 """Of a network interface, netdevice(7)."""
@@ -100,10 +104,10 @@ def _yield_to_others() -> None:
     """Give this process the lowest priority, and let it be the first to be killed where memory is full."""
     with suppress(OSError):
         os.nice(19)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    # a session of its own has its own share of the processors, whatever the priority in it (sched(7), autogroup)
+    for name, text in (("autogroup", "19"), ("oom_score_adj", "1000")):
+        with suppress(OSError):
+            Path("/proc/self", name).write_text(text, encoding="ascii")
 
 
 def _main(arguments: Sequence[str]) -> None:
@@ -114,8 +118,12 @@ def _main(arguments: Sequence[str]) -> None:
         return
     at = arguments.index("--")
     command = arguments[at + 1 :]
+    parent = os.getppid()
     if at:
         _hold_back_of(command, arguments[0], arguments[:at])
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(NOT_HELD_BACK)
     os.execvp(command[0], list(command))
 
 
@@ -149,19 +157,16 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
     mounts = _mounts()
     layered = _layered(mounts, wanted)
     _enter_namespaces()
-    descriptors = {path: os.open(path, os.O_PATH) for path in dict.fromkeys((*layered, *kept))}
-    beneath = [mount for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
-    descriptors |= {mount.path: found for mount in beneath if (found := _opened(mount.path)) is not None}
+    beneath = [mount.path for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
+    # what lies there now, whatever is laid over the path later
+    descriptors = {path: _located(path) for path in dict.fromkeys((*layered, *kept, *beneath))}
     _set_read_only("/", read_only=True)
     with suppress(OSError):  # a system may have none
         _set_read_only(_SHARED_MEMORY, read_only=False)
     _mount(scratch, scratch, None, _BIND)
     _set_read_only(scratch, read_only=False)
-    layers = os.open(scratch, os.O_PATH)
-    places = sorted({*layered, *(mount.path for mount in beneath)}, key=lambda path: path.count("/"))
-    for number, path in enumerate(places):
-        if path not in descriptors:
-            continue
+    layers = _located(scratch)
+    for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
         with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
             if path in layered:
                 _lay_over(path, descriptors[path], layers, number)
@@ -171,7 +176,8 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
         _mount(f"/proc/self/fd/{descriptors[path]}", path, None, _BIND | _REC)
         _set_read_only(path, read_only=False)
     for descriptor in (layers, *descriptors.values()):
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _mounts() -> list[_Mount]:
@@ -225,10 +231,11 @@ def _is_beneath(path: str, folders: Sequence[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-def _opened(path: str) -> int | None:
+def _located(path: str) -> int:
+    """A descriptor that stands for a file and opens nothing; -1 where there is no way to it."""
     with suppress(OSError):
         return os.open(path, os.O_PATH)
-    return None
+    return -1
 
 
 def _start_loopback() -> None:

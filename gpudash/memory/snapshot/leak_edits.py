@@ -298,10 +298,11 @@ def _keeping(
     """What a statement keeps of the variables that hold the value, or without ``names`` of what it makes itself."""
     line = _first(path[-1])
     text = _one_line(path[-1])
-    if hasattr(path[-1], "body"):
+    statement = path[-1]
+    if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
         return
-    stored, written = _stored(ast.parse(text).body[0]), _stored(path[-1])
-    for (container, expression, is_added), (_, in_file, _) in zip(stored, written, strict=True):
+    stored, written = _stored(ast.parse(text).body[0]), _stored(statement)
+    for (container, expression, is_added), (_, in_file, _) in zip(stored, written, strict=False):
         inner, detached = _without_detach(expression)
         known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
         name = ast.unparse(inner)

@@ -238,6 +238,7 @@ class Program:
         told.append(("begins", name))
 
     stopping = None
+    finding_need_s = None
 
     def stop(self, when: str) -> None:
         self.told.append(("stops", self.name, when))
