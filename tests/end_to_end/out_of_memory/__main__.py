@@ -23,13 +23,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="of the programs; all of them by default")
     parser.add_argument("--guide", type=Path, help="the page of the guide whose table is written")
+    parser.add_argument("--standin", default="", help="a Python with torch for CUDA: try them on its stand-in")
     options = parser.parse_args(arguments)
     rows = []
     for kind in KINDS:
         if options.names and kind.name not in options.names:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            row = tried(kind, Path(folder), os.environ)
+            row = tried(kind, Path(folder), os.environ, options.standin)
         rows.append(row)
         sys.stdout.write(f"{_line(row)}\n")
         sys.stdout.flush()

@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,16 @@ from typing import Any
 from gpudash.memory.explaining.remedies import ALONE
 from gpudash.telemetry.explanation import Explanation, Remedy, explanation_from_json
 from gpudash.units import GIB, KIB, MIB
+from tests.cuda_standin.machine import Machine
 from tests.end_to_end.out_of_memory.kinds import Kind
 
 LIMIT_S = 300.0
+
+STANDIN_TORCH = "2.13.0"
+"""The version for which the libraries of the stand-in are built beside its Python."""
+
+CONTEXT_MIB = 300
+"""Of a context, as a simulated card takes it too."""
 
 _SETTING = re.compile(r"([A-Z_]+)=(\S+)")
 _OF_CARD = re.compile(r"([\d.]+) (KiB|MiB|GiB) of the card")
@@ -33,24 +42,34 @@ class Setup:
         program: its file.
         card_bytes, others_bytes: of the card, and what other processes hold of it.
         environment: variables in addition.
-        python: that runs it; by default this one, on a simulated card that answers for CUDA.
+        standin: a Python with torch for CUDA, on whose stand-in it is run; "" for a simulated card.
     """
 
     program: Path
     card_bytes: int
     others_bytes: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    python: str = sys.executable
+    standin: str = ""
 
     def run(self, base: Mapping[str, str]) -> dict[str, Any]:
         """The JSON document of ``gpudash watch``."""
-        flags = ["--no-record", "--json", "--simulate", f"{self.card_bytes}B", "--as-cuda"]
-        flags += ["--simulate-others", f"{self.others_bytes}B"] if self.others_bytes else []
-        command = [sys.executable, "-m", "gpudash", "watch", *flags, "--", self.python, str(self.program)]
+        flags = ["--no-record", "--json"]
+        variables = {**base, **self.environment}
+        if not self.standin:
+            flags += ["--simulate", f"{self.card_bytes}B", "--as-cuda"]
+            flags += ["--simulate-others", f"{self.others_bytes}B"] if self.others_bytes else []
+            return self._watched(flags, sys.executable, variables)
+        with _standin(self.standin, self.card_bytes) as machine:
+            variables |= machine.environment
+            with _other_process(self.standin, self.others_bytes, variables):
+                return self._watched(flags, self.standin, variables)
+
+    def _watched(self, flags: Sequence[str], python: str, variables: Mapping[str, str]) -> dict[str, Any]:
+        command = [sys.executable, "-m", "gpudash", "watch", *flags, "--", python, str(self.program)]
         ended = subprocess.run(
             command,
             cwd=self.program.parent,
-            env={**base, **self.environment},
+            env=variables,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -59,6 +78,35 @@ class Setup:
         )
         document: dict[str, Any] = json.loads(ended.stdout)
         return document
+
+
+@contextmanager
+def _standin(python: str, card_bytes: int) -> Iterator[Machine]:
+    """A machine with one card of the stand-in."""
+    libraries = Path(python).parents[1] / f"cuda-standin-{STANDIN_TORCH}"
+    with tempfile.TemporaryDirectory(prefix="cuda-standin-") as folder:
+        settings = {"CUDA_STANDIN_CONTEXT": f"{CONTEXT_MIB}M"}
+        yield Machine(libraries, Path(folder, "state"), memory=f"{-(-card_bytes // MIB)}M", settings=settings)
+
+
+@contextmanager
+def _other_process(python: str, size: int, variables: Mapping[str, str]) -> Iterator[None]:
+    """Another process that holds so many bytes of the stand-in's card, its context among them; none for 0."""
+    if not size:
+        yield
+        return
+    held = size - CONTEXT_MIB * MIB
+    code = f"import torch; x = torch.empty({held // 4}, device='cuda'); print(1, flush=True); input()"
+    process = subprocess.Popen(
+        [python, "-c", code], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @dataclass(frozen=True)
@@ -84,16 +132,17 @@ class Tried:
     problem: str = ""
 
 
-def tried(kind: Kind, folder: Path, environment: Mapping[str, str]) -> Tried:
+def tried(kind: Kind, folder: Path, environment: Mapping[str, str], standin: str = "") -> Tried:
     """Run a kind, and again with its first remedy.
 
     Args:
+        standin: as of `Setup`.
         folder: for a copy of the program, an empty one.
         environment: in which gpudash runs.
     """
     program = folder / kind.program.name
     shutil.copy(kind.program, program)
-    setup = Setup(program, kind.card_bytes, kind.others_mib * MIB)
+    setup = Setup(program, kind.card_bytes, kind.others_mib * MIB, standin=standin)
     document = setup.run(environment)
     error = document.get("error") or {}
     if document["status"] != "out_of_memory" or not error.get("explanation"):

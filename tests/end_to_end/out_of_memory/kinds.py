@@ -43,11 +43,20 @@ class Kind:
 
 KINDS = (
     Kind(
-        "losses_kept_in_a_list", "losses in a list with their graphs", 640, r"keep 24 MiB of every step", is_fast=True
+        "losses_kept_in_a_list",
+        "losses in a list with their graphs",
+        640,
+        r":11 .* keep 2\d MiB of every step",
+        is_fast=True,
     ),
-    Kind("losses_added_up", "losses added up with their graphs", 640, r"keeps 24 MiB of every step"),
-    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r"keeps 8 MiB of every step"),
-    Kind("hidden_state_carried_on", "a hidden state carried on with its graph", 640, r"keep 54 MiB of every step"),
+    Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB of every step"),
+    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps 8 MiB of every step"),
+    Kind(
+        "hidden_state_carried_on",
+        "a hidden state carried on with its graph",
+        640,
+        r":12 .* keeps? \d+ MiB of every step",
+    ),
     Kind("pieces_of_fixed_sizes", "free memory in pieces", 950, r"idle inside PyTorch but in pieces"),
     Kind("pieces_of_random_sizes", "free memory in pieces of any size", 800, r"idle inside PyTorch but in pieces"),
     Kind("workspace_on_a_tiny_card", "no room for cuBLAS's workspace", 306, r"the workspace of cuBLAS needs 9 MiB"),
