@@ -25,7 +25,7 @@ from gpudash.memory.explaining.remedies import (
 )
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
-from gpudash.memory.snapshot.causes.case import Case, Cause
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
@@ -221,7 +221,7 @@ def remedies(
     )
 
 
-def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[Cause | None, tuple[Remedy, ...]]:
+def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
     """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
     found, history = case.found, case.history
     asked = history.asks_for_workspace(case.moment)

@@ -13,7 +13,7 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, INPUTS, TEMPO
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
@@ -31,14 +31,14 @@ SMALLEST_BATCH = 1
 _BATCH = re.compile(r"(?i)^(train_|micro_|per_device_train_)?(batch(_?size)?|bs|bsz)$")
 
 
-def activations_of_a_step(case: Case) -> Cause | None:
+def activations_of_a_step(case: Case) -> ProgramCause | None:
     """A step that takes more than the card has, in its forward or backward pass."""
     lives = case.of_category(ACTIVATIONS, INPUTS, TEMPORARY)
     size = case.bytes_of(lives) + (case.found.requested_bytes or 0)
     if size < SHARE_OF_LIVE * case.live_bytes or case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None
     text = f"One step's activations are too many for the card: {format_bytes(size)} with the request that was refused."
-    return Cause(text, (*_smaller_batch(case), *_checkpointed(case)), is_of_activations=True)
+    return ProgramCause(text, (*_smaller_batch(case), *_checkpointed(case)), is_of_activations=True)
 
 
 def _still_to_come(case: Case) -> int:

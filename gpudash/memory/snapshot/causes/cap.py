@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from gpudash.memory.explaining.wording import available
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
 from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
@@ -13,7 +13,7 @@ from gpudash.units import format_bytes
 SETS_IT = "set_per_process_memory_fraction"
 
 
-def capped_process(case: Case) -> Cause | None:
+def capped_process(case: Case) -> ProgramCause | None:
     """A share of the GPU that the program allows itself, where the GPU has more."""
     allowed, found = case.found.allowed_bytes, _cap(case)
     if found is None or allowed is None or case.found.verdict != "memory cap":
@@ -33,7 +33,7 @@ def capped_process(case: Case) -> Cause | None:
         verified_by=BY_REPLAY if ran.fits else "",
         patch="" if changed is None else file.patch({changed[0]: (changed[1],)}),
     )
-    return Cause(text, (remedy,))
+    return ProgramCause(text, (remedy,))
 
 
 def _cap(case: Case) -> tuple[SourceFile, ast.Call, ast.Constant] | None:

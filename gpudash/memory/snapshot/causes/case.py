@@ -26,7 +26,7 @@ BY_REPLAY = "replay"
 
 
 @dataclass(frozen=True)
-class Cause:
+class ProgramCause:
     """Why memory ran out, as far as the program is to blame.
 
     Attributes:

@@ -11,7 +11,7 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_beside, format_bytes
@@ -27,7 +27,7 @@ DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward", "vjp", "jvp",
 _WITHOUT_GRAPH = ("no_grad", "inference_mode")
 
 
-def evaluation_with_graph(case: Case) -> Cause | None:
+def evaluation_with_graph(case: Case) -> ProgramCause | None:
     """Passes of a model at one line of the program, none of which is followed by a backward pass there."""
     held = case.of_category(ACTIVATIONS, TEMPORARY, OTHER_TENSORS)
     held = held[_in_modules(case)[held]]
@@ -48,7 +48,7 @@ def evaluation_with_graph(case: Case) -> Cause | None:
     passes = _passes(case, lives)
     if len(passes) < FEWEST_PASSES and not _ends_with(case, line):
         return None
-    return Cause(_text(line, len(passes), size), tuple(_remedies(case, line, lives, passes)))
+    return ProgramCause(_text(line, len(passes), size), tuple(_remedies(case, line, lives, passes)))
 
 
 def _in_modules(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

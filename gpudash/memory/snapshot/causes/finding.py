@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gpudash.memory.snapshot.causes.activations import activations_of_a_step
 from gpudash.memory.snapshot.causes.cap import capped_process
-from gpudash.memory.snapshot.causes.case import Case, Cause
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
@@ -14,7 +14,7 @@ from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimiz
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
 
-CAUSES: tuple[Callable[[Case], Cause | None], ...] = (
+CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
     retry_while_handling,
     scores_of_attention,
@@ -29,6 +29,6 @@ CAUSES: tuple[Callable[[Case], Cause | None], ...] = (
 """Those that explain more come first: a step whose activations are many is one of many causes' marks."""
 
 
-def cause_of(case: Case) -> Cause | None:
+def cause_of(case: Case) -> ProgramCause | None:
     """What in the program made its memory run out; ``None`` where that is not known."""
     return next((cause for find in CAUSES if (cause := find(case)) is not None), None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpudash.memory.explaining.memory_state import KV_CACHE
 from gpudash.memory.explaining.wording import available
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.source_edits import Loop, SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes, format_count
@@ -26,7 +26,7 @@ FEWEST_TOKENS = 8
 _NAMES = re.compile(r"(?i)\b(kv|k|v|key|keys|value|values|past|attn)_?(cache|past|key_values)s?\b|past_key")
 
 
-def cache_of_keys_and_values(case: Case) -> Cause | None:
+def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
     """A KV cache, by a library's code or by the names of the program's own."""
     lives = _cached(case)
     size = case.bytes_of(lives)
@@ -35,7 +35,7 @@ def cache_of_keys_and_values(case: Case) -> Cause | None:
     tokens = _tokens(case, lives)
     seen = f" of {format_count(tokens)} tokens" if tokens else ""
     text = f"The KV cache{seen} takes {format_bytes(size)}, and each further token makes it larger."
-    return Cause(text, tuple(_remedies(case, lives, size, tokens)))
+    return ProgramCause(text, tuple(_remedies(case, lives, size, tokens)))
 
 
 def _cached(case: Case) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
@@ -20,7 +20,7 @@ SHARE_OF_LIVE = 0.2
 _MOVES = frozenset({"cuda", "to"})
 
 
-def loaded_checkpoint(case: Case) -> Cause | None:
+def loaded_checkpoint(case: Case) -> ProgramCause | None:
     """A checkpoint that ``torch.load`` put on the GPU and that stays there beside the model."""
     lives = case.alive[case.through("torch/serialization.py")[case.alive]]
     frame = _line_of(case, lives)
@@ -33,7 +33,7 @@ def loaded_checkpoint(case: Case) -> Cause | None:
     patch = _loaded_on_host(file, call) if isinstance(call, ast.Call) else ""
     text = f"The checkpoint that {place} loads takes {format_bytes(size)} on the GPU beside the model."
     words = f'{place}: load it with map_location="cpu": {needed(size)} less'
-    return Cause(text, (_without(case, lives, words, patch),))
+    return ProgramCause(text, (_without(case, lives, words, patch),))
 
 
 def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
@@ -46,7 +46,7 @@ def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
     return "" if changed is None else file.patch({changed[0]: (changed[1],)})
 
 
-def copied_model(case: Case) -> Cause | None:
+def copied_model(case: Case) -> ProgramCause | None:
     """A copy of a model's weights, as for an average of them over the steps."""
     copies = case.through("/copy.py", "deepcopy")[case.alive]
     lives = case.alive[copies]
@@ -67,10 +67,10 @@ def copied_model(case: Case) -> Cause | None:
         elif method_of(call) == "deepcopy":
             write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
     text = f"A copy of the model, made at {place}, takes {format_bytes(size)} of the GPU too."
-    return Cause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
+    return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
 
 
-def moved_data(case: Case) -> Cause | None:
+def moved_data(case: Case) -> ProgramCause | None:
     """Data that one statement has moved to the GPU as a whole, and of which every step reads a part."""
     other = ~np.isin(
         case.lives.category[case.alive],
@@ -101,7 +101,7 @@ def moved_data(case: Case) -> Cause | None:
     text = f"The whole data set is on the GPU, from {place} on: {format_bytes(size)}."
     words = f"{place}: leave it in host memory and move each batch: {needed(size)} less"
     file = case.file(first.file)
-    return Cause(text, (_without(case, lives_found, words, file.patch(file.spliced(splices))),))
+    return ProgramCause(text, (_without(case, lives_found, words, file.patch(file.spliced(splices))),))
 
 
 def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
 from gpudash.memory.snapshot.history.phases import OPTIMIZER, PHASES
 from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
@@ -45,7 +45,7 @@ BITS_8 = 4
 """Times that a state of 8 bits is smaller than one of 32."""
 
 
-def first_step_of_optimizer(case: Case) -> Cause | None:
+def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     """The state of an optimizer that makes it in the step that was refused."""
     history = case.history
     if history.phase_at(case.moment) != PHASES[OPTIMIZER]:
@@ -69,7 +69,7 @@ def first_step_of_optimizer(case: Case) -> Cause | None:
         f"The first step of {name or 'the optimizer'} makes its state: {format_bytes(whole)} in all ({per}), of which "
         f"{format_bytes(state)} were there when memory ran out."
     )
-    return Cause(text, tuple(_remedies(case, name, call, file, state, whole, weights)))
+    return ProgramCause(text, tuple(_remedies(case, name, call, file, state, whole, weights)))
 
 
 def _remedies(

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause, Ints
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
@@ -20,7 +20,7 @@ RETRIES = "ran_out"
 """What the variable is called that tells that the first try ran out."""
 
 
-def retry_while_handling(case: Case) -> Cause | None:
+def retry_while_handling(case: Case) -> ProgramCause | None:
     """Tensors of a try that ran out, held by its exception while another one is made."""
     if len(case.history.ooms) < 2:
         return None
@@ -35,7 +35,9 @@ def retry_while_handling(case: Case) -> Cause | None:
     return None
 
 
-def _held(case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: ast.ExceptHandler) -> Cause | None:
+def _held(
+    case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: ast.ExceptHandler
+) -> ProgramCause | None:
     last = tried.body[-1]
     lines = [(file.file, line) for line in range(tried.body[0].lineno, (last.end_lineno or last.lineno) + 1)]
     first = int(case.history.ooms[-2])
@@ -47,7 +49,7 @@ def _held(case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: a
         f"The tensors of the first try, {format_bytes(size)}, are still held by its exception while "
         f"{short(frame.file)}:{frame.line} tries again in the except block."
     )
-    return Cause(text, tuple(_remedy(case, file, tried, handler, lives, first)))
+    return ProgramCause(text, tuple(_remedy(case, file, tried, handler, lives, first)))
 
 
 def _remedy(

@@ -6,13 +6,13 @@ import ast
 
 import numpy as np
 
-from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Cause
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
 from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
 
-def scores_of_attention(case: Case) -> Cause | None:
+def scores_of_attention(case: Case) -> ProgramCause | None:
     """``scores = query @ key.transpose(-2, -1) …`` and ``softmax(scores, -1) @ value``, which one kernel does."""
     for frame in case.refused_frames[:1]:
         file = case.file(frame.file)
@@ -35,7 +35,7 @@ def scores_of_attention(case: Case) -> Cause | None:
             ran = case.resized(written, 0, request=True)
             peak = ran.peak_reserved if ran.fits else None
             verified_by = BY_REPLAY if ran.fits else ""
-            return Cause(text, (Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
+            return ProgramCause(text, (Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
     return None
 
 
