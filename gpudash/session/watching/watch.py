@@ -318,41 +318,55 @@ class Watching:
         asked = self._request.find_need
         if not isinstance(ending, OutOfMemory) or found is None or asked is False or self._hurried:
             return ending
-        if found.verdict == "leak" or (asked is None and any(remedy.fits for remedy in found.remedies)):
-            return ending  # a leak needs more with every step, and what fits is known
+        fits = any(remedy.fits for remedy in found.remedies)
+        if found.verdict == "leak":
+            return ending  # it needs more with every step, and what fits is known
         if not self._simulated or not found.simulated:
-            return replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
+            return ending if fits else replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
         newest, torch = self._reports.newest or {}, self._news.torch or {}
         failed = FailedRun(ending.seconds, found.step, str(torch.get("version") or "2.13"))
-        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
-        self._whole_run = whole_run
-        if self._hurried or not newest:
+        if not newest:
             return ending
-        limit = format_duration(whole_run.limit_s)
-        self._news.note(Topic.NEED, f"Finding out what the whole run needs: at most {limit}; Ctrl+C leaves it.")
-        try:
-            found = with_need(found, whole_run.find())
+        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
+        if asked or not fits:
+            found = self._with_figure(found, whole_run)
+        if not whole_run.is_left:
             found = self._with_tried(found, failed)
+        return replace(ending, explanation=self._kept(found))
+
+    def _with_figure(self, found: Explanation, whole_run: WholeRun) -> Explanation:
+        """``found`` with what the whole run needs, or why that is not known."""
+        self._whole_run = whole_run
+        try:
+            if self._hurried:
+                return found
+            limit = format_duration(whole_run.limit_s)
+            self._news.note(Topic.NEED, f"Finding out what the whole run needs: at most {limit}; Ctrl+C leaves it.")
+            return with_need(found, whole_run.find())
         except NeedUnknownError as error:
-            found = without_need(found, str(error))
+            return without_need(found, str(error))
         finally:
             self._whole_run = None
-        return replace(ending, explanation=self._kept(found))
 
     def _with_tried(self, found: Explanation, failed: FailedRun) -> Explanation:
         """``found``, whose first change of the program or its environment was tried on a card as large as it was.
 
-        Raises:
-            NeedUnknownError: when that was left, or came to no end.
+        Where that comes to no end, or somebody leaves it, it stays what it was.
         """
         for remedy in to_be_tried(found):
             self._whole_run = trial = WholeRun(self._request, self._environment, failed, asked=False, remedy=remedy)
-            limit = format_duration(trial.limit_s)
-            self._news.note(Topic.NEED, f"Trying a remedy, {remedy.change}: at most {limit}; Ctrl+C leaves it.")
             try:
+                if self._hurried:
+                    return found
+                limit = format_duration(trial.limit_s)
+                self._news.note(Topic.NEED, f"Trying a remedy, {remedy.change}: at most {limit}; Ctrl+C leaves it.")
                 return with_tried(found, remedy, trial.find())
             except RemedyFailsError:
                 found = with_tried(found, remedy, None)
+            except NeedUnknownError:
+                return found
+            finally:
+                self._whole_run = None
         return found
 
     def _kept(self, found: Explanation) -> Explanation:

@@ -153,6 +153,11 @@ class WholeRun:
         return time.monotonic() - self._began_s
 
     @property
+    def is_left(self) -> bool:
+        """Whether somebody did not want to wait for it."""
+        return self._left.is_set()
+
+    @property
     def limit_s(self) -> float:
         """How long it may take, where it does not come so far before that asking for it allows more."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds)

@@ -83,7 +83,7 @@ def _remedies(
     if ran.fits:
         place = "" if call is None or file is None else f"{short(file.file)}:{call.lineno}: "
         yield Remedy(
-            f"{place}torch.optim.SGD without momentum, which keeps no state: {format_bytes(whole)} less than {name}",
+            f"{place}torch.optim.SGD without momentum, which keeps no state: {format_bytes(whole)} less than {name or 'this one'}",
             predicted_peak_bytes=ran.peak_reserved,
             verified_by=BY_REPLAY,
             changes_training=True,
@@ -124,9 +124,14 @@ def _made(case: Case) -> tuple[ast.Call | None, SourceFile | None]:
         (node, file)
         for file in case.program_files
         for node in file.nodes()
-        if isinstance(node, ast.Call) and method_of(node) in STATES and method_of(node) != "SGD"
+        if isinstance(node, ast.Call) and _keeps_state(node)
     ]
     return found[0] if len(found) == 1 else (None, None)
+
+
+def _keeps_state(call: ast.Call) -> bool:
+    name = method_of(call)
+    return name in STATES and (name != "SGD" or keyword_of(call, "momentum") is not None)
 
 
 def _by_stack(case: Case) -> str:
