@@ -83,7 +83,7 @@ def _remedies(
     if ran.fits:
         place = "" if call is None or file is None else f"{short(file.file)}:{call.lineno}: "
         yield Remedy(
-            f"{place}torch.optim.SGD without momentum, which keeps no state: {format_bytes(whole)} less than {name or 'this one'}",
+            f"{place}torch.optim.SGD without momentum in place of {name}: {format_bytes(whole)} less",
             predicted_peak_bytes=ran.peak_reserved,
             verified_by=BY_REPLAY,
             changes_training=True,
