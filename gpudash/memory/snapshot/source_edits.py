@@ -168,7 +168,7 @@ def _blocks(node: ast.AST) -> Iterator[ast.AST]:
 
 def _holds(node: ast.AST, line: int) -> bool:
     first = node.pattern.lineno if isinstance(node, ast.match_case) else int(getattr(node, "lineno", 0))
-    decorators = getattr(node, "decorator_list", ())
+    decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     first = min([first, *(decorator.lineno for decorator in decorators)])
     return first <= line <= int(getattr(node, "end_lineno", None) or first)
 

@@ -236,7 +236,8 @@ class WholeRun:
             (scratch / "traces" / PATCH_NAME).write_text(self._remedy.patch, encoding="utf-8")
             command = [*PATCHED, str(scratch / "traces" / PATCH_NAME), *command]
         elif self._remedy is not None:
-            environment.update([self._remedy.flags.split("=", 1)])
+            name, _, value = self._remedy.flags.partition("=")
+            environment[name] = value
         layers = str(scratch / "layers") if held_back else ""
         kept = [str(scratch / "traces"), str(scratch / "tmp"), str(heard)]
         return subprocess.Popen(

@@ -152,9 +152,10 @@ def _checkpointed(case: Case) -> Iterator[Remedy]:
             f"{short(file.file)}:{frame.line}: torch.utils.checkpoint.checkpoint around each of {len(rounds)} calls, "
             f"which the backward pass makes again: up to {available(saved)} less at this moment"
         )
-        verified = {"predicted_peak_bytes": ran.peak_reserved, "verified_by": BY_REPLAY} if ran.fits else {}
-        if ran.fits or saved >= case.found.missing_bytes:
-            yield Remedy(words, patch=patch, **verified)
+        if ran.fits:
+            yield Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+        elif saved >= case.found.missing_bytes:
+            yield Remedy(words, patch=patch)
         return
 
 

@@ -85,8 +85,8 @@ def _differentiates(file: SourceFile, line: int) -> bool:
     if any("no_grad" in text or "inference_mode" in text for text in _contexts(path)):
         return True
     scope = next(node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module))
-    loops = [node for node in path[path.index(scope) :] if isinstance(node, Loop)]
-    nodes: list[ast.AST] = loops[:1] or [node for node in ast.iter_child_nodes(scope) if _is_behind(node, line)]
+    loops: list[ast.AST] = [node for node in path[path.index(scope) :] if isinstance(node, Loop)]
+    nodes = loops[:1] or [node for node in ast.iter_child_nodes(scope) if _is_behind(node, line)]
     return any(_calls_one(node, DIFFERENTIATES) for node in nodes)
 
 

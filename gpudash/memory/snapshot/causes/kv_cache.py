@@ -80,8 +80,8 @@ def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remed
 
 def _rounded(tokens: int) -> int:
     """Two digits of a number, never more."""
-    digits = max(0, len(str(tokens)) - 2)
-    return tokens // 10**digits * 10**digits
+    unit = int("1".ljust(len(str(tokens)) - 1, "0"))
+    return tokens // unit * unit
 
 
 def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str]:

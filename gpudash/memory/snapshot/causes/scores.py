@@ -20,7 +20,7 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
         scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
         for node in ast.walk(scope) if scope is not None else ():
             found = _scores(node)
-            if found is None:
+            if found is None or not isinstance(node, ast.Assign):
                 continue
             use = _weighted(scope, node, found)
             lines = range(node.lineno, (use.end_lineno or use.lineno) + 1) if use is not None else range(0)
