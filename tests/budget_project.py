@@ -107,6 +107,25 @@ def test_left_out():
     raise AssertionError("ran all the same")
 """
 
+EVALUATION = """
+import pytest
+import torch
+from torch import nn
+
+
+def evaluate(model, device):
+    found = []
+    for _batch in range(60):
+        found.append(model(torch.ones(4096, 64, device=device)))
+    return torch.cat(found).mean()
+
+
+@pytest.mark.gpu_memory("420MiB")
+def test_evaluation(gpu_memory):
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)).to(gpu_memory.device)
+    evaluate(model, gpu_memory.device)
+"""
+
 BASELINES = """
 import pytest
 

@@ -32,6 +32,7 @@ PLACE_OF_WINDOWS = "ui"
 
 LONG = (
     "end_to_end/test_demo.py",
+    "end_to_end/test_out_of_memory_table.py",
     "end_to_end/test_soak.py",
     "gpu/test_scaling_on_a_gpu.py",
     "gpu/test_watching_on_a_gpu.py",
@@ -43,8 +44,8 @@ LONG = (
     "unit/simulator/test_modules.py",
     "unit/simulator/test_operators.py",
 )
-"""The soak, the guided tour, samples of torch's operators, known peaks, fuzzing, whole programs on a GPU, and what two
-thousand predictions say."""
+"""The soak, the guided tour, kinds of out-of-memory, samples of torch's operators, known peaks, fuzzing, programs on a
+GPU, and what two thousand predictions say."""
 
 SAMPLES = (
     "end_to_end/test_window.py::test_closing_during_a_run_leaves_a_recording_that_says_cancelled",

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 MOST_TRACEBACK = 20_000
 """Characters; of a longer one the end is told."""
 
+_HOST = "DefaultCPUAllocator: "
+"""Of the message with which torch refuses host memory (c10/core/impl/alloc_cpu.cpp)."""
+
+_DRIVER = "CUDA error: out of memory"
+"""Begins the message about what CUDA itself could not have: a context, a kernel's code, pinned memory."""
+
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", os.path.dirname(os.path.dirname(__file__)) + os.sep)
 """Parts of the path of code that is not the program's own."""
 
@@ -26,7 +32,7 @@ def raised(error: BaseException, thread: str | None = None) -> Message:
         file, line = error.filename, error.lineno
     return {
         "type": "raised",
-        "error": "out_of_memory" if _is_out_of_memory(error) else type(error).__name__,
+        "error": _kind(error),
         "message": str(error)[:MOST_TRACEBACK],
         "file": file,
         "line": line,
@@ -49,14 +55,19 @@ def _text(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def _kind(error: BaseException) -> str:
+    """The exception's class, or whose memory it says was full: "out_of_memory" of a GPU, "out_of_host_memory"."""
     seen = 0
     found: BaseException | None = error
     while found is not None and seen < 20:
         if type(found).__name__ == "OutOfMemoryError":
-            return True
+            return "out_of_memory"
+        if isinstance(found, MemoryError) or (isinstance(found, RuntimeError) and _HOST in str(found)):
+            return "out_of_host_memory"
+        if isinstance(found, RuntimeError) and _DRIVER in str(found):
+            return "out_of_memory"
         found, seen = found.__cause__, seen + 1
-    return False
+    return type(error).__name__
 
 
 def _place(trace: TracebackType | None) -> tuple[str | None, int | None, str | None]:

@@ -42,6 +42,7 @@ class Part:
             may reserve.
         name: of the category or process, else the glossary's word.
         pid, user: of another process.
+        command: with which this program started that process; "" where it did not.
     """
 
     kind: PartKind
@@ -49,6 +50,7 @@ class Part:
     bytes: int
     pid: int | None = None
     user: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ class Remedy(RunChange):
         verified_by: "dry run", "replay" of what the run had asked for, or "rerun" of the whole program; "" when it was
             not tried.
         rewrites: what it changes in the program, where that is known to the character.
-        patch: the same as a unified diff, with paths relative to the program's folder; "" where there is none.
+        patch: the change as a unified diff, with paths relative to the program's folder, or to the root where that is
+            not known; "" where there is none.
     """
 
     flags: str = ""
@@ -269,6 +272,7 @@ class Explanation:
         growing: lines of which every step leaves something behind, the largest first.
         remedies: changes with which it would have fitted.
         remedies_note: why there are none, or what they rest on.
+        cause: what in the program made it run out, in a sentence; "" where that is not known, or the verdict says it.
         need: what the whole run needs, ``None`` where that was not found.
     """
 
@@ -297,6 +301,7 @@ class Explanation:
     allowed_bytes: int | None = None
     remedies: tuple[Remedy, ...] = ()
     remedies_note: str = ""
+    cause: str = ""
     need: Need | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.budget_project import AS_CUDA, BASELINES, BUDGETS, PLAIN, Project
+from tests.budget_project import AS_CUDA, BASELINES, BUDGETS, EVALUATION, PLAIN, Project
 from tests.end_to_end.conftest import Command
 from tests.unit.simulator.models.small_models import written
 
@@ -37,6 +38,20 @@ def test_budgets_pass_fail_with_what_filled_the_memory_or_say_what_is_wrong(tmp_
     assert "test_four_outputs_are_too_many: ran out of memory; peak 192 MiB allocated" in summary
     named = ElementTree.parse(project.folder / "junit.xml").iterfind(".//property[@name='gpu_memory_peak_bytes']")
     assert str(192 * 2**20) in [element.get("value") for element in named]
+
+
+def test_an_out_of_memory_is_reported_with_its_cause_and_a_remedy_that_lets_the_test_pass(tmp_path: Path) -> None:
+    project = Project(tmp_path, evaluation=EVALUATION)
+    code, printed = project.run()
+    assert code == 1, printed
+    assert re.search(r"\d+ forward passes at test_evaluation\.py:10 keep their graph", printed), printed
+    assert "put @torch.no_grad() above def evaluate" in printed
+    begin = printed.index("--- tests/test_evaluation.py")
+    patch = printed[begin : printed.index("\n\n", begin) if "\n\n" in printed[begin:] else None]
+    diff = "".join(f"{line}\n" for line in patch.splitlines() if line[:1] in ("-", "+", "@", " "))
+    subprocess.run(["patch", "-p0", "-s"], input=diff, text=True, cwd=project.folder, check=True, timeout=60)
+    code, printed = project.run()
+    assert code == 0, printed
 
 
 def test_a_baseline_is_stored_by_workers_compared_with_and_fails_with_what_grew(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, script: str, mib:
     fitting = [remedy for remedy in found.remedies if remedy.fits]
     assert any("for PyTorch" in remedy.change for remedy in fitting)
     beside = found.part_bytes("context") // MIB
+    assert any(remedy.flags.startswith(WORKSPACE_VARIABLE) for remedy in found.remedies if remedy.verified_by)
     for remedy in fitting:
+        if remedy.flags.startswith(WORKSPACE_VARIABLE):
+            assert watched(gpudash, script, mib, environment={WORKSPACE_VARIABLE: ":16:8"}) is None
+            continue
         size = mib if remedy.allocator else beside + int(remedy.change.split()[0])
         assert watched(gpudash, script, size, remedy.allocator) is None
-    assert [remedy.change[:10] for remedy in found.remedies if not remedy.verified_by] == [
-        "a workspac",
-        "half the b",
-        "activation",
-        "bf16 autoc",
-    ]
+    untried = [remedy.change[:10] for remedy in found.remedies if not remedy.verified_by]
+    assert untried and set(untried) <= {"half the b", "activation", "bf16 autoc"}
 
 
 def test_of_a_first_step_that_nobody_saw_the_rest_of_no_more_is_said_than_at_least(gpudash: Command) -> None:
@@ -71,7 +71,7 @@ def test_what_cublas_works_in_is_called_that_and_a_smaller_one_is_offered_for_it
     assert found.by_category["workspace"] == found.requested_bytes == USUAL_WORKSPACE_BYTES
     assert found.by_category["activations"] < 5 * MIB
     assert found.request_words.startswith("The last request was 9 MiB for the workspace of cuBLAS (")
-    (untried,) = [remedy for remedy in found.remedies if not remedy.verified_by]
-    assert untried.flags == f"{WORKSPACE_VARIABLE}=:16:8"
-    smaller = {WORKSPACE_VARIABLE: ":16:8"}
-    assert watched(gpudash, "products.py", 330, flags=flags, arguments=(device,), environment=smaller) is None
+    smaller = found.remedies[0]
+    assert smaller.flags == f"{WORKSPACE_VARIABLE}=:16:8" and smaller.fits and smaller.verified_by == "rerun"
+    variables = {WORKSPACE_VARIABLE: ":16:8"}
+    assert watched(gpudash, "products.py", 330, flags=flags, arguments=(device,), environment=variables) is None

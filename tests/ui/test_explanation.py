@@ -477,7 +477,7 @@ def test_one_that_is_too_long_for_the_line_wraps_on_a_button_too_and_is_in_one_l
 
 def test_one_below_the_other_they_are_as_wide_as_there_is_room_and_read_whole(row: RemediesView) -> None:
     long = Remedy("checkpointing, and the gradients of two batches are added up", {"accumulate": 2}, fits=True)
-    card = Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB)
+    card = Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB, fits=True, verified_by="dry run")
     row.show_remedies([CHANGES[0], long, card], commanding=True)
     row.set_stacked(True)
     row.resize(210, 200)
@@ -503,7 +503,10 @@ def test_a_remedy_of_the_menu_is_applied(row: RemediesView, qtbot: QtBot) -> Non
 
 
 def test_what_cannot_be_applied_here_is_words_and_no_button(row: RemediesView) -> None:
-    row.show_remedies([CHANGES[0], Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB)], commanding=False)
+    row.show_remedies(
+        [CHANGES[0], Remedy("a card with 4 GiB", predicted_peak_bytes=3 * GIB, fits=True, verified_by="dry run")],
+        commanding=False,
+    )
     assert seen(row) == []
     assert seen(row, QLabel) == ["Would have fitted:", "batch 0 (1.00 GiB)", "a card with 4 GiB (3.00 GiB)"]
 

@@ -72,6 +72,7 @@ class Snapshots:
             "reserved_bytes": refused.reserved,
             "context_bytes": card.context_bytes,
             "others": {str(pid): size for pid, size in card.others.items()},
+            "allowed_bytes": refused.allowed,
         }
         self._out_of_memory(told)
 
@@ -92,6 +93,7 @@ class Snapshots:
         except Exception:
             # the figures of the request are worth telling without these
             told["allocated_bytes"] = None
+        told["allowed_bytes"] = _allowed(device, capacity)
         self._out_of_memory(told)
 
     def _out_of_memory(self, told: Message) -> None:
@@ -117,6 +119,15 @@ class Snapshots:
         _write(_of(device), path)
         self._spent_s += time.monotonic() - began
         return path, None
+
+
+def _allowed(device: int, capacity: int) -> int | None:
+    """Bytes that the process may reserve of a GPU; ``None`` without a limit, and where torch does not tell of one."""
+    try:
+        fraction = sys.modules["torch"].cuda.memory.get_per_process_memory_fraction(device)
+    except (AttributeError, RuntimeError):
+        return None
+    return None if fraction >= 1 else int(fraction * capacity)
 
 
 def _now() -> tuple[str, Any]:

@@ -22,12 +22,13 @@ NOT_TRIED = "not tried"
 def report(explanation: Explanation) -> list[str]:
     """Lines: the cause, the request, what would have fitted, what filled it, who allocated it, the evidence."""
     lines = [explanation.headline, explanation.request_words]
-    remedies = list(remedy_lines(explanation))
-    if explanation.requested_bytes is None and not explanation.remedies and remedies:
+    sections = remedy_sections(explanation)
+    note = explanation.remedies_note
+    if explanation.requested_bytes is None and not explanation.remedies and note:
         # nothing failed and nothing is proposed: the note stands for itself
-        lines, remedies = [*lines, explanation.remedies_note], []
+        lines, sections = [*lines, note], []
     for title, body in (
-        (remedies_title(explanation), remedies),
+        *((title, [f"  {row}" for row in rows]) for title, rows in sections),
         ("What filled it", list(_bars(explanation))),
         ("Who allocated it", _owner_lines(explanation)),
     ):
@@ -49,17 +50,37 @@ def failure_title(remedies: Sequence[Remedy]) -> str:
     return "Would have got past this request" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
 
 
+def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:
+    """Remedies of a failure with what is known of them, in the order of the first of each."""
+    groups: dict[str, list[Remedy]] = {}
+    for remedy in remedies:
+        groups.setdefault(failure_title([remedy]), []).append(remedy)
+    return list(groups.items())
+
+
+def alike(remedies: Sequence[Remedy]) -> list[Remedy]:
+    """The first remedies, as far as the same is known of them."""
+    return remedy_groups(remedies)[0][1] if remedies else []
+
+
+def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
+    """What is known of the remedies, and a line for each of them; the note ends the last."""
+    groups = remedy_groups(explanation.remedies)
+    if explanation.requested_bytes is None and explanation.remedies:
+        groups = [(remedies_title(explanation), list(explanation.remedies))]
+    sections = [(title, remedy_rows(remedies)) for title, remedies in groups]
+    note = explanation.remedies_note
+    if not note:
+        return sections
+    if not sections:
+        return [(remedies_title(explanation), [note])]
+    title, rows = sections[-1]
+    return [*sections[:-1], (title, [*rows, note])]
+
+
 def ways_title(ways: Sequence[Remedy]) -> str:
     """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
     return "Would fit" if any(way.fits for way in ways) else "Would get past the refused request"
-
-
-def remedy_lines(explanation: Explanation) -> Iterator[str]:
-    """One line a remedy: the change, its peak, its price and how to ask for it; the note when there is none."""
-    for line in remedy_rows(explanation.remedies):
-        yield f"  {line}"
-    if explanation.remedies_note:
-        yield f"  {explanation.remedies_note}"
 
 
 def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:

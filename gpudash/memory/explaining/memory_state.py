@@ -42,9 +42,9 @@ class AllocationGroup:
     stack: tuple[Frame, ...] = ()
 
 
-def other_process(size: int, pid: int | None = None, name: str = "", user: str = "") -> Part:
+def other_process(size: int, pid: int | None = None, name: str = "", user: str = "", command: str = "") -> Part:
     """Another process that holds ``size`` bytes of the device; ``pid`` is ``None`` when it is not known which."""
-    return Part("process", name, size, pid, user)
+    return Part("process", name, size, pid, user, command)
 
 
 @dataclass(frozen=True, slots=True)

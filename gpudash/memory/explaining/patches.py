@@ -44,6 +44,30 @@ def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str],
     return b"".join(parts).decode()
 
 
+def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
+    """A diff of one file whose path is relative to the root, as one that is relative to a folder.
+
+    It is "" where a diff cannot spell the path, or where the file has what was not seen of its lines: blanks at their
+    ends, other ends of lines than those of Unix, or none at the end of the last.
+
+    Args:
+        patch: the diff.
+        folder: absolute path.
+        read: as of `unified_diff`.
+    """
+    old, _new, *hunks = patch.split("\n")
+    file = f"/{old.removeprefix('--- ')}"
+    name = _relative(file, folder)
+    try:
+        text = read(file).decode("utf-8")
+    except (OSError, ValueError):
+        return ""
+    lines = text.split("\n")
+    if name is None or " " in name or lines[-1] or any(line != line.rstrip() for line in lines):
+        return ""
+    return "\n".join([f"--- {name}", f"+++ {name}", *hunks])
+
+
 def _relative(file: str, folder: str) -> str | None:
     """The path of a file in a folder, ``None`` where a diff cannot spell it."""
     path = PurePosixPath(file)

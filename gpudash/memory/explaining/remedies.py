@@ -22,7 +22,7 @@ from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
 from gpudash.memory.predicting.fit import peaks, run_on
 from gpudash.memory.predicting.prediction import change_words
-from gpudash.telemetry.explanation import Explanation, Growth, Remedy
+from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy
 from gpudash.units import GIB, KIB, MIB, format_beside
 
 REPLAY = "replay"
@@ -41,6 +41,9 @@ WORTH_TELLING_BYTES = 20 * MIB
 
 SHARE_OF_ACTIVATIONS = 0.3
 """Part of the live bytes that activations must be for changes to be named that make them smaller."""
+
+AT_LEAST = "at least "
+"""Begins a capacity that is a bound, because the recording ends at the refused request."""
 
 ALONE = "without the other processes"
 
@@ -176,14 +179,16 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> 
         ends_refused: whether the trace ends with the refused request.
     """
     if ends_refused:
-        yield Remedy(f"at least {needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
+        yield Remedy(f"{AT_LEAST}{needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
         return
     card = smallest_card(smallest)
     words = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
     yield Remedy(words, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
 
 
-def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None, edit: str = "") -> Remedy:
+def let_go_remedy(
+    growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None, edit: str = "", patch: str = ""
+) -> Remedy:
     """Keeping nothing of what some lines keep of every step.
 
     Args:
@@ -191,17 +196,35 @@ def let_go_remedy(growing: Sequence[Growth], peak_before: int, peak: int, fits: 
         peak_before, peak: reserved with and without what they keep, bytes.
         fits: as of `Remedy`.
         edit: how the program is to be changed for it; "" where its source does not show that.
+        patch: the same as a diff.
     """
     others = len(growing) - 1
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
     instead = f"{format_beside(peak, peak_before)} at the peak instead of {format_beside(peak_before, peak)}"
     verb = "keep" if others else "keeps"
     words = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
-    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY)
+    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
+
+
+def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    """Those first that were tried, then those nobody has tried.
+
+    Of the former come first the changes of the program or its environment, which the same card is enough for, and of
+    these the ones with which the whole run fits; then the sizes of other cards, a bound last.
+    """
+
+    def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool]:
+        is_change = bool(remedy.patch or remedy.flags or remedy.allocator)
+        is_bound = remedy.change.startswith(AT_LEAST)
+        return not remedy.verified_by, not is_change, not remedy.fits, is_bound
+
+    return tuple(sorted(remedies, key=rank))
 
 
 def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Remedy]:
     """Changes of the program that make activations smaller, where they are much of what is live; none was tried.
+
+    What saves less than was missing is no way out, and is not named.
 
     Args:
         found: where memory is.
@@ -212,28 +235,32 @@ def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Re
     if activations < SHARE_OF_ACTIVATIONS * live:
         return
     of_batch = activations + found.by_category.get(INPUTS, 0) + found.by_category.get(TEMPORARY, 0)
-    yield Remedy(
-        f"half the batch, two of them for each optimizer step: up to {available(of_batch // 2)} less at this moment"
-    )
-    if not checkpoints:
+    missing = found.missing_bytes
+    if of_batch // 2 >= missing:
+        saved = available(of_batch // 2)
+        yield Remedy(f"half the batch, two of them for each optimizer step: up to {saved} less at this moment")
+    if not checkpoints and activations >= missing:
+        saved = available(activations)
+        yield Remedy(f"activation checkpointing (torch.utils.checkpoint): up to {saved} less at this moment")
+    if activations // 2 >= missing:
+        saved = available(activations // 2)
         yield Remedy(
-            f"activation checkpointing (torch.utils.checkpoint): up to {available(activations)} less at this moment"
+            f"bf16 autocast, if the activations are float32: up to {saved} less at this moment", changes_training=True
         )
-    yield Remedy(
-        f"bf16 autocast, if the activations are float32: up to {available(activations // 2)} less at this moment",
-        changes_training=True,
-    )
 
 
 SMALL_WORKSPACE = ":16:8"
 """The smallest workspace that NVIDIA's documentation of cuBLAS names: 8 times 16 KiB for each thread."""
 
 
-def smaller_workspace(found: Explanation, *, asked: bool) -> Iterator[Remedy]:
-    """A smaller workspace for cuBLAS, where what that saves is as much as was missing; it was not tried.
+def smaller_workspace(
+    found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, asked: bool
+) -> Iterator[Remedy]:
+    """A smaller workspace for cuBLAS, where what that saves is as much as was missing.
 
     Args:
         found: where memory is.
+        shrunk: replays the trace with workspaces so many times as large; ``None`` where it was not tried.
         asked: whether it was a workspace that was refused.
     """
     small = workspace_bytes(SMALL_WORKSPACE)
@@ -241,12 +268,42 @@ def smaller_workspace(found: Explanation, *, asked: bool) -> Iterator[Remedy]:
     taken = held + (found.requested_bytes or 0 if asked else 0)
     # a request that is served from a new segment asks the device for all of that
     of_device = held + (found.segment_bytes or 0 if asked else 0)
-    if taken > small and of_device - small >= found.missing_bytes:
-        yield Remedy(
-            f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
-            f"{available(taken - small)} less at this moment",
-            flags=f"{WORKSPACE_VARIABLE}={SMALL_WORKSPACE}",
-        )
+    if taken <= small or of_device - small < found.missing_bytes:
+        return
+    ran = None if shrunk is None else shrunk(small / workspace_bytes(None))
+    fits = ran is not None and ran.fits
+    yield Remedy(
+        f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
+        f"{available(taken - small)} less at this moment",
+        flags=f"{WORKSPACE_VARIABLE}={SMALL_WORKSPACE}",
+        predicted_peak_bytes=ran.peak_reserved if ran is not None and fits else None,
+        verified_by=REPLAY if fits else "",
+    )
+
+
+def without_others(
+    others: Sequence[Part], verified_by: str, peak: int | None = None, *, patch: str = ""
+) -> Iterator[Remedy]:
+    """That other processes end, or free what they hold.
+
+    Args:
+        others: that hold memory of the device, the largest first.
+        verified_by, peak: as of `Remedy`.
+        patch: with which the program waits for the end of a process that it has started.
+    """
+    started = [part for part in others if part.command]
+    if started:
+        first = max(started, key=lambda part: part.bytes)
+        words = f"let {first.command} (pid {first.pid}), which this program started, end before it goes on"
+        words += f": {available(first.bytes)} less"
+        yield Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
+        return
+    names = ", ".join(f"{part.name or 'another process'} (pid {part.pid})" for part in others if part.pid is not None)
+    yield Remedy(
+        f"{ALONE}{f': {names}' if names else ''}: {available(sum(part.bytes for part in others))} less",
+        predicted_peak_bytes=peak,
+        verified_by=verified_by,
+    )
 
 
 def raised_cap(found: Estimate, allowed: int, room: int | None) -> Alternative | None:

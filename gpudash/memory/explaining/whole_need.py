@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
+from gpudash.memory.explaining.remedies import AT_LEAST, ordered
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import card_of, minimum_room, run_on
@@ -17,8 +18,8 @@ from gpudash.units import GIB, format_count, format_duration
 RERUN = "rerun"
 """What a remedy is verified by."""
 
-AT_LEAST = "at least "
-"""Begins a remedy that is a bound, because the recording ends at the refused request."""
+MOST_TRIED = 2
+"""Remedies that a rerun each tries."""
 
 MOST_EVENTS = 1_000_000
 """Requests that are replayed: some seconds each time. Of more the peak with room to spare is the need."""
@@ -112,10 +113,34 @@ def need_of(asked: CardRequests, *, steps: int, is_whole: bool, seconds: float) 
 
 def with_need(found: Explanation, need: Need) -> Explanation:
     """``found`` with the need of the whole run in place of a bound of it."""
-    remedies = tuple(remedy for remedy in found.remedies if not is_bound(remedy))
-    settings = tuple(remedy for remedy in remedies if remedy.allocator)
-    others = tuple(remedy for remedy in remedies if not remedy.allocator)
-    return replace(found, remedies=(*settings, _remedy(need), *others), remedies_note=need_words(need), need=need)
+    remedies = (remedy for remedy in found.remedies if not is_bound(remedy))
+    made = ordered((*remedies, _remedy(need)))
+    return replace(found, remedies=made, remedies_note=need_words(need), need=need)
+
+
+def to_be_tried(found: Explanation) -> Iterator[Remedy]:
+    """The remedies that can be tried by running the program again with them, the most promising first."""
+    can_be = (remedy for remedy in found.remedies if remedy.fits is None and (remedy.patch or _is_variable(remedy)))
+    yield from list(can_be)[:MOST_TRIED]
+
+
+def _is_variable(remedy: Remedy) -> bool:
+    name, given, _value = remedy.flags.partition("=")
+    return bool(given) and name.isidentifier()
+
+
+def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explanation:
+    """``found`` where one of its remedies was tried by a rerun.
+
+    Args:
+        remedy: that was tried.
+        need: of the whole run with it; ``None`` where it is no remedy.
+    """
+    rest = tuple(other for other in found.remedies if other != remedy)
+    if need is None:
+        return replace(found, remedies=rest)
+    works = replace(remedy, fits=True, verified_by=RERUN, predicted_peak_bytes=need.peak_reserved_bytes)
+    return replace(found, remedies=ordered((works, *rest)))
 
 
 def without_need(found: Explanation, why: str) -> Explanation:

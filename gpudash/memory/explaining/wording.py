@@ -193,7 +193,9 @@ def others_words(processes: Sequence[Part], capacity: int, ours: int) -> str:
 
 
 def process_words(process: Part) -> str:
-    """Who holds memory: "python (pid 4711, user mia)"."""
+    """Who holds memory: "python (pid 4711, user mia)"; of what the program has started, with its command."""
+    if process.command:
+        return f"A process that this program started, {process.command} (pid {process.pid}),"
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
     details = ", ".join(word for word in known if word)
     name = process.name or "another process"

@@ -5,24 +5,28 @@ The help comes from replays of the trace; what they make of it is told by `gpuda
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.memory.allocator.trace import WORKSPACE
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
     larger_remedies,
     let_go_remedy,
+    ordered,
     setting_remedies,
     smaller_activations,
     smaller_workspace,
 )
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause
+from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_words
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
@@ -70,6 +74,7 @@ def explain_history(
     *,
     source: SourceLine = no_source,
     what_if: WhatIf | None = None,
+    allowed: int | None = None,
 ) -> Explanation:
     """Why memory ran out, or where it was at its peak.
 
@@ -78,6 +83,7 @@ def explain_history(
         moment: which state is explained: after this event. By default the last ``oom``, else the peak.
         source: reads lines of the program, for naming them.
         what_if: replays the trace for the remedies; one is made unless given.
+        allowed: bytes that the process could reserve, where that was less than the device had.
 
     Raises:
         ValueError: the trace has no such moment.
@@ -85,7 +91,7 @@ def explain_history(
     at = chosen_moment(history) if moment is None else moment
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
-    state = history.state(at)
+    state = replace(history.state(at), allowed=allowed)
     found = explain(state, source)
     if state.request is None:
         words = peak_words(history, at, found)
@@ -98,16 +104,23 @@ def explain_history(
     if not history.is_recorded:
         return of_nothing(found) if is_first(state) else found.with_remedies((), _how_to_record(history))
     leak = _Leak.of(history, at, found.growing, source) if found.growing and _is_replayed(history) else None
+    capacity = state.capacity if allowed is None else min(state.capacity, allowed)
+    what_if = what_if or what_if_of(history.device, lambda: history)
+    case = None
+    if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
+        case = Case(history, found, capacity, source, uncapped=state.capacity)
     ways = remedies(
         history,
-        what_if or what_if_of(history.device, lambda: history),
+        what_if,
         found,
-        state.capacity if state.request else None,
+        capacity if state.request else None,
         "" if leak is None else leak.edit(history),
+        patch="" if leak is None else leak.patch(history, source),
+        case=case,
     )
     found_remedies = ways.remedies if leak is None else leak.with_rewrites(history, ways.remedies)
     note = ways.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
-    return found.with_remedies(found_remedies, note)
+    return replace(found, cause=ways.cause).with_remedies(found_remedies, note)
 
 
 def chosen_moment(history: History) -> int:
@@ -147,17 +160,27 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Remedies, and why they may not be enough; "" where they are."""
+    """Remedies, why they may not be enough, "" where they are, and what in the program they are for, where known."""
 
     remedies: tuple[Remedy, ...]
     note: str = ""
+    cause: str = ""
 
 
 def _is_replayed(history: History) -> bool:
     return history.is_recorded and history.count <= MOST_EVENTS and not history.disagreeing
 
 
-def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: int | None, edit: str = "") -> Found:
+def remedies(
+    history: History,
+    what_if: WhatIf,
+    found: Explanation,
+    capacity: int | None,
+    edit: str = "",
+    *,
+    patch: str = "",
+    case: Case | None = None,
+) -> Found:
     """Changes with which the trace passes ``capacity``; without one, changes with which it takes clearly less.
 
     A trace that ends with the refused request goes on with the rest of an earlier step, where it holds one; else a
@@ -169,11 +192,13 @@ def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: in
         found: why it failed, or where memory is.
         capacity: bytes that PyTorch could have had, ``None`` when that is not known.
         edit: how the program is to be changed so that it keeps nothing of every step; "" where that is not known.
+        patch: the same as a diff.
+        case: by which the cause in the program is found, where a request was refused.
     """
     if not _is_replayed(history):
         return Found(())
     failed = capacity is not None and not what_if.run(capacity).fits
-    kept = tuple(_let_go(history, found.growing, capacity if failed else None, edit))
+    kept = tuple(_let_go(history, found.growing, capacity if failed else None, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
         return Found(kept)
@@ -182,15 +207,41 @@ def remedies(history: History, what_if: WhatIf, found: Explanation, capacity: in
     refused = what_if.ends_refused
     if not failed or capacity is None:
         return Found((*kept, *setting_remedies(what_if.run, None, reserved)))
-    settings = setting_remedies(what_if.run, capacity, reserved, ends_refused=refused)
+    # of a request that only the next one would follow, a setting helps where it was the pieces that were short
+    tries = not refused or found.verdict == "fragmentation"
+    settings = tuple(setting_remedies(what_if.run, capacity, reserved, ends_refused=refused)) if tries else ()
     replayed = (*settings, *_larger(what_if, capacity))
-    smaller: Iterable[Remedy] = ()
-    if found.requested_bytes is not None:
-        asked = bool(len(history.ooms)) and history.asks_for_workspace(int(history.ooms[-1]))
-        by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
-        smaller = (*smaller_workspace(found, asked=asked), *by_hand)
+    cause, smaller = _in_the_program(case, settings) if case is not None else (None, ())
     note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP if what_if.goes_on else ""
-    return Found((*kept, *replayed, *smaller), note if replayed else "")
+    of_cause = () if cause is None else cause.remedies
+    return Found(
+        ordered((*kept, *of_cause, *replayed, *smaller)),
+        note if replayed else "",
+        "" if cause is None else cause.text,
+    )
+
+
+def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
+    """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
+    found, history = case.found, case.history
+    asked = history.asks_for_workspace(case.moment)
+    held = case.of_category(WORKSPACE)
+    workspace = tuple(smaller_workspace(found, lambda factor: case.resized(held, factor, request=asked), asked=asked))
+    if asked or (found.verdict == "fragmentation" and settings):
+        return None, workspace
+    cause = cause_of(case)
+    if cause is not None and not cause.is_of_activations:
+        return cause, () if cause.remedies else workspace  # which would only put it off
+    by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
+    offers_batch = cause is not None and any("batch" in remedy.change for remedy in cause.remedies)
+    offers_checkpoints = cause is not None and any("checkpoint" in remedy.change for remedy in cause.remedies)
+    rest = (
+        remedy
+        for remedy in by_hand
+        if not (offers_batch and "batch" in remedy.change)
+        and not (offers_checkpoints and "checkpoint" in remedy.change)
+    )
+    return cause, (*workspace, *rest)
 
 
 def is_leaking(found: Explanation) -> bool:
@@ -202,12 +253,14 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _let_go(history: History, growing: Sequence[Growth], capacity: int | None, edit: str) -> Iterator[Remedy]:
+def _let_go(
+    history: History, growing: Sequence[Growth], capacity: int | None, edit: str, patch: str
+) -> Iterator[Remedy]:
     told = without_kept(history, growing, capacity) if growing else None
     if told is not None:
         before, without, fits = told
         if fits is not False and without < before:
-            yield let_go_remedy(growing, before, without, fits, edit)
+            yield let_go_remedy(growing, before, without, fits, edit, patch)
 
 
 @dataclass(frozen=True)
@@ -237,6 +290,13 @@ class _Leak:
         write = keeper.edit(is_number=_is_number(history, value))
         where = f"{short(keeper.place[0])}:{keeper.place[1]}"
         return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
+
+    def patch(self, history: History, source: SourceLine) -> str:
+        """`edit` as a diff of the file; "" where the source shows none."""
+        if not self.keepers:
+            return ""
+        keeper, value = self.keepers[0]
+        return keeper.patch(source, is_number=_is_number(history, value))
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
         """``remedies``, of which the edit has what it writes in place of everything that keeps something."""

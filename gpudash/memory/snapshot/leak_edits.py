@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.snapshot.source_edits import Loop, SourceFile
 from gpudash.telemetry.explanation import Rewrite
 
 MOST_KEEPERS = 3
@@ -27,6 +28,9 @@ COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", 
 
 EMPTIES = frozenset({"clear", "pop", "popitem", "popleft", "remove", "get"})
 """Methods by which it gives one back."""
+
+HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"})
+"""Methods of a module that have a function called with what it takes and gives."""
 
 LEAVES = frozenset({"cpu", "item", "numpy", "tolist", "size", "dim", "numel"})
 """Methods whose result is not in the device's memory."""
@@ -94,6 +98,33 @@ class Keeper:
             return f"{self.name}.item()"
         return f"{self.name}.detach()" if self.is_added else f"{self.name}.detach().cpu()"
 
+    def patch(self, source: SourceLine, *, is_number: bool) -> str:
+        """The edit as a unified diff of its file; "" where it cannot be made line by line.
+
+        Args:
+            source: reads lines of the program.
+            is_number: as of `edit`.
+        """
+        name, line = self.place
+        file = SourceFile(name, source)
+        statement = file.statement(line)
+        if statement is None or hasattr(statement, "body"):
+            return ""
+        if self.is_carried:
+            loop = next((node for node in file.path(line) if isinstance(node, Loop)), None)
+            if loop is None or loop.body[0].lineno == loop.lineno:
+                return ""
+            first = loop.body[0].lineno
+            detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
+            return file.patch({first: (f"{file.indent(first)}{self.name} = {detached}", file.lines[first - 1])})
+        written = self.edit(is_number=is_number)
+        if not is_number and not self.is_added:
+            written = f"{self.before}{self.name}.detach().cpu(){self.after}"
+        last = statement.end_lineno or line
+        changed: dict[int, Sequence[str]] = dict.fromkeys(range(statement.lineno, last + 1), ())
+        changed[statement.lineno] = (f"{file.indent(statement.lineno)}{written}",)
+        return file.patch(changed)
+
 
 def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     """Statements that keep what is made, or else what is worked out of it, or else carry it on from step to step.
@@ -104,7 +135,7 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     """
     found: dict[Place, Keeper] = {}
     modules = {file: _parsed("\n".join(_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)}
-    for rule in (_kept_of, _derived_of, _carried_of):
+    for rule in (_kept_of, _derived_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
             path = [] if module is None else _path(module, line)
@@ -180,6 +211,23 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
 
 def _derived_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     return _kept_of(file, path, derived=True)
+
+
+def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
+    """What a hook keeps of what a module takes or gives; the module is called by the last of ``path``."""
+    module, maker = path[0], path[-1]
+    assert isinstance(maker, ast.stmt)
+    hooks = {
+        ast.unparse(argument).rpartition(".")[2]
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and _method(node) in HOOKS
+        for argument in node.args
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and node.name in hooks:
+            names = dict.fromkeys((argument.arg for argument in node.args.args[1:]), (file, maker.lineno))
+            for inner in _statements([module, node]):
+                yield from _keeping(file, inner, path, (file, maker.lineno), names)
 
 
 def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:

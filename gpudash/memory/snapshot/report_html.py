@@ -16,9 +16,8 @@ from gpudash.memory.explaining.explanation_text import (
     others_words,
     part_name,
     place,
-    remedies_title,
-    remedy_lines,
     remedy_rows,
+    remedy_sections,
     ways_title,
 )
 from gpudash.memory.snapshot.explaining import chosen_moment
@@ -168,16 +167,12 @@ def _about(snapshot: Snapshot) -> str:
 def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
     found = study.found
     parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
-    remedies = [line.strip() for line in remedy_lines(found)]
-    if remedies and not found.remedies and found.requested_bytes is None:
+    sections = remedy_sections(found)
+    if sections and not found.remedies and found.requested_bytes is None:
         parts.append(f"<p>{escape(found.remedies_note)}</p>")
-    elif remedies:
-        parts += [
-            f"<h3>{remedies_title(found)}</h3>",
-            "<ul>",
-            *(f"<li>{escape(line)}</li>" for line in remedies),
-            "</ul>",
-        ]
+        sections = []
+    for title, rows in sections:
+        parts += [f"<h3>{title}</h3>", "<ul>", *(f"<li>{escape(row)}</li>" for row in rows), "</ul>"]
     if study.outcome_words:
         parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_words)}</p>"]
     if study.ways:

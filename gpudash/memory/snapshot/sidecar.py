@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
+from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
+from gpudash.memory.snapshot.causes.children import ended_before
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
     NOTHING_BEFORE,
@@ -18,11 +20,17 @@ from gpudash.memory.snapshot.explaining import (
 )
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.model import DeviceSnapshot, Snapshot
+from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.what_if import WhatIf
-from gpudash.telemetry.explanation import Explanation
+from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.telemetry.explanation import Explanation, Remedy
 
 WATCH_LARGER = "On a larger simulated GPU, such as --simulate 24GiB, the same command measures it."
 """What tells the needs of a program that ran out on a simulated GPU in its first step."""
+
+
+CAUSED = ("real capacity", "impossible request", "memory cap", "fragmentation", "leak")
+"""Verdicts that a cause in the program says more about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class OutsideView:
         around: what else held memory of it.
         request: what was refused; ``None`` when that is not known.
         free: bytes that the driver called free.
+        allowed: bytes that the process could reserve; ``None`` without a limit.
     """
 
     device: str
@@ -48,6 +57,7 @@ class OutsideView:
     around: Surroundings = field(default_factory=Surroundings)
     request: RefusedRequest | None = None
     free: int = 0
+    allowed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +96,9 @@ class Sidecar:
             source: reads lines of the program.
             what_if: of the device, where there is one already.
         """
-        found = explain_history(history, source=source, what_if=what_if)
         card = self.cards.get(history.device.index)
+        allowed = None if card is None else card.allowed
+        found = explain_history(history, source=source, what_if=what_if, allowed=allowed)
         return found if card is None else on_card(found, history, card, source)
 
 
@@ -109,12 +120,40 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         capacity=max(state.capacity, card.capacity),
         context_bytes=card.around.context_bytes,
         processes=card.around.processes,
+        allowed=card.allowed,
     )
     told = explain(whole, source)
     told = of_nothing(told) if is_first(whole) else told.with_remedies(found.remedies, found.remedies_note)
+    if told.verdict == "other process":
+        alone = _without_others(told, history, source)
+        told = told.with_remedies(ordered((*alone, *told.remedies)), told.remedies_note)
+    told = with_cause(told, found.cause)
     if card.simulated and told.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
         told = told.with_remedies(told.remedies, f"{told.remedies_note} {WATCH_LARGER}")
     return told
+
+
+def with_cause(told: Explanation, cause: str) -> Explanation:
+    """``told``, whose headline is the cause in the program where one was found and the verdict does not name another.
+
+    Args:
+        cause: in a sentence; "" for none.
+    """
+    return replace(told, cause=cause, headline=cause) if cause and told.verdict in CAUSED else told
+
+
+def _without_others(told: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
+    """That the other processes end, where what was asked so far then passes."""
+    others = [part for part in told.parts if part.kind == "process"]
+    together = sum(part.bytes for part in others)
+    place = told.where
+    patch = "" if place.file is None or place.line is None else ended_before(SourceFile(place.file, source), place.line)
+    if not history.is_recorded:
+        passes = (told.segment_bytes or 0) <= told.capacity_bytes - told.part_bytes("context", "unattributed")
+        return tuple(without_others(others, "" if not passes else REPLAY, patch=patch))
+    ran = what_if_of(history.device, lambda: history).run(history.state(chosen_moment(history)).capacity + together)
+    peak = ran.peak_reserved if ran.fits else None
+    return tuple(without_others(others, REPLAY if ran.fits else "", peak, patch=patch))
 
 
 def card_of(told: Explanation) -> OutsideView:
@@ -135,4 +174,5 @@ def card_of(told: Explanation) -> OutsideView:
         ),
         request=request,
         free=told.part_bytes("free"),
+        allowed=told.allowed_bytes,
     )

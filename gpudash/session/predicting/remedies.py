@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpudash.memory.explaining.explanation_text import failure_title
+from gpudash.memory.explaining.explanation_text import alike, failure_title
 from gpudash.memory.explaining.remedies import NONE_FOUND, with_dry_run
 from gpudash.memory.predicting.estimate import Estimate, Target
 from gpudash.session.live.machine import Machine
@@ -291,9 +291,9 @@ def words(found: tuple[Remedy, ...], note: str) -> str:
         remedy.change
         if remedy.predicted_peak_bytes is None
         else f"{remedy.change} ({format_bytes(remedy.predicted_peak_bytes)})"
-        for remedy in found[:3]
+        for remedy in alike(found)[:3]
     )
-    return f"{failure_title(found)}: {first}."
+    return f"{failure_title(found[:1])}: {first}."
 
 
 def _spec_of(run: RunView) -> Spec | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
-from gpudash.memory.explaining.explanation_text import evidence_words, remedies_title, remedy_lines
+from gpudash.memory.explaining.explanation_text import evidence_words, remedy_sections
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name, process_words
@@ -342,9 +342,9 @@ def _error(run: RunView) -> list[str]:
 
 def _explanation(found: Explanation) -> list[str]:
     parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
-    remedies = [f"<li>{escape(' · '.join(_CELLS.split(line.strip())))}</li>" for line in remedy_lines(found)]
-    if remedies:
-        parts += [f"<h3>{escape(remedies_title(found))}</h3>", "<ul>", *remedies, "</ul>"]
+    for title, rows in remedy_sections(found):
+        remedies = [f"<li>{escape(' · '.join(_CELLS.split(row)))}</li>" for row in rows]
+        parts += [f"<h3>{escape(title)}</h3>", "<ul>", *remedies, "</ul>"]
     if found.parts:
         parts += ["<h3>What filled it</h3>", filled_bars(found)]
     if found.owners:

@@ -18,7 +18,7 @@ from gpudash.session.watching.program import exit_words
 from gpudash.simulator.as_cuda.telling import misses_cuda
 from gpudash.telemetry.explanation import short
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
-from gpudash.units import format_beside
+from gpudash.units import format_beside, format_bytes
 
 JUST_NOW_S = 5.0
 """An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
@@ -49,7 +49,35 @@ NEEDS_A_GPU = (
 _NEEDS_A_GPU = re.compile(r"\bNCCL\b|\bCUDA_HOME\b|\b[Tt]riton\b|\bnvcc\b|\blibcud")
 """What torch says of what can be had of a real GPU alone."""
 
-_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory")
+
+_OUT_OF_HOST_MEMORY = re.compile(r"^MemoryError\b|DefaultCPUAllocator: ")
+
+OUT_OF_HOST_MEMORY = "out_of_host_memory"
+"""What the agent calls an exception that says that host memory was refused."""
+
+_TRIED = re.compile(r"tried to allocate (\d+) bytes")
+"""How much of it, in torch's message (c10/core/impl/alloc_cpu.cpp)."""
+
+_DRIVER_REFUSED = "CUDA error: out of memory"
+"""What CUDA says where it is not the allocator of torch that was refused."""
+
+_PINS = re.compile(r"pin_memory")
+
+LESS_HOST_MEMORY = (
+    "Ask for less of it at once: a smaller dtype, the data in parts (numpy.memmap, torch.load(…, mmap=True)), fewer "
+    "DataLoader workers; or give the process more (ulimit -v, the memory limit of its container or job)."
+)
+
+LESS_PINNED = (
+    "Leave pin_memory=True out, or pin smaller parts: pinned memory is host memory that the system cannot move, and "
+    "there is less of it."
+)
+
+NO_CONTEXT = (
+    "gpudash monitor shows which processes hold memory of the GPU: end one of them, or choose another GPU with "
+    "CUDA_VISIBLE_DEVICES."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +178,8 @@ def ending_of(ran: EndedRun) -> RunEnded:
     if ran.code == 0:
         return _finished(ran, "finished")
     raised = cause_of(ran)
+    if raised is not None and raised.error == OUT_OF_HOST_MEMORY:
+        return _out_of_host_memory(ran, raised)
     if raised is not None and raised.error == "out_of_memory":
         return _out_of_memory(ran, raised)
     if (ending := _rank_ended(ran)) is not None:
@@ -240,6 +270,7 @@ def _printed(lines: Sequence[str]) -> Raised | None:
             continue
         last, error = frames[-1], match["error"].rpartition(".")[2]
         kind = "out_of_memory" if _OUT_OF_MEMORY.search(line) else error
+        kind = OUT_OF_HOST_MEMORY if _OUT_OF_HOST_MEMORY.search(line) else kind
         details = "\n".join(lines)
         raised = Raised(kind, match["message"] or error, last["file"], last["line"], last["name"], details)
         return raised.at_own_line()
@@ -309,6 +340,8 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
     kind = kind_of(device)
     asked, free = refused.get("requested_bytes"), refused.get("free_bytes")
     who = next((f"{who[:1].upper()}{who[1:]}" for who in (refused.get("who"), raised and raised.who) if who), ran.name)
+    if not refused and raised is not None and _DRIVER_REFUSED in raised.message:
+        return _driver_refused(ran, raised, who)
     words = f"{who} ran out of memory on {device}"
     if isinstance(asked, int) and isinstance(free, int):
         words += f": {format_beside(asked, free)} were asked for and {format_beside(free, asked)} were free"
@@ -326,6 +359,39 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
         requested_bytes=asked if isinstance(asked, int) else None,
         details="" if raised is None else raised.details,
         result={**ran.result, "frames": [] if raised is None else raised.frames},
+    )
+
+
+def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
+    """The end of a program to which CUDA itself had no memory to give: for its context, or pinned."""
+    place = f" ({raised.place})" if raised.place else ""
+    if _PINS.search(raised.details):
+        return _of_host(ran, raised, f"{who} could not pin as much host memory{place}.", LESS_PINNED)
+    words = f"{who} ran out of memory on {ran.device}: CUDA had no room for its context or for code{place}."
+    return replace(_of_host(ran, raised, words, NO_CONTEXT), error="cuda")
+
+
+def _out_of_host_memory(ran: EndedRun, raised: Raised) -> OutOfMemory:
+    who = f"{raised.who[:1].upper()}{raised.who[1:]}" if raised.who else ran.name
+    asked = _TRIED.search(raised.message)
+    amount = "" if asked is None else f": {format_bytes(int(asked[1]))} were asked for at once"
+    place = f" ({raised.place})" if raised.place else ""
+    words = f"{who} ran out of host memory{amount}{place}."
+    ended = _of_host(ran, raised, words, LESS_HOST_MEMORY)
+    return ended if asked is None else replace(ended, requested_bytes=int(asked[1]))
+
+
+def _of_host(ran: EndedRun, raised: Raised, words: str, remedy: str) -> OutOfMemory:
+    return OutOfMemory(
+        time_s=ran.time_s,
+        run_id=ran.run_id,
+        error="host",
+        message=words,
+        remedy=remedy,
+        seconds=ran.seconds,
+        steps=ran.steps,
+        details=raised.details,
+        result={**ran.result, "frames": raised.frames},
     )
 
 

@@ -17,7 +17,7 @@ from gpudash.session.watching.ending import EndedRun
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import OutOfMemoryReports, allocator_environment
 from gpudash.session.watching.program import is_running, process_name
-from gpudash.session.watching.program_news import ProgramNews
+from gpudash.session.watching.program_news import ProgramNews, command_text
 from gpudash.session.watching.ranks import WatchedRanks
 from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, runtime_folder
@@ -242,8 +242,16 @@ class Hearing:
                 pass
             case _:
                 self.news.take(peer, message)
+        if message["type"] == "hello" and peer.pid != self._pid and peer.rank is None:
+            self._note_command(peer)
         if message["type"] == "steps":
             self.reports.note_steps(peer.pid, message)
+
+    def _note_command(self, peer: Peer) -> None:
+        """Keep with what command a process was started that is none of the ranks."""
+        argv = peer.hello.get("argv")
+        if isinstance(argv, list) and argv and not peer.hello.get("forked"):
+            self.memory.note_command(peer.pid, command_text([str(word) for word in argv[:8]]))
 
     def _left_out(self, peer: Peer, message: Message, error: Exception) -> None:
         """Say that a message was left out, once for each kind of message and of error."""

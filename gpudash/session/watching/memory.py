@@ -16,6 +16,7 @@ from gpudash.session.live.machine import Machine, measured_context
 from gpudash.simulator.device.process_table import Holding, ProcessTable
 from gpudash.sources.simulated_gpus import MirroredCard
 from gpudash.system.foreign_files import source_line
+from gpudash.telemetry.explanation import Part
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Event, Note, Topic
 
@@ -32,6 +33,9 @@ has most. A training has some thousand stacks, of which most frames are the same
 
 LONGEST_FILE, LONGEST_NAME = 4096, 1000
 """Characters of a frame that are kept: the longest path of Linux (PATH_MAX), and of a function's name."""
+
+LONGEST_COMMAND = 60
+"""Characters of a command within a sentence."""
 
 _FRAME_BYTES, _STACK_BYTES, _PLACE_BYTES = 300, 200, 8
 """What a frame takes beside its texts, a stack beside its frames, and a frame's place in a stack (64-bit CPython)."""
@@ -102,11 +106,13 @@ class _Process:
 
     Attributes:
         name: of the process.
+        command: with which the program started it; "" of the program's own process, and of its ranks.
         steady: by device, what the process has reserved, and the session time since when it is the same.
         contexts: by device, the bytes of its CUDA context.
     """
 
     name: str = ""
+    command: str = ""
     figures: dict[str, Figures] = field(default_factory=dict)
     steady: dict[str, tuple[int, float]] = field(default_factory=dict)
     contexts: dict[str, int] = field(default_factory=dict)
@@ -191,6 +197,16 @@ class WatchedMemory:
                 self._measure_context(process, pid, device)
                 self._read(device, pid, name)
 
+    def note_command(self, pid: int, command: str) -> None:
+        """Keep with what command the program started a process.
+
+        Args:
+            command: as it is said in a sentence.
+        """
+        words = " ".join(command.split())
+        words = words if len(words) <= LONGEST_COMMAND else f"{words[:LONGEST_COMMAND]}…"
+        self._processes.setdefault(pid, _Process()).command = words
+
     def take_stacks(self, pid: int, message: Message) -> None:
         """Take in stacks by their numbers, for what is held later."""
         told = message.get("stacks")
@@ -274,21 +290,27 @@ class WatchedMemory:
             held.update((user, size) for user, (_name, size) in card.newest.sharing.items() if user != pid)
             if isinstance(others, dict):
                 held = {int(user): size for user, size in others.items() if isinstance(size, int) and size >= 0}
-            found = tuple(other_process(size, user, self._name_of(user)) for user, size in held.items())
+            found = tuple(self._other(user, size) for user, size in held.items())
             own = self._processes.get(card.pid if pid is None else pid)
             if own is None:
                 return Surroundings(found, card.newest.context)
             return Surroundings(found, int(own.figures.get(device, {}).get("context_bytes", 0)))
         memory = self._machine.memory_of(device)
         around = Surroundings() if memory is None else self._machine.surroundings(memory)
-        ours = [process for process in around.processes if process.pid in self._processes]
-        reserved = sum(
-            int(f.figures[device]["reserved_bytes"]) for f in self._processes.values() if device in f.figures
-        )
-        context = sum(process.bytes for process in ours) - reserved if ours else None
-        others = tuple(process for process in around.processes if process not in ours)
-        users = [found for found in self._processes.values() if device in found.figures]
+        using = {user: process for user, process in self._processes.items() if device in process.figures}
+        started = {} if pid is None else {user: one for user, one in using.items() if user != pid and one.command}
+        listed = {process.pid: process.bytes for process in around.processes}
         usual = None if memory is None else measured_context(memory)
+        children = tuple(
+            self._other(user, listed.get(user) or _held(one, device, one.contexts.get(device, usual)))
+            for user, one in started.items()
+        )
+        ours = [one for one in around.processes if one.pid in self._processes and one.pid not in started]
+        users = [process for user, process in using.items() if user not in started]
+        reserved = sum(int(process.figures[device]["reserved_bytes"]) for process in users)
+        context = sum(process.bytes for process in ours) - reserved if ours else None
+        strangers = (one for one in around.processes if one not in ours and one.pid not in started)
+        others = (*children, *strangers)
         known = [found.contexts.get(device, usual) for found in users]
         if known and None not in known:
             context = sum(size for size in known if size is not None)
@@ -323,6 +345,11 @@ class WatchedMemory:
         if device not in self._names and capacity and _index(device) < MOST_SIMULATED:
             self._names[device] = self._machine.simulated.provide_reported(_index(device), int(capacity))
         return self._names.get(device, device)
+
+    def _other(self, pid: int, size: int) -> Part:
+        """A process that holds so many bytes, with its command where the program started it."""
+        known = self._processes.get(pid)
+        return other_process(size, pid, self._name_of(pid), command="" if known is None else known.command)
 
     def _name_of(self, pid: int) -> str:
         """What a process of a simulated card is called."""
@@ -465,6 +492,11 @@ class WatchedMemory:
             highest[key] = max(highest.get(key, 0), sums[key], peak)
         self._before[device] = peaks
         return reading
+
+
+def _held(process: _Process, device: str, context: int | None) -> int:
+    """Bytes that a process holds of a device, as it sends them itself."""
+    return int(process.figures[device]["reserved_bytes"]) + (context or 0)
 
 
 def _index(device: str) -> int:

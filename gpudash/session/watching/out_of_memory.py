@@ -21,7 +21,7 @@ from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
-from gpudash.memory.explaining.patches import PATCH_NAME, unified_diff
+from gpudash.memory.explaining.patches import PATCH_NAME, in_folder, unified_diff
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
@@ -33,7 +33,7 @@ from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
 from gpudash.system.foreign_files import read_regular, source_line
 from gpudash.telemetry.cells import harmless
-from gpudash.telemetry.explanation import Explanation
+from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import numbered, recording_name
@@ -79,6 +79,7 @@ class Refused:
         product: what the device is called.
         around: what else held memory of the device.
         is_context: whether it was the context that was refused, and not memory for a tensor.
+        allowed_bytes: that the process could reserve of the device, ``None`` without a limit.
     """
 
     device: str
@@ -92,6 +93,7 @@ class Refused:
     product: str = ""
     around: Surroundings = field(default_factory=Surroundings)
     is_context: bool = False
+    allowed_bytes: int | None = None
 
 
 class FlightRecorder:
@@ -216,10 +218,14 @@ def _with_patches(found: Explanation, folder: str) -> Explanation:
     def read(file: str) -> bytes:
         return read_regular(file, MOST_SOURCE_BYTES)
 
-    remedies = [
-        replace(remedy, patch=unified_diff(remedy.rewrites, folder, read)) if folder and remedy.rewrites else remedy
-        for remedy in found.remedies
-    ]
+    def patched(remedy: Remedy) -> Remedy:
+        if not folder:
+            return remedy
+        if remedy.rewrites:
+            return replace(remedy, patch=unified_diff(remedy.rewrites, folder, read))
+        return replace(remedy, patch=in_folder(remedy.patch, folder, read)) if remedy.patch else remedy
+
+    remedies = [patched(remedy) for remedy in found.remedies]
     return found.with_remedies(tuple(remedies), found.remedies_note)
 
 
@@ -285,6 +291,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         if asked is None
         else RefusedRequest(asked, asked, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
+        allowed=refused.allowed_bytes,
     )
     known = Sidecar(tuple(refused.steps), {index: card})
     return known.explained(known.history(snapshot, device), source=source_line)
@@ -372,6 +379,7 @@ class OutOfMemoryReports:
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
         capacity, step = message.get("capacity_bytes"), message.get("step")
+        allowed = message.get("allowed_bytes")
         around = memory.surroundings(device, peer.pid, message.get("others"))
         context = message.get("context_bytes")
         if isinstance(context, int):  # it may come before any other figures of the process
@@ -388,6 +396,7 @@ class OutOfMemoryReports:
             product="" if gpu is None else gpu.product,
             around=around,
             is_context=context == 0,
+            allowed_bytes=allowed if isinstance(allowed, int) and allowed >= 0 else None,
         )
         self._begin()
 

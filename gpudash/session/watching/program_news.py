@@ -170,7 +170,7 @@ class ProgramNews:
             return
         python = str(message.get("python") or "").split()
         words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{words}, {_command_text(argv, len(whole) - len(argv))}." if argv else f"{words}."
+        text = f"{words}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{words}."
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
     def _torch(self, peer: Peer, message: Message) -> None:
@@ -435,8 +435,8 @@ class _StepCount:
         self._newest, self._turned = number, False
 
 
-def _command_text(argv: list[str], more: int) -> str:
-    """A command line in a sentence, which shows where it is cut.
+def command_text(argv: Sequence[str], more: int = 0) -> str:
+    """A command in a sentence, without the folders of what it starts; it shows where it is cut.
 
     Args:
         argv: its first arguments.

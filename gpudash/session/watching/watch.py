@@ -19,7 +19,7 @@ import psutil
 
 import gpudash
 from gpudash.devices.names import kind_of, written
-from gpudash.memory.explaining.whole_need import with_need, without_need
+from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
 from gpudash.session.watching.output_log import OutputReader
@@ -39,7 +39,7 @@ from gpudash.session.watching.program import (
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
-from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, WholeRun
+from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, RemedyFailsError, WholeRun
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.explanation import Explanation
@@ -318,25 +318,56 @@ class Watching:
         asked = self._request.find_need
         if not isinstance(ending, OutOfMemory) or found is None or asked is False or self._hurried:
             return ending
-        if found.verdict == "leak" or (asked is None and any(remedy.fits for remedy in found.remedies)):
-            return ending  # a leak needs more with every step, and what fits is known
+        fits = any(remedy.fits for remedy in found.remedies)
+        if found.verdict == "leak":
+            return ending  # it needs more with every step, and what fits is known
         if not self._simulated or not found.simulated:
-            return replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
+            return ending if fits else replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
         newest, torch = self._reports.newest or {}, self._news.torch or {}
         failed = FailedRun(ending.seconds, found.step, str(torch.get("version") or "2.13"))
-        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
-        self._whole_run = whole_run
-        if self._hurried or not newest:
+        if not newest:
             return ending
-        limit = "" if asked else f", about {format_duration(whole_run.limit_s)} at most"
-        self._news.note(Topic.NEED, f"Finding out what the whole run needs{limit}; Ctrl+C leaves it.")
+        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
+        if asked or not fits:
+            found = self._with_figure(found, whole_run)
+        if not whole_run.is_left:
+            found = self._with_tried(found, failed)
+        return replace(ending, explanation=self._kept(found))
+
+    def _with_figure(self, found: Explanation, whole_run: WholeRun) -> Explanation:
+        """``found`` with what the whole run needs, or why that is not known."""
+        self._whole_run = whole_run
         try:
-            found = with_need(found, whole_run.find())
+            if self._hurried:
+                return found
+            limit = "" if self._request.find_need else f", about {format_duration(whole_run.limit_s)} at most"
+            self._news.note(Topic.NEED, f"Finding out what the whole run needs{limit}; Ctrl+C leaves it.")
+            return with_need(found, whole_run.find())
         except NeedUnknownError as error:
-            found = without_need(found, str(error))
+            return without_need(found, str(error))
         finally:
             self._whole_run = None
-        return replace(ending, explanation=self._kept(found))
+
+    def _with_tried(self, found: Explanation, failed: FailedRun) -> Explanation:
+        """``found``, whose first change of the program or its environment was tried on a card as large as it was.
+
+        Where that comes to no end, or somebody leaves it, it stays what it was.
+        """
+        for remedy in to_be_tried(found):
+            self._whole_run = trial = WholeRun(self._request, self._environment, failed, asked=False, remedy=remedy)
+            try:
+                if self._hurried:
+                    return found
+                limit = f"about {format_duration(trial.limit_s)} at most"
+                self._news.note(Topic.NEED, f"Trying a remedy, {remedy.change}: {limit}; Ctrl+C leaves it.")
+                return with_tried(found, remedy, trial.find())
+            except RemedyFailsError:
+                found = with_tried(found, remedy, None)
+            except NeedUnknownError:
+                return found
+            finally:
+                self._whole_run = None
+        return found
 
     def _kept(self, found: Explanation) -> Explanation:
         """``found``, which is in the report from now on."""

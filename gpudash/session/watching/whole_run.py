@@ -22,6 +22,7 @@ import psutil
 
 from gpudash.devices.names import size_of
 from gpudash.memory.allocator.device_memory import addresses_fall
+from gpudash.memory.explaining.patches import PATCH_NAME
 from gpudash.memory.explaining.whole_need import CardRequests, need_of
 from gpudash.session.watching.hearing import TICK_S, listening
 from gpudash.session.watching.program_news import COUNTED
@@ -30,7 +31,7 @@ from gpudash.simulator.device.process_table import VARIABLE
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
 from gpudash.system.foreign_files import read_regular
-from gpudash.telemetry.explanation import Need
+from gpudash.telemetry.explanation import Need, Remedy
 from gpudash.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -72,8 +73,16 @@ SWITCHED_OFF = {
 """Variables by which trackers send nothing, and downloads are taken from where the failed run has put them."""
 
 
+PATCHED = ("sh", "-c", 'patch -p0 -s -N --batch < "$0" && exec "$@"')
+"""Edits the program, in its folder, before it runs; what follows is the diff's file and the command."""
+
+
 class NeedUnknownError(Exception):
     """What the whole run needs was not found; its text is a sentence."""
+
+
+class RemedyFailsError(NeedUnknownError):
+    """With the remedy that was tried the program runs out of memory, or fails in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +128,24 @@ class WholeRun:
         failed: what is known of it.
         asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
             held back.
+        remedy: which is tried, by its diff or its variable, on a card as large as it was; ``None`` for the program as
+            it is, on a larger one.
     """
 
     def __init__(
-        self, request: WatchRequest, environment: Mapping[str, str], failed: FailedRun, *, asked: bool
+        self,
+        request: WatchRequest,
+        environment: Mapping[str, str],
+        failed: FailedRun,
+        *,
+        asked: bool,
+        remedy: Remedy | None = None,
     ) -> None:
         self._request = request
         self._environment = environment
         self._failed = failed
         self._asked = asked
+        self._remedy = remedy
         self._left = threading.Event()
         self._began_s = time.monotonic()
         self._heard = _Heard()
@@ -136,6 +154,11 @@ class WholeRun:
     def seconds(self) -> float:
         """How long it has taken so far."""
         return time.monotonic() - self._began_s
+
+    @property
+    def is_left(self) -> bool:
+        """Whether somebody did not want to wait for it."""
+        return self._left.is_set()
 
     @property
     def limit_s(self) -> float:
@@ -158,6 +181,8 @@ class WholeRun:
                 _unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
             )
         held_back = sandbox.can_hold_back()
+        if not held_back and self._remedy is not None:
+            raise NeedUnknownError("No edit is tried where the files of the program would stay edited.")
         if not held_back and not self._asked:
             raise NeedUnknownError(
                 _unknown(
@@ -199,7 +224,7 @@ class WholeRun:
         config = json.loads(self._environment["GPUDASH_AGENT"]) | {
             "history": False,
             "report": "",
-            "trace": {"folder": str(scratch / "traces"), "capacity": larger_capacity(max(map(size_of, cards)))},
+            "trace": {"folder": str(scratch / "traces"), "capacity": self._capacity(max(map(size_of, cards)))},
         }
         environment = {
             **self._environment,
@@ -209,10 +234,17 @@ class WholeRun:
             "TMPDIR": str(scratch / "tmp"),
         }
         environment.pop(VARIABLE, None)
+        command = self._request.command
+        if self._remedy is not None and self._remedy.patch:
+            (scratch / "traces" / PATCH_NAME).write_text(self._remedy.patch, encoding="utf-8")
+            command = [*PATCHED, str(scratch / "traces" / PATCH_NAME), *command]
+        elif self._remedy is not None:
+            name, _, value = self._remedy.flags.partition("=")
+            environment[name] = value
         layers = str(scratch / "layers") if held_back else ""
         kept = [str(scratch / "traces"), str(scratch / "tmp"), str(heard)]
         return subprocess.Popen(
-            sandbox.command_in_sandbox(self._request.command, layers, kept),
+            sandbox.command_in_sandbox(command, layers, kept),
             cwd=self._request.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -221,13 +253,16 @@ class WholeRun:
             start_new_session=True,
         )
 
+    def _capacity(self, size: int) -> int:
+        return larger_capacity(size) if self._remedy is None else size
+
     def _attend(self, server: AgentServer, process: subprocess.Popen[bytes]) -> int | None:
         """Hear the rerun until enough is known; its exit code, ``None`` where it was still going on."""
         while (code := process.poll()) is None:
             self._hear(server)
             if self._left.is_set():
                 raise NeedUnknownError(_unknown("finding out was left"))
-            if self._heard.refused is not None:
+            if self._heard.refused is not None and self._remedy is None:
                 break
             if not self._is_over(process.pid):
                 continue
@@ -236,7 +271,7 @@ class WholeRun:
                 return None
             raise NeedUnknownError(self._too_slow())
         deadline = time.monotonic() + 1.0
-        while server.peers and time.monotonic() < deadline and self._heard.refused is None:
+        while server.peers and time.monotonic() < deadline and (self._heard.refused is None or self._remedy):
             self._hear(server)
         self._hear(server)
         return code
@@ -293,7 +328,10 @@ class WholeRun:
     def _need(self, code: int | None) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""
         heard = self._heard
-        if heard.refused is not None:
+        # a program may go on after a refused request by itself
+        if self._remedy is not None and code != 0 and (code is not None or heard.refused is not None):
+            raise RemedyFailsError(f"{self._remedy.change} was tried, and does not do.")
+        if heard.refused is not None and self._remedy is None:
             capacity = heard.refused.get("capacity_bytes")
             more = format_bytes(capacity) if isinstance(capacity, int) else "what this computer can simulate"
             raise NeedUnknownError(_unknown(f"it is more than {more}, as much as was tried"))

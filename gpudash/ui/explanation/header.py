@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.memory.explaining.explanation_text import NOT_TRIED, failure_title
+from gpudash.memory.explaining.explanation_text import NOT_TRIED, alike, failure_title
 from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
 from gpudash.session.predicting.remedies import LOOKING, SoFar
@@ -105,11 +105,12 @@ class RemediesView(QWidget):
             self._row.removeWidget(widget)
             widget.hide()
             widget.deleteLater()
-        self._widgets = [self._shown(remedy, commanding) for remedy in remedies[:MOST]]
+        # what less is known of is in the menu, where each one's tip says so
+        self._widgets = [self._shown(remedy, commanding) for remedy in alike(remedies)[:MOST]]
         self.more = _button_with_menu()
         for place, widget in enumerate((*self._widgets, self.more), 1):
             self._row.insertWidget(place, widget)
-        self._lead.setText(f"{failure_title(remedies)}:" if remedies else f"{LOOKING}…")
+        self._lead.setText(f"{failure_title(remedies[:1])}:" if remedies else f"{LOOKING}…")
         self._line.setVisible(bool(remedies) or looking)
         self._commanding = commanding
         self.note.setText("" if looking else note)
@@ -248,4 +249,5 @@ def remedy_tip(remedy: Remedy) -> str:
     verb = "measured" if remedy.verified_by == RERUN else "predicted"
     source = f"{verb} by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
     parts = [source, price(remedy), remedy.flags]
-    return "; ".join(part for part in parts if part)
+    words = "; ".join(part for part in parts if part)
+    return f"{words}\n{remedy.patch}" if remedy.patch else words

@@ -12,8 +12,9 @@ import torch
 
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.patches import in_folder
 from gpudash.memory.frames import Frame, is_library
-from gpudash.system.foreign_files import source_line
+from gpudash.system.foreign_files import read_regular, source_line
 from gpudash.telemetry.comparing.baseline import Footprint, FootprintChange
 from gpudash.telemetry.explanation import short, site_name
 from gpudash.units import format_bytes
@@ -24,7 +25,10 @@ from gpudash.workloads.testing.measured_device import MeasuredDevice
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.history.history import History
-    from gpudash.telemetry.explanation import Owner
+    from gpudash.telemetry.explanation import Explanation, Owner
+
+MOST_SOURCE_BYTES = 4 * 2**20
+"""Of a file of the program that is read for a diff."""
 
 FAR_OFF = 0.01
 """Part of the peak that a history may miss and still tell what filled it."""
@@ -118,7 +122,27 @@ class GpuMemory:
         found = PostMortem(collector, time.monotonic, Wanted()).explanation()
         if found is None:
             return ""
-        return "\n".join([f"The test has {self._budget} of {self._measured.words}.", "", *report(found)])
+        found = self._with_causes(found)
+        lines = [f"The test has {self._budget} of {self._measured.words}.", "", *report(found)]
+        patch = next((remedy.patch for remedy in found.remedies if remedy.patch), "")
+        folder = str(Path.cwd())
+        patch = in_folder(patch, folder, _read) if patch else ""
+        if patch:
+            lines += ["", f"As a diff, for patch -p0 in {folder}:", patch.rstrip()]
+        return "\n".join(lines)
+
+    def _with_causes(self, found: Explanation) -> Explanation:
+        """``found`` with what the history tells of the cause in the program, and of what would have helped."""
+        history = self._history_of(self._measured.snapshot())
+        if history is None or not len(history.ooms) or found.requested_bytes is None:
+            return found
+        from gpudash.memory.snapshot.explaining import explain_history
+        from gpudash.memory.snapshot.sidecar import with_cause
+
+        studied = explain_history(history, source=source_line, allowed=found.allowed_bytes)
+        if studied.requested_bytes != found.requested_bytes:
+            return found
+        return with_cause(found.with_remedies(studied.remedies, studied.remedies_note), studied.cause)
 
     def leave_out_machinery(self, error: BaseException) -> None:
         """End the traceback of an error, and of those it came from, where the simulated GPU's own code begins.
@@ -178,20 +202,30 @@ class GpuMemory:
 
     def _at_peak(self) -> History | None:
         """The history, where it knows of the peak: a long one has lost its beginning."""
-        if self._history is None and (taken := self._snapshot()) is not None:
-            from gpudash.memory.snapshot.history.history import History
-            from gpudash.memory.snapshot.reading.reader import snapshot_of
-
-            index = self.device.index or 0
-            device = next((one for one in snapshot_of(taken).devices if one.index == index), None)
-            history = None if device is None else History(device)
+        if self._history is None:
+            history = self._history_of(self._snapshot())
             if history is not None and history.count:
                 missed = self.peak_bytes - int(history.allocated[history.peak + 1])
                 self._history = history if abs(missed) <= FAR_OFF * self.peak_bytes else None
         return self._history
 
+    def _history_of(self, taken: Any) -> History | None:
+        """The history of the test's device in a snapshot."""
+        if taken is None:
+            return None
+        from gpudash.memory.snapshot.history.history import History
+        from gpudash.memory.snapshot.reading.reader import snapshot_of
+
+        index = self.device.index or 0
+        device = next((one for one in snapshot_of(taken).devices if one.index == index), None)
+        return None if device is None else History(device)
+
     def _snapshot(self) -> Any:
         return None if self._budget.baseline is None else self._measured.snapshot()
+
+
+def _read(file: str) -> bytes:
+    return read_regular(file, MOST_SOURCE_BYTES)
 
 
 def _line(owner: Owner, root: Path) -> str:

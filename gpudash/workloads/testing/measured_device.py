@@ -61,7 +61,7 @@ class MeasuredDevice(Protocol):
         """Allow the budget from now on.
 
         Args:
-            budget: of the test; with a baseline a history is kept.
+            budget: of the test; where it has a size or a baseline, a history is kept.
             before_reset: called before the code of the test makes the device's peaks begin anew.
 
         Raises:
@@ -114,7 +114,7 @@ class SimulatedDevice:
         self._card, self._told = card, before_reset
         card.reset_peaks()
         card.before_reset.append(before_reset)
-        if budget.baseline is not None:
+        if budget.baseline is not None or budget.bytes is not None:
             self._history = MemoryHistory(lambda: [card])
             self._history.record("all", "alloc", "python", MOST_EVENTS)
         began = time.monotonic()

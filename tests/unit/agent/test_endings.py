@@ -170,3 +170,24 @@ def test_an_out_of_memory_is_known_also_as_the_cause_of_another_error() -> None:
     looped = ValueError("a")
     looped.__cause__ = looped
     assert raised(looped)["error"] == "ValueError" and raised(looped)["file"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), "out_of_memory"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), "out_of_memory"),
+        (MemoryError(), "out_of_host_memory"),
+        (RuntimeError("[enforce] . DefaultCPUAllocator: can't allocate memory"), "out_of_host_memory"),
+        (RuntimeError("something else"), "RuntimeError"),
+    ],
+    ids=["allocator", "driver", "python", "host", "other"],
+)
+def test_whose_memory_was_full_is_told_by_the_exception(error: Exception, kind: str) -> None:
+    assert raised(error)["error"] == kind
+
+
+def test_torchs_refusal_of_host_memory_has_the_words_it_is_known_by() -> None:
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**50)
+    assert raised(refused.value)["error"] == "out_of_host_memory"

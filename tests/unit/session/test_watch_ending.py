@@ -210,3 +210,46 @@ def test_the_last_traceback_counts_and_a_syntax_error_has_a_line_without_a_funct
     text = 'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n' + TRACEBACK
     assert [frame["line"] for frame in frames_of(text.splitlines())] == [9, 5, 12]
     assert frames_of(['  File "/b.py", line 3', "    x = ="]) == [{"file": "/b.py", "line": 3, "name": ""}]
+
+
+HOST = "err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes. Error code 12"
+DRIVER = "CUDA error: out of memory"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "details", "kind", "words", "remedy"),
+    [
+        (
+            "out_of_host_memory",
+            HOST,
+            "",
+            "host",
+            "8.00 GiB were asked for",
+            "memmap",
+        ),
+        ("out_of_host_memory", "", "", "host", "ran out of host memory (train.py:5)", "ulimit -v"),
+        (
+            "out_of_memory",
+            DRIVER,
+            "",
+            "cuda",
+            "no room for its context",
+            "monitor",
+        ),
+        ("out_of_memory", DRIVER, "    x.pin_memory()", "host", "pin as much", "pin_memory=True"),
+    ],
+    ids=["torch", "python", "context", "pinned"],
+)
+def test_what_the_host_or_the_driver_could_not_give_is_an_out_of_memory_too(
+    error: str, message: str, details: str, kind: str, words: str, remedy: str
+) -> None:
+    ending = ending_of(replace(RAN, raised=[Raised(error, message, "/home/me/train.py", 5, details=details)]))
+    assert isinstance(ending, OutOfMemory)
+    assert ending.error == kind and words in ending.message and remedy in ending.remedy
+    assert ending.requested_bytes == (8589934592 if "DefaultCPUAllocator" in message else None)
+
+
+def test_a_printed_error_of_cuda_s_own_is_an_out_of_memory() -> None:
+    lines = (*TRACEBACK.splitlines()[:-1], f"torch.AcceleratorError: {DRIVER}")
+    ending = ending_of(replace(RAN, errors=lines))
+    assert isinstance(ending, OutOfMemory) and ending.error == "cuda"

@@ -1,0 +1,198 @@
+"""Activations of one step that are too many for the card: a smaller batch, or a part of them made again when needed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, INPUTS, TEMPORARY, WEIGHTS
+from gpudash.memory.explaining.memory_state import OTHER_TENSORS
+from gpudash.memory.explaining.wording import available
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.optimizer_state import STATES
+from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.3
+"""Part of the live bytes that activations must hold, with what is made of them for a moment."""
+
+FEWEST_LAYERS = 4
+"""Times that a loop over layers must have run for checkpointing them to save something."""
+
+SMALLEST_BATCH = 1
+
+_BATCH = re.compile(r"(?i)^(train_|micro_|per_device_train_)?(batch(_?size)?|bs|bsz)$")
+
+
+def activations_of_a_step(case: Case) -> ProgramCause | None:
+    """A step that takes more than the card has, in its forward or backward pass."""
+    lives = case.of_category(ACTIVATIONS, INPUTS, TEMPORARY)
+    size = case.bytes_of(lives) + (case.found.requested_bytes or 0)
+    if size < SHARE_OF_LIVE * case.live_bytes or case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
+        return None
+    text = f"One step's activations are too many for the card: {format_bytes(size)} with the request that was refused."
+    return ProgramCause(text, (*_smaller_batch(case), *_checkpointed(case)), is_of_activations=True)
+
+
+def _still_to_come(case: Case) -> int:
+    """Bytes of gradients and of the optimizer's first state that a first step has yet to make."""
+    weights = case.bytes_of(case.of_category(WEIGHTS))
+    gradients = case.bytes_of(case.of_category(GRADIENTS))
+    if case.history.step_at(case.moment) > 1:
+        return max(0, weights - gradients)
+    made = {method_of(node) for file in case.program_files for node in file.nodes() if isinstance(node, ast.Call)}
+    states = max((times for name, times in STATES.items() if name in made and name != "SGD"), default=0)
+    return max(0, weights - gradients) + states * weights
+
+
+def _smaller_batch(case: Case) -> Iterator[Remedy]:
+    """The batch halved until what was asked passes, and what is known to follow has room beside it."""
+    found = _batch(case)
+    if found is None:
+        return
+    file, value = found
+    whole = int(ast.literal_eval(value))
+    scaled = _of_a_batch(case)
+    # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
+    spare = 1 if case.history.phase_at(case.moment) == PHASES[BACKWARD] else 2
+    batch = whole
+    while batch > SMALLEST_BATCH:
+        batch //= 2
+        ran = case.resized(scaled, batch / whole, request=True)
+        more = _still_to_come(case) + int((spare - 1) * case.bytes_of(scaled) * batch / whole)
+        if ran.fits and ran.peak_reserved + more <= case.capacity:
+            changed = file.replaced(value, str(batch))
+            times = -(-whole // batch)
+            yield Remedy(
+                f"{short(file.file)}:{value.lineno}: a batch of {batch} in place of {whole}, {times} of them for each "
+                "optimizer step to train alike",
+                predicted_peak_bytes=ran.peak_reserved,
+                verified_by=BY_REPLAY,
+                patch="" if changed is None else file.patch({changed[0]: (changed[1],)}),
+            )
+            return
+
+
+def _of_a_batch(case: Case) -> Ints:
+    """Blocks of the trace that are as large as the batch is: of activations, inputs and what is made of them."""
+    names = (ACTIVATIONS, INPUTS, TEMPORARY, OTHER_TENSORS)
+    codes = [case.history.categories.index(name) for name in names]
+    weights = np.isin(case.lives.category, [case.history.categories.index(WEIGHTS)])
+    sizes = set(case.lives.requested[weights].tolist())
+    scaled = np.isin(case.lives.category, codes) & (case.lives.phase != PHASES.index(PHASES[OPTIMIZER]))
+    # what a backward pass makes of a weight's size is its gradient, which does not become smaller
+    like_weights = np.array([size in sizes for size in case.lives.requested.tolist()], bool)
+    return np.flatnonzero(scaled & ~(like_weights & (case.lives.phase == BACKWARD)))
+
+
+def _batch(case: Case) -> tuple[SourceFile, ast.Constant] | None:
+    """The number in the program's source that is its batch, where there is a single one."""
+    found: dict[tuple[str, int, int], tuple[SourceFile, ast.Constant]] = {}
+    for file in case.program_files:
+        for node in file.nodes():
+            for value in _batches(node):
+                if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > SMALLEST_BATCH:
+                    found[file.file, value.lineno, value.col_offset] = file, value
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _batches(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign):
+        if any(isinstance(target, ast.Name) and _BATCH.match(target.id) for target in node.targets):
+            yield node.value
+    elif isinstance(node, ast.AnnAssign):
+        if isinstance(node.target, ast.Name) and _BATCH.match(node.target.id) and node.value is not None:
+            yield node.value
+    elif isinstance(node, ast.Call):
+        yield from (keyword.value for keyword in node.keywords if keyword.arg and _BATCH.match(keyword.arg))
+        option = next((arg for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)), None)
+        default = keyword_of(node, "default")
+        if method_of(node) != "add_argument" or option is None or default is None:
+            return
+        if _BATCH.match(str(option.value).lstrip("-").replace("-", "_")):
+            yield default
+
+
+def _checkpointed(case: Case) -> Iterator[Remedy]:
+    """The calls of a loop over layers, made again in the backward pass instead of kept."""
+    if case.through("torch/utils/checkpoint.py").any():
+        return
+    lives = case.of_category(ACTIVATIONS, OTHER_TENSORS)
+    by_line: dict[Frame, list[int]] = {}
+    for life in lives.tolist():
+        for frame in case.frames(life):
+            by_line.setdefault(frame, []).append(life)
+    best = sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
+    for frame, _alive in best:
+        file = case.file(frame.file)
+        call = _layer_in_loop(file, frame.line)
+        if call is None:
+            continue
+        within = np.flatnonzero(case.with_frames([(frame.file, frame.line)]) & (case.lives.born >= 0))
+        within = within[case.lives.born[within] < case.moment]
+        rounds = _rounds(case, within)
+        if len(rounds) < FEWEST_LAYERS:
+            continue
+        ends: dict[int, int] = {}
+        for now, then in pairwise(rounds):
+            ends.update(dict.fromkeys(now[:-1].tolist(), int(case.lives.born[then[0]])))
+        ran = case.freed_sooner(ends)
+        saved = case.bytes_of(np.array([life for life in ends if case.lives.freed[life] > case.moment], np.int64))
+        arguments = ", ".join([ast.unparse(call.func), *(ast.unparse(argument) for argument in call.args)])
+        changed = file.replaced(call, f"torch.utils.checkpoint.checkpoint({arguments}, use_reentrant=False)")
+        patch = _with_import(file, changed)
+        words = (
+            f"{short(file.file)}:{frame.line}: torch.utils.checkpoint.checkpoint around each of {len(rounds)} calls, "
+            f"which the backward pass makes again: up to {available(saved)} less at this moment"
+        )
+        if ran.fits:
+            yield Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+        elif saved >= case.found.missing_bytes:
+            yield Remedy(words, patch=patch)
+        return
+
+
+def _layer_in_loop(file: SourceFile, line: int) -> ast.Call | None:
+    """The call of a loop's own layer on what the one before it gave: ``x = layer(x)`` in ``for layer in layers``."""
+    path = file.path(line)
+    loop = next((node for node in reversed(path) if isinstance(node, ast.For)), None)
+    statement = file.statement(line)
+    if loop is None or not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    if not any(isinstance(node, Function) for node in path) or statement.value.keywords:
+        return None
+    call = statement.value
+    targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return call if isinstance(call.func, ast.Name) and call.func.id in targets else None
+
+
+def _rounds(case: Case, within: Ints) -> list[Ints]:
+    """The blocks of each round of a loop: the request that began the first one begins each."""
+    if not len(within):
+        return []
+    ordered = within[np.argsort(case.lives.born[within])]
+    kinds = list(zip(case.lives.stack[ordered].tolist(), case.lives.requested[ordered].tolist(), strict=True))
+    begins = [place for place, kind in enumerate(kinds) if kind == kinds[0]]
+    return [ordered[begin:end] for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True)]
+
+
+def _with_import(file: SourceFile, changed: tuple[int, str] | None) -> str:
+    if changed is None or not file.imports("torch"):
+        return ""
+    edits = {changed[0]: [changed[1]]}
+    if not file.imports("torch.utils.checkpoint"):
+        first = next(node for node in file.nodes() if isinstance(node, ast.Import) and node.names[0].name == "torch")
+        if first.lineno == changed[0]:
+            return ""
+        edits[first.lineno] = [
+            file.lines[first.lineno - 1],
+            f"{file.indent(first.lineno)}import torch.utils.checkpoint",
+        ]
+    return file.patch(edits)

@@ -1,0 +1,46 @@
+"""A cap that the program put on itself refuses what the GPU has room for."""
+
+from __future__ import annotations
+
+import ast
+
+from gpudash.memory.explaining.wording import available
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
+from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SETS_IT = "set_per_process_memory_fraction"
+
+
+def capped_process(case: Case) -> ProgramCause | None:
+    """A share of the GPU that the program allows itself, where the GPU has more."""
+    allowed, found = case.found.allowed_bytes, _cap(case)
+    if found is None or allowed is None or case.found.verdict != "memory cap":
+        return None
+    file, call, value = found
+    capacity = int(allowed / value.value) if isinstance(value.value, int | float) and value.value else 0
+    share = int(case.uncapped / capacity * 100) / 100 if capacity else 0
+    if not capacity or share * capacity <= allowed:
+        return None
+    ran = case.on(int(share * capacity))
+    changed = file.replaced(value, f"{share:g}")
+    place = f"{short(file.file)}:{call.lineno}"
+    text = f"The cap of {format_bytes(allowed)} that {place} sets refused this: the GPU has more room."
+    remedy = Remedy(
+        f"{place}: {SETS_IT}({share:g}): {available(int(share * capacity))} for PyTorch",
+        predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
+        verified_by=BY_REPLAY if ran.fits else "",
+        patch="" if changed is None else file.patch({changed[0]: (changed[1],)}),
+    )
+    return ProgramCause(text, (remedy,))
+
+
+def _cap(case: Case) -> tuple[SourceFile, ast.Call, ast.Constant] | None:
+    for file in case.program_files:
+        for node in file.nodes():
+            if isinstance(node, ast.Call) and method_of(node) == SETS_IT:
+                value = node.args[0] if node.args else keyword_of(node, "fraction")
+                if isinstance(value, ast.Constant):
+                    return file, node, value
+    return None

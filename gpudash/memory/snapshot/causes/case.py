@@ -1,0 +1,205 @@
+"""What causes are found by: the history up to the refused request, the program's source, and replays of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpudash.memory.explaining.call_sites import SourceLine
+from gpudash.memory.frames import Frame, is_own
+from gpudash.memory.snapshot.history.history import History
+from gpudash.memory.snapshot.history.lives import Lives
+from gpudash.memory.snapshot.replay.trace_program import REFUSED, SPECIAL, TraceProgram, compiled
+from gpudash.memory.snapshot.replay.trace_replay import ReplayRun, Rerun
+from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.telemetry.explanation import Explanation, Remedy
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BY_REPLAY = "replay"
+"""What a remedy is verified by."""
+
+
+@dataclass(frozen=True)
+class ProgramCause:
+    """Why memory ran out, as far as the program is to blame.
+
+    Attributes:
+        text: the cause in a sentence.
+        remedies: the surest first.
+        is_of_activations: whether what makes activations smaller helps.
+    """
+
+    text: str
+    remedies: tuple[Remedy, ...] = ()
+    is_of_activations: bool = False
+
+
+@dataclass
+class Case:
+    """A request that was refused.
+
+    Attributes:
+        history: of the device.
+        found: why it was refused, by what filled the memory.
+        capacity: bytes that PyTorch could have had.
+        uncapped: the same without a cap on the process; no more where there was none.
+        source: reads lines of the program.
+    """
+
+    history: History
+    found: Explanation
+    capacity: int
+    source: SourceLine
+    uncapped: int
+    _files: dict[str, SourceFile] = field(default_factory=dict)
+
+    @property
+    def moment(self) -> int:
+        """The event that was refused."""
+        return int(self.history.ooms[-1])
+
+    @property
+    def lives(self) -> Lives:
+        """All blocks of the trace."""
+        return self.history.lives
+
+    @cached_property
+    def alive(self) -> Ints:
+        """Blocks that were alive when the request was refused."""
+        found: Ints = self.history.alive(self.moment)
+        return found
+
+    @property
+    def live_bytes(self) -> int:
+        """What they hold."""
+        return int(self.lives.bytes[self.alive].sum())
+
+    def bytes_of(self, lives: Ints) -> int:
+        """What some blocks hold."""
+        return int(self.lives.bytes[lives].sum())
+
+    def of_category(self, *names: str) -> Ints:
+        """The living blocks of some categories."""
+        codes = [self.history.categories.index(name) for name in names]
+        return self.alive[np.isin(self.lives.category[self.alive], codes)]
+
+    def file(self, name: str) -> SourceFile:
+        """A file of the program."""
+        if name not in self._files:
+            self._files[name] = SourceFile(name, self.source)
+        return self._files[name]
+
+    @cached_property
+    def own_frames(self) -> list[list[Frame]]:
+        """Of each stack the lines of the program's own code, innermost first."""
+        return [
+            [frame for frame in (Frame(*one) for one in stack) if is_own(frame)] for stack in self.history.device.stacks
+        ]
+
+    def frames(self, life: int) -> list[Frame]:
+        """The program's own lines that led to a block, innermost first."""
+        stack = int(self.lives.stack[life])
+        return self.own_frames[stack] if stack >= 0 else []
+
+    @cached_property
+    def refused_frames(self) -> list[Frame]:
+        """The program's own lines that led to the refused request, innermost first."""
+        stack = int(self.history.columns.stack[self.moment])
+        return self.own_frames[stack] if stack >= 0 else []
+
+    @cached_property
+    def program_files(self) -> list[SourceFile]:
+        """The files of the program that are in any stack of what is alive, or of what was refused."""
+        stacks = [*self.lives.stack[self.alive].tolist(), int(self.history.columns.stack[self.moment])]
+        names = {frame.file: None for stack in dict.fromkeys(stacks) if stack >= 0 for frame in self.own_frames[stack]}
+        return [self.file(name) for name in names]
+
+    def with_frames(self, wanted: Sequence[tuple[str, int]]) -> Bools:
+        """Of each life, whether one of these lines is in its stack."""
+        lines = set(wanted)
+        of_stack = [any(frame[:2] in lines for frame in frames) for frames in self.own_frames]
+        known = np.array([*of_stack, False], bool)
+        return np.asarray(known[self.lives.stack])
+
+    def through(self, part: str, name: str = "") -> Bools:
+        """Of each life, whether a line of a file whose path holds ``part`` is in its stack, in a function ``name``."""
+        of_stack = [
+            any(part in frame[0].replace("\\", "/") and name in ("", frame[2]) for frame in stack)
+            for stack in self.history.device.stacks
+        ]
+        known = np.array([*of_stack, False], bool)
+        return np.asarray(known[self.lives.stack])
+
+    @cached_property
+    def _compiled(self) -> tuple[TraceProgram, Ints]:
+        program, lives, order = compiled(self.history.device)
+        last = self._last_refusal(program)
+        # the program has gone on after the earlier ones without the memory
+        program = replace(
+            program,
+            specials=[
+                (kind, stream, address, 1 if kind == REFUSED and place != last else size)
+                for place, (kind, stream, address, size) in enumerate(program.specials)
+            ],
+        )
+        block_of = np.full(len(lives), -1, np.int64)
+        block_of[order] = np.arange(len(order))
+        return program, block_of
+
+    def resized(self, lives: Ints, factor: float, *, request: bool = False) -> ReplayRun:
+        """The run in which some blocks are as much smaller.
+
+        Args:
+            lives: the blocks.
+            factor: of their sizes; 0 leaves them out but for the least that can be asked for.
+            request: whether the refused request is one of them.
+        """
+        program, block_of = self._compiled
+        size = list(program.size)
+        for block in block_of[lives].tolist():
+            if block >= 0:
+                size[block] = max(1, int(size[block] * factor))
+        specials = program.specials
+        if request:
+            last = self._last_refusal(program)
+            kind, stream, address, amount = specials[last]
+            specials = [*specials[:last], (kind, stream, address, max(1, int(amount * factor))), *specials[last + 1 :]]
+        return self._ran(replace(program, size=size, specials=specials))
+
+    def freed_sooner(self, ends: dict[int, int]) -> ReplayRun:
+        """The run in which some blocks are freed sooner.
+
+        Args:
+            ends: life → event before which it is freed.
+        """
+        program, block_of = self._compiled
+        events = np.array(list(ends.values()), np.int64)
+        places = np.searchsorted(program.events, events).tolist()
+        late = {
+            int(block_of[life]): place
+            for life, place in zip(ends, places, strict=True)
+            if block_of[life] >= 0 and self.lives.freed[life] > ends[life]
+        }
+        return self._ran(program.without_late(late))
+
+    def on(self, capacity: int) -> ReplayRun:
+        """The run where PyTorch could have had so many bytes."""
+        return Rerun(self._compiled[0], capacity, self.history.device.settings).run()
+
+    @staticmethod
+    def _last_refusal(program: TraceProgram) -> int:
+        operations = program.operations
+        return next(
+            operation - SPECIAL
+            for operation in reversed(operations)
+            if operation >= SPECIAL and program.specials[operation - SPECIAL][0] == REFUSED
+        )
+
+    def _ran(self, program: TraceProgram) -> ReplayRun:
+        return Rerun(program, self.capacity, self.history.device.settings).run()

@@ -1,0 +1,34 @@
+"""Which of the known causes made a request fail: the first that the trace and the source show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpudash.memory.snapshot.causes.activations import activations_of_a_step
+from gpudash.memory.snapshot.causes.cap import capped_process
+from gpudash.memory.snapshot.causes.case import Case, ProgramCause
+from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
+from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
+from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
+from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
+from gpudash.memory.snapshot.causes.retrying import retry_while_handling
+from gpudash.memory.snapshot.causes.scores import scores_of_attention
+
+CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
+    capped_process,
+    retry_while_handling,
+    scores_of_attention,
+    cache_of_keys_and_values,
+    evaluation_with_graph,
+    loaded_checkpoint,
+    copied_model,
+    moved_data,
+    first_step_of_optimizer,
+    activations_of_a_step,
+)
+"""Those that explain more come first: a step whose activations are many is one of many causes' marks."""
+
+
+def cause_of(case: Case) -> ProgramCause | None:
+    """What in the program made its memory run out; ``None`` where that is not known."""
+    return next((cause for find in CAUSES if (cause := find(case)) is not None), None)

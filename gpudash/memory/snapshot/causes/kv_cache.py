@@ -1,0 +1,119 @@
+"""Keys and values of the tokens a decoder has seen fill the memory."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpudash.memory.explaining.memory_state import KV_CACHE
+from gpudash.memory.explaining.wording import available
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.source_edits import Loop, SourceFile, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes, format_count
+
+SHARE_OF_LIVE = 0.3
+"""Part of the live bytes that it must hold."""
+
+SHARE_OF_TOKENS = 0.8
+"""Part of the tokens that were reached which is said to fit: what comes after the loop needs room too."""
+
+FEWEST_TOKENS = 8
+
+_NAMES = re.compile(r"(?i)\b(kv|k|v|key|keys|value|values|past|attn)_?(cache|past|key_values)s?\b|past_key")
+
+
+def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
+    """A KV cache, by a library's code or by the names of the program's own."""
+    lives = _cached(case)
+    size = case.bytes_of(lives)
+    if size < SHARE_OF_LIVE * case.live_bytes:
+        return None
+    tokens = _tokens(case, lives)
+    seen = f" of {format_count(tokens)} tokens" if tokens else ""
+    text = f"The KV cache{seen} takes {format_bytes(size)}, and each further token makes it larger."
+    return ProgramCause(text, tuple(_remedies(case, lives, size, tokens)))
+
+
+def _cached(case: Case) -> Ints:
+    found = [life for life in case.alive.tolist() if _is_named(case, life)]
+    of_library = case.of_category(KV_CACHE)
+    return np.unique(np.concatenate((of_library, np.array(found, np.int64))))
+
+
+def _is_named(case: Case, life: int) -> bool:
+    frames = case.frames(life)
+    return bool(frames) and _NAMES.search(case.source(frames[0].file, frames[0].line)) is not None
+
+
+def _tokens(case: Case, lives: Ints) -> int:
+    """How many tokens were written: how often the line that makes the cache longer made each of its parts anew."""
+    stacks, alive = np.unique(case.lives.stack[lives], return_counts=True)
+    born = [int((case.lives.stack == stack).sum()) for stack in stacks]
+    best = max(range(len(stacks)), key=lambda place: born[place])
+    tokens = born[best] // int(alive[best])
+    return tokens if tokens >= FEWEST_TOKENS else 0
+
+
+def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remedy]:
+    fewer = _rounded(int(SHARE_OF_TOKENS * tokens))
+    if tokens and fewer:
+        where, patch = _bounded(case, lives, tokens, fewer)
+        share = fewer / tokens
+        yield Remedy(
+            f"{where}at most {format_count(fewer)} tokens: {available(int(size * (1 - share)))} less",
+            verified_by=BY_REPLAY,
+            patch=patch,
+        )
+    missing = case.found.missing_bytes
+    for words, saved in (
+        ("half as many sequences at a time", size // 2),
+        ('the cache in 8 bits (transformers: cache_implementation="quantized")', size // 2),
+        ('the cache in host memory, slower (transformers: cache_implementation="offloaded")', size),
+    ):
+        if saved >= missing:
+            yield Remedy(f"{words}: up to {available(saved)} less at this moment")
+
+
+def _rounded(tokens: int) -> int:
+    """Two digits of a number, never more."""
+    unit = int("1".ljust(len(str(tokens)) - 1, "0"))
+    return tokens // unit * unit
+
+
+def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str]:
+    """Where the number of tokens stands in the program, and the diff that makes it smaller."""
+    for frame in case.frames(int(lives[-1])):
+        file = case.file(frame.file)
+        for node in file.path(frame.line):
+            if isinstance(node, ast.For) and method_of(node.iter) == "range":
+                assert isinstance(node.iter, ast.Call)
+                changed = _number(file, node.iter.args[-1 if len(node.iter.args) < 3 else 1], tokens, fewer)
+                if changed is not None:
+                    return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
+        statement = file.statement(frame.line)
+        for call in ast.walk(statement) if statement is not None and not isinstance(statement, Loop) else ():
+            for name in ("max_new_tokens", "max_length") if isinstance(call, ast.Call) else ():
+                assert isinstance(call, ast.Call)
+                value = keyword_of(call, name)
+                changed = None if value is None else _number(file, value, tokens, fewer)
+                if changed is not None:
+                    return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
+    return "", ""
+
+
+def _number(file: SourceFile, value: ast.expr, tokens: int, fewer: int) -> tuple[int, str] | None:
+    """The line that holds a number of tokens, with a smaller one: itself, or where a name is given it."""
+    if isinstance(value, ast.Name):
+        given = [node for node in file.nodes() if isinstance(node, ast.Assign) and _is_named_by(node, value.id)]
+        value = given[0].value if len(given) == 1 else value
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, int) or value.value < tokens:
+        return None
+    return file.replaced(value, str(fewer))
+
+
+def _is_named_by(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)

@@ -1,0 +1,161 @@
+"""What need not be on the GPU, or not all the time: the whole data set, a checkpoint beside its model, a copy of it."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.2
+"""Part of the live bytes that it must hold."""
+
+_MOVES = frozenset({"cuda", "to"})
+
+
+def loaded_checkpoint(case: Case) -> ProgramCause | None:
+    """A checkpoint that ``torch.load`` put on the GPU and that stays there beside the model."""
+    lives = case.alive[case.through("torch/serialization.py")[case.alive]]
+    frame = _line_of(case, lives)
+    if frame is None:
+        return None
+    file, place = case.file(frame.file), f"{short(frame.file)}:{frame.line}"
+    size = case.bytes_of(lives)
+    statement = file.statement(frame.line)
+    call = next((node for node in ast.walk(statement) if method_of(node) == "load"), None) if statement else None
+    patch = _loaded_on_host(file, call) if isinstance(call, ast.Call) else ""
+    text = f"The checkpoint that {place} loads takes {format_bytes(size)} on the GPU beside the model."
+    words = f'{place}: load it with map_location="cpu": {needed(size)} less'
+    return ProgramCause(text, (_without(case, lives, words, patch),))
+
+
+def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
+    given = keyword_of(call, "map_location") or (call.args[1] if len(call.args) > 1 else None)
+    if given is not None:
+        changed = file.replaced(given, '"cpu"')
+    else:
+        text = ast.unparse(call)
+        changed = file.replaced(call, f'{text[:-1]}, map_location="cpu")')
+    return "" if changed is None else file.patch({changed[0]: (changed[1],)})
+
+
+def copied_model(case: Case) -> ProgramCause | None:
+    """A copy of a model's weights, as for an average of them over the steps."""
+    copies = case.through("/copy.py", "deepcopy")[case.alive]
+    lives = case.alive[copies]
+    frame = _line_of(case, lives)
+    if frame is None:
+        return None
+    file, place = case.file(frame.file), f"{short(frame.file)}:{frame.line}"
+    size = case.bytes_of(lives)
+    statement = file.statement(frame.line)
+    patch, write = "", "keep the copy in host memory"
+    for call in ast.walk(statement) if statement is not None else ():
+        if not isinstance(call, ast.Call):
+            continue
+        if method_of(call) == "AveragedModel" and keyword_of(call, "device") is None:
+            write = 'AveragedModel(…, device="cpu"), which averages in host memory'
+            changed = file.replaced(call, f'{ast.unparse(call)[:-1]}, device="cpu")')
+            patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
+        elif method_of(call) == "deepcopy":
+            write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
+    text = f"A copy of the model, made at {place}, takes {format_bytes(size)} of the GPU too."
+    return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
+
+
+def moved_data(case: Case) -> ProgramCause | None:
+    """Data that one statement has moved to the GPU as a whole, and of which every step reads a part."""
+    other = ~np.isin(
+        case.lives.category[case.alive],
+        [case.history.categories.index(name) for name in (ACTIVATIONS, WEIGHTS)],
+    )
+    by_line: dict[Frame, list[int]] = {}
+    for life in case.alive[other].tolist():
+        frames = case.frames(life)
+        if frames:
+            by_line.setdefault(frames[0], []).append(life)
+    splices: list[Splice] = []
+    found: list[int] = []
+    first: Frame | None = None
+    for frame, lives in sorted(by_line.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64))):
+        if first is not None and frame.file != first.file:
+            continue
+        moved = _moved(case.file(frame.file), frame.line)
+        if moved is None:
+            continue
+        first = first or frame
+        found += lives
+        splices += _kept_on_host(*moved)
+    lives_found = np.array(found, np.int64)
+    size = case.bytes_of(lives_found)
+    if first is None or size < SHARE_OF_LIVE * case.live_bytes:
+        return None
+    place = f"{short(first.file)}:{first.line}"
+    text = f"The whole data set is on the GPU, from {place} on: {format_bytes(size)}."
+    words = f"{place}: leave it in host memory and move each batch: {needed(size)} less"
+    file = case.file(first.file)
+    return ProgramCause(text, (_without(case, lives_found, words, file.patch(file.spliced(splices))),))
+
+
+def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] | None:
+    """The call of a statement outside of loops that moves what it makes, and where parts of that are read; ``None``
+    where it is also read as a whole, or the call goes over several lines.
+    """
+    statement = file.statement(line)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target, call = statement.targets[0], statement.value
+    if not isinstance(target, ast.Name) or not isinstance(call, ast.Call) or method_of(call) not in _MOVES:
+        return None
+    if not isinstance(call.func, ast.Attribute) or any(
+        isinstance(node, ast.For | ast.While) for node in file.path(line)
+    ):
+        return None
+    scope = next(node for node in reversed(file.path(line)[:-1]) if isinstance(node, Function | ast.Module))
+    nodes = list(ast.walk(scope))
+    read = [node for node in nodes if isinstance(node, ast.Subscript) and _is_name(node.value, target.id)]
+    inside = {id(node.value) for node in read}
+    sized = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in ("shape", "size")}
+    sized |= {id(arg) for node in nodes if method_of(node) == "len" and isinstance(node, ast.Call) for arg in node.args}
+    others = [
+        node
+        for node in nodes
+        if _is_name(node, target.id) and node is not target and id(node) not in inside and id(node) not in sized
+    ]
+    one_line = call.func.value.end_lineno == call.end_lineno
+    return None if others or not read or not one_line else (call, read)
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
+    """The move is taken from its statement and follows each place where a part is read."""
+    assert isinstance(call.func, ast.Attribute)
+    data = call.func.value
+    move = ast.unparse(call)[len(ast.unparse(data)) :]
+    there = [Splice(node.end_lineno or 0, node.end_col_offset or 0, node.end_col_offset or 0, move) for node in read]
+    return [Splice(data.end_lineno or 0, data.end_col_offset or 0, call.end_col_offset or 0, ""), *there]
+
+
+def _line_of(case: Case, lives: Ints) -> Frame | None:
+    """The program's line that made most of some blocks; ``None`` where they are too little of what is live."""
+    if not len(lives) or case.bytes_of(lives) < SHARE_OF_LIVE * case.live_bytes:
+        return None
+    frames = case.frames(int(lives[int(np.argmax(case.lives.bytes[lives]))]))
+    return frames[0] if frames else None
+
+
+def _without(case: Case, lives: Ints, words: str, patch: str) -> Remedy:
+    ran = case.resized(lives, 0)
+    if not ran.fits:
+        return Remedy(words, patch=patch)
+    return Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)

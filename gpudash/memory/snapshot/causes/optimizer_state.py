@@ -1,0 +1,167 @@
+"""The optimizer's first step makes its state: how much that is can be counted before it is all there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
+from gpudash.memory.snapshot.history.phases import OPTIMIZER, PHASES
+from gpudash.memory.snapshot.source_edits import SourceFile, keyword_of, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+STATES = {
+    "Adam": 2,
+    "AdamW": 2,
+    "NAdam": 2,
+    "RAdam": 2,
+    "Adamax": 2,
+    "RMSprop": 1,
+    "Adagrad": 1,
+    "Adadelta": 2,
+    "Rprop": 2,
+    "ASGD": 1,
+    "SGD": 1,
+    "Lion": 1,
+    "LAMB": 2,
+}
+"""Values that an optimizer keeps of each parameter, as large as it (torch/optim: `_init_group` of each class); SGD only
+with momentum."""
+
+FILES = {"adam": "Adam", "sgd": "SGD", "rmsprop": "RMSprop", "nadam": "NAdam", "radam": "RAdam", "adadelta": "Adadelta"}
+"""Files of torch/optim in which the state of a class of another name is made."""
+
+SHARE_OF_STATE = 0.02
+"""Part of the weights that the state must hold already, where the refused request is not for it itself."""
+
+ALL_OF_STATE = 0.99
+"""Part of the state from which on all of it counts as made: steps are counted in a few bytes."""
+
+BITS_8 = 4
+"""Times that a state of 8 bits is smaller than one of 32."""
+
+
+def first_step_of_optimizer(case: Case) -> ProgramCause | None:
+    """The state of an optimizer that makes it in the step that was refused."""
+    history = case.history
+    if history.phase_at(case.moment) != PHASES[OPTIMIZER]:
+        return None
+    state = case.bytes_of(case.of_category(OPTIMIZER_STATE))
+    weights = case.bytes_of(case.of_category(WEIGHTS))
+    bands = [band for band in history.phases if band.name == PHASES[OPTIMIZER]]
+    is_first = len(bands) == 1
+    if not is_first or state < SHARE_OF_STATE * weights or not weights:
+        return None
+    call, file = _made(case)
+    name = method_of(call) if call is not None else _by_stack(case)
+    times = STATES.get(name, 0) or round(state / weights) or 1
+    if call is not None and _is_true(keyword_of(call, "amsgrad")):
+        times += 1
+    whole = times * weights
+    if whole < state:
+        return None
+    per = f"{times} × {format_bytes(weights)} of weights" if times > 1 else "as much as the weights"
+    text = (
+        f"The first step of {name or 'the optimizer'} makes its state: {format_bytes(whole)} in all ({per}), of which "
+        f"{format_bytes(state)} were there when memory ran out."
+    )
+    return ProgramCause(text, tuple(_remedies(case, name, call, file, state, whole, weights)))
+
+
+def _remedies(
+    case: Case, name: str, call: ast.Call | None, file: SourceFile | None, state: int, whole: int, weights: int
+) -> Iterator[Remedy]:
+    lacking = case.found.missing_bytes + whole - state
+    if state >= ALL_OF_STATE * whole:
+        yield from _one_by_one(case, call, file)
+    held = case.of_category(OPTIMIZER_STATE)
+    ran = case.resized(held, 0, request=True)
+    if ran.fits:
+        place = "" if call is None or file is None else f"{short(file.file)}:{call.lineno}: "
+        yield Remedy(
+            f"{place}torch.optim.SGD without momentum in place of {name}: {format_bytes(whole)} less",
+            predicted_peak_bytes=ran.peak_reserved,
+            verified_by=BY_REPLAY,
+            changes_training=True,
+            patch="" if call is None or file is None else _as_sgd(file, call),
+        )
+    for words, saved in (
+        ("a state of 8 bits (bitsandbytes.optim.AdamW8bit, torchao.optim)", whole - whole // BITS_8),
+        ("the state in host memory (torchao.optim.CPUOffloadOptimizer, DeepSpeed's offload)", whole),
+        ("weights, gradients and state shared out over 2 GPUs (FSDP: fully_shard)", (whole + 2 * weights) // 2),
+    ):
+        if saved >= lacking:
+            yield Remedy(f"{words}: {format_bytes(saved)} less")
+
+
+def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> Iterator[Remedy]:
+    """The state is there, and what is short is what the optimizer makes for a moment of all parameters at once."""
+    passing = np.flatnonzero(case.lives.phase == PHASES.index(PHASES[OPTIMIZER]))
+    kept = case.of_category(OPTIMIZER_STATE)
+    ran = case.resized(np.setdiff1d(passing, kept), 0, request=True)
+    if not ran.fits:
+        return
+    patch, place = "", ""
+    if call is not None and file is not None and keyword_of(call, "foreach") is None:
+        place = f"{short(file.file)}:{call.lineno}: "
+        changed = file.replaced(call, f"{ast.unparse(call)[:-1]}, foreach=False)")
+        patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
+    yield Remedy(
+        f"{place}foreach=False for the optimizer, which then updates one parameter at a time",
+        predicted_peak_bytes=ran.peak_reserved,
+        verified_by=BY_REPLAY,
+        patch=patch,
+    )
+
+
+def _made(case: Case) -> tuple[ast.Call | None, SourceFile | None]:
+    """The call that makes the optimizer, where the program's files show a single one."""
+    found = [
+        (node, file)
+        for file in case.program_files
+        for node in file.nodes()
+        if isinstance(node, ast.Call) and _keeps_state(node)
+    ]
+    return found[0] if len(found) == 1 else (None, None)
+
+
+def _keeps_state(call: ast.Call) -> bool:
+    name = method_of(call)
+    return name in STATES and (name != "SGD" or keyword_of(call, "momentum") is not None)
+
+
+def _by_stack(case: Case) -> str:
+    """The optimizer's class, by the file in which it makes its state."""
+    stack = int(case.history.columns.stack[case.moment])
+    for file, _line, _name in case.history.device.stacks[stack] if stack >= 0 else ():
+        stem = short(file).removesuffix(".py")
+        if "/optim/" in file.replace("\\", "/") and stem != "optimizer":
+            known = {name.lower(): name for name in STATES}
+            return FILES.get(stem) or known.get(stem, "")
+    return ""
+
+
+def _as_sgd(file: SourceFile, call: ast.Call) -> str:
+    if not call.args and keyword_of(call, "params") is None:
+        return ""
+    parameters = call.args[0] if call.args else keyword_of(call, "params")
+    assert parameters is not None
+    rate = keyword_of(call, "lr") or (call.args[1] if len(call.args) > 1 else None)
+    owner = "torch.optim"
+    if isinstance(call.func, ast.Attribute):
+        owner = ast.unparse(call.func.value)
+    elif not file.imports("torch"):
+        return ""
+    decay = keyword_of(call, "weight_decay")
+    words = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
+    words += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
+    changed = file.replaced(call, f"{owner}.SGD({', '.join(words)})")
+    return "" if changed is None else file.patch({changed[0]: (changed[1],)})
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True

@@ -1,0 +1,82 @@
+"""A second try within the handler of the first one's out-of-memory, whose traceback still holds what it had made."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.1
+"""Part of the live bytes that the first try must hold."""
+
+RETRIES = "ran_out"
+"""What the variable is called that tells that the first try ran out."""
+
+
+def retry_while_handling(case: Case) -> ProgramCause | None:
+    """Tensors of a try that ran out, held by its exception while another one is made."""
+    if len(case.history.ooms) < 2:
+        return None
+    for frame in reversed(case.refused_frames):
+        file = case.file(frame.file)
+        path = file.path(frame.line)
+        handler = next((node for node in reversed(path) if isinstance(node, ast.ExceptHandler)), None)
+        if handler is not None:
+            tried = path[path.index(handler) - 1]
+            if isinstance(tried, ast.Try):
+                return _held(case, file, frame, tried, handler)
+    return None
+
+
+def _held(
+    case: Case, file: SourceFile, frame: Frame, tried: ast.Try, handler: ast.ExceptHandler
+) -> ProgramCause | None:
+    last = tried.body[-1]
+    lines = [(file.file, line) for line in range(tried.body[0].lineno, (last.end_lineno or last.lineno) + 1)]
+    first = int(case.history.ooms[-2])
+    lives = case.alive[case.with_frames(lines)[case.alive] & (case.lives.born[case.alive] < first)]
+    size = case.bytes_of(lives)
+    if size < SHARE_OF_LIVE * case.live_bytes:
+        return None
+    text = (
+        f"The tensors of the first try, {format_bytes(size)}, are still held by its exception while "
+        f"{short(frame.file)}:{frame.line} tries again in the except block."
+    )
+    return ProgramCause(text, tuple(_remedy(case, file, tried, handler, lives, first)))
+
+
+def _remedy(
+    case: Case, file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler, lives: Ints, first: int
+) -> list[Remedy]:
+    ran = case.freed_sooner(dict.fromkeys(np.asarray(lives).tolist(), first + 1))
+    words = (
+        f"{short(file.file)}:{handler.lineno}: try again after the except block, not in it: "
+        f"{needed(case.bytes_of(lives))} less"
+    )
+    patch = _after_the_block(file, tried, handler)
+    if not ran.fits:
+        return [Remedy(words, patch=patch)]
+    return [Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+
+
+def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:
+    """The handler only takes note, and its body follows the statement; "" where it names the exception, or is followed
+    by other parts of the statement.
+    """
+    if len(tried.handlers) > 1 or tried.orelse or tried.finalbody or handler.name or handler is not tried.handlers[-1]:
+        return ""
+    first, last = handler.body[0].lineno, tried.end_lineno or handler.lineno
+    indent, inner = file.indent(tried.lineno), file.indent(first)
+    body = file.lines[first - 1 : last]
+    after = [f"{inner}{RETRIES} = True", f"{indent}if {RETRIES}:", *body]
+    changed: dict[int, list[str]] = {tried.lineno: [f"{indent}{RETRIES} = False", file.lines[tried.lineno - 1]]}
+    changed.update({line: [] for line in range(first, last + 1)})
+    changed[first] = after
+    return file.patch(changed)

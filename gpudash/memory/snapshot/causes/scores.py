@@ -1,0 +1,97 @@
+"""Attention that is written out makes all of its scores at once."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, ProgramCause
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+
+def scores_of_attention(case: Case) -> ProgramCause | None:
+    """``scores = query @ key.transpose(-2, -1) …`` and ``softmax(scores, -1) @ value``, which one kernel does."""
+    for frame in case.refused_frames[:1]:
+        file = case.file(frame.file)
+        path = file.path(frame.line)
+        scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
+        for node in ast.walk(scope) if scope is not None else ():
+            found = _scores(node)
+            if found is None or not isinstance(node, ast.Assign):
+                continue
+            use = _weighted(scope, node, found)
+            lines = range(node.lineno, (use.end_lineno or use.lineno) + 1) if use is not None else range(0)
+            if use is None or frame.line not in lines:
+                continue
+            size = case.found.requested_bytes or 0
+            place = f"{short(file.file)}:{node.lineno}"
+            text = f"Attention at {place} makes all of its scores at once: {format_bytes(size)} were asked for."
+            words = f"{place}: torch.nn.functional.scaled_dot_product_attention, which makes them piece by piece"
+            patch = _patched(file, node, use, found) if file.imports("torch") else ""
+            written = np.flatnonzero(case.with_frames([(file.file, line) for line in lines]))
+            ran = case.resized(written, 0, request=True)
+            peak = ran.peak_reserved if ran.fits else None
+            verified_by = BY_REPLAY if ran.fits else ""
+            return ProgramCause(text, (Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
+    return None
+
+
+def _scores(node: ast.AST) -> tuple[str, ast.expr, ast.expr, str] | None:
+    """Of a statement that makes scores: their name, the query, the key and the scale."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+        return None
+    value, scale = node.value, "1.0"
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        factor = ast.unparse(value.right)
+        scale = f"1 / ({factor})" if isinstance(value.op, ast.Div) else factor
+        scale = scale.replace("(", "").replace(")", "") if isinstance(value.right, ast.Constant) else scale
+        value = value.left
+    left, right = _product(value)
+    if left is None or right is None or method_of(right) not in ("transpose", "mT"):
+        return None
+    assert isinstance(right, ast.Call) and isinstance(right.func, ast.Attribute)
+    if sorted(ast.unparse(argument) for argument in right.args) != ["-1", "-2"]:
+        return None
+    return node.targets[0].id, left, right.func.value, scale
+
+
+def _product(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None]:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+        return value.left, value.right
+    if method_of(value) in ("matmul", "bmm") and isinstance(value, ast.Call) and len(value.args) == 2:
+        return value.args[0], value.args[1]
+    return None, None
+
+
+def _weighted(scope: ast.AST | None, scores: ast.AST, found: tuple[str, ast.expr, ast.expr, str]) -> ast.stmt | None:
+    """The statement that makes the result of the scores; ``None`` where they are read elsewhere too."""
+    name = found[0]
+    readers = [
+        node
+        for node in (ast.walk(scope) if scope is not None else ())
+        if isinstance(node, ast.Assign | ast.Return) and node is not scores and node.value is not None
+        if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.value))
+    ]
+    if len(readers) != 1:
+        return None
+    left, right = _product(readers[0].value) if readers[0].value is not None else (None, None)
+    is_softmax = isinstance(left, ast.Call) and method_of(left) == "softmax" and right is not None
+    return readers[0] if is_softmax and readers[0].end_lineno == readers[0].lineno else None
+
+
+def _patched(file: SourceFile, scores: ast.AST, use: ast.stmt, found: tuple[str, ast.expr, ast.expr, str]) -> str:
+    _name, query, key, scale = found
+    assert isinstance(use, ast.Assign | ast.Return) and use.value is not None and isinstance(scores, ast.stmt)
+    value = _product(use.value)[1]
+    assert value is not None
+    operands = ", ".join(ast.unparse(one) for one in (query, key, value))
+    call = f"torch.nn.functional.scaled_dot_product_attention({operands}, scale={scale})"
+    changed = file.replaced(use.value, call)
+    if changed is None:
+        return ""
+    edits: dict[int, list[str]] = {line: [] for line in range(scores.lineno, (scores.end_lineno or 0) + 1)}
+    edits[changed[0]] = [changed[1]]
+    return file.patch(edits)

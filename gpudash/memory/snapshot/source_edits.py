@@ -1,0 +1,184 @@
+"""Edits of a program's source as unified diffs.
+
+Here is known which statements a line lies in, and what a file is like when some are replaced, wrapped or left out. A
+file is read line by line by whoever knows how (`SourceLine`). What cannot be edited soundly gives no diff.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpudash.memory.explaining.call_sites import SourceLine
+
+MOST_LINES = 20_000
+"""Of a file that is parsed."""
+
+EMPTY_LINES = 200
+"""So many in a row are taken for the end of a file."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Text in place of what stands in a line between two of its columns, in bytes as `ast` counts them."""
+
+    line: int
+    begin: int
+    end: int
+    text: str
+
+
+class SourceFile:
+    """A file of the program.
+
+    Args:
+        file: absolute path.
+        source: reads its lines.
+
+    Attributes:
+        lines: of the file, without what ends them.
+    """
+
+    def __init__(self, file: str, source: SourceLine) -> None:
+        self.file = file
+        self.lines = _lines(file, source)
+
+    @cached_property
+    def module(self) -> ast.Module | None:
+        """The syntax of the file; ``None`` where it cannot be read or is no Python."""
+        try:
+            return ast.parse("\n".join(self.lines)) if self.lines else None
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def path(self, line: int) -> list[ast.AST]:
+        """The nodes that hold a line, from the module down to its statement; empty where there is none."""
+        found: list[ast.AST] = [] if self.module is None else [self.module]
+        while found:
+            inner = next((child for child in _blocks(found[-1]) if _holds(child, line)), None)
+            if inner is None:
+                break
+            found.append(inner)
+        return found if len(found) > 1 else []
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement that holds a line."""
+        return next((node for node in reversed(self.path(line)) if isinstance(node, ast.stmt)), None)
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """Every node of the file."""
+        return iter(()) if self.module is None else ast.walk(self.module)
+
+    def imports(self, name: str) -> bool:
+        """Whether a module of this name can be used in the file under its own name."""
+        return any(
+            isinstance(node, ast.Import) and any(alias.name == name and not alias.asname for alias in node.names)
+            for node in self.nodes()
+        )
+
+    def indent(self, line: int) -> str:
+        """The blanks before a line."""
+        text = self.lines[line - 1]
+        return text[: len(text) - len(text.lstrip())]
+
+    def replaced(self, node: ast.expr, text: str) -> tuple[int, str] | None:
+        """The line on which an expression lies, with other text in its place; ``None`` where it takes several lines."""
+        if node.end_lineno != node.lineno or node.end_col_offset is None:
+            return None
+        line = self.lines[node.lineno - 1].encode()
+        return node.lineno, (line[: node.col_offset] + text.encode() + line[node.end_col_offset :]).decode()
+
+    def spliced(self, splices: Iterable[Splice]) -> dict[int, Sequence[str]]:
+        """Lines in which some parts are replaced, none of which reaches into another."""
+        changed: dict[int, Sequence[str]] = {}
+        for splice in sorted(splices, key=lambda one: (one.line, one.begin), reverse=True):
+            line = changed.get(splice.line, (self.lines[splice.line - 1],))[0].encode()
+            changed[splice.line] = ((line[: splice.begin] + splice.text.encode() + line[splice.end :]).decode(),)
+        return changed
+
+    def patch(self, changed: Mapping[int, Sequence[str]]) -> str:
+        """A unified diff, with a path that is relative to the root.
+
+        Args:
+            changed: line → the lines in its place.
+        """
+        after: list[str] = []
+        for number, line in enumerate(self.lines, 1):
+            after += changed.get(number, (line,))
+        name = self.file.lstrip("/")
+        rows = difflib.unified_diff(self.lines, after, name, name, lineterm="")
+        return "".join(f"{row}\n" for row in rows)
+
+    def indented(self, nodes: Sequence[ast.stmt], header: str) -> dict[int, Sequence[str]] | None:
+        """Statements that follow one another, one level deeper below ``header``; ``None`` where text over several lines
+        would change with it.
+        """
+        if any(
+            isinstance(part, ast.Constant | ast.JoinedStr) and part.end_lineno != part.lineno
+            for node in nodes
+            for part in ast.walk(node)
+        ):
+            return None
+        first, last = nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno
+        changed: dict[int, Sequence[str]] = {
+            number: (f"    {self.lines[number - 1]}" if self.lines[number - 1].strip() else "",)
+            for number in range(first, last + 1)
+        }
+        changed[first] = (self.indent(first) + header, *changed[first])
+        return changed
+
+
+def enclosing(path: Sequence[ast.AST], kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> ast.AST | None:
+    """The innermost node of a kind, of those that hold a statement within its function."""
+    for node in reversed(path[:-1]):
+        if isinstance(node, kind):
+            return node
+        if isinstance(node, Function | ast.ClassDef):
+            return None
+    return None
+
+
+def method_of(node: ast.AST) -> str:
+    """Name of the function or method that a call calls; "" of anything else."""
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """The value of a keyword of a call."""
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _blocks(node: ast.AST) -> Iterator[ast.AST]:
+    return (
+        child
+        for child in ast.iter_child_nodes(node)
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+    )
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    first = node.pattern.lineno if isinstance(node, ast.match_case) else int(getattr(node, "lineno", 0))
+    decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
+    first = min([first, *(decorator.lineno for decorator in decorators)])
+    return first <= line <= int(getattr(node, "end_lineno", None) or first)
+
+
+def _lines(file: str, source: SourceLine) -> list[str]:
+    found: list[str] = []
+    empty = 0
+    while len(found) < MOST_LINES and empty < EMPTY_LINES:
+        found.append(source(file, len(found) + 1))
+        empty = 0 if found[-1] else empty + 1
+    while found and not found[-1]:
+        found.pop()
+    return found

@@ -1,0 +1,83 @@
+"""The programs, the cards on which they run out, and the cause that has to be found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudash.units import MIB
+
+FOLDER = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of out-of-memory.
+
+    Attributes:
+        name: of its program.
+        what: went wrong, for the table.
+        card_mib: of the simulated card, of which the context takes 300.
+        cause: what the headline has to say.
+        others_mib: that other processes hold of the card.
+        is_fast: whether it is in the ordinary tests too.
+    """
+
+    name: str
+    what: str
+    card_mib: int
+    cause: str
+    others_mib: int = 0
+    is_fast: bool = False
+
+    @property
+    def program(self) -> Path:
+        """Its file."""
+        return FOLDER / f"{self.name}.py"
+
+    @property
+    def card_bytes(self) -> int:
+        """Of the card."""
+        return self.card_mib * MIB
+
+
+KINDS = (
+    Kind(
+        "losses_kept_in_a_list",
+        "losses in a list with their graphs",
+        640,
+        r":11 .* keep 2\d MiB of every step",
+        is_fast=True,
+    ),
+    Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB of every step"),
+    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps 8 MiB of every step"),
+    Kind(
+        "hidden_state_carried_on",
+        "a hidden state carried on with its graph",
+        640,
+        r":12 .* keeps? \d+ MiB of every step",
+    ),
+    Kind("pieces_of_fixed_sizes", "free memory in pieces", 950, r"idle inside PyTorch but in pieces"),
+    Kind("pieces_of_random_sizes", "free memory in pieces of any size", 800, r"idle inside PyTorch but in pieces"),
+    Kind("workspace_on_a_tiny_card", "no room for cuBLAS's workspace", 306, r"the workspace of cuBLAS needs 9 MiB"),
+    Kind("capped_process", "a cap that the program sets", 1024, r"The cap of 154 MiB that capped_process.py:6 sets"),
+    Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing", is_fast=True),
+    Kind(
+        "state_of_the_optimizer", "the optimizer's first step", 768, r"The first step of AdamW makes its state: 256 MiB"
+    ),
+    Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
+    Kind("batch_too_large", "a batch too large for the first step", 640, r"One step's activations are too many"),
+    Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
+    Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
+    Kind(
+        "checkpoint_loaded_on_the_card", "a checkpoint beside its model", 576, r"The checkpoint that .* takes 112 MiB"
+    ),
+    Kind("retry_while_handling", "a second try in the except block", 640, r"still held by its exception", is_fast=True),
+    Kind("scores_of_attention", "all scores of attention at once", 1024, r"makes all of its scores at once: 1.00 GiB"),
+    Kind("copy_of_the_model", "a copy of the model", 640, r"A copy of the model, made at"),
+    Kind(
+        "child_on_the_card", "a process that the program started", 1200, r"A process that this program started, python"
+    ),
+    Kind("other_process", "somebody else's process", 1024, r"holds 500 MiB|holds 0.49 of 1.00 GiB", others_mib=500),
+    Kind("no_room_for_the_context", "no room for the context", 1024, r"holds 0.78 of 1.00 GiB", others_mib=800),
+)

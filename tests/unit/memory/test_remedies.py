@@ -1,0 +1,71 @@
+"""What is offered after a failure reaches what was missing, and stands under what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpudash.memory.explaining.explain import explain
+from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
+from gpudash.memory.explaining.remedies import AT_LEAST, ordered, smaller_activations, without_others
+from gpudash.telemetry.explanation import Explanation, Remedy
+from gpudash.units import KIB, MIB
+
+
+def full(activations: int, asked: int) -> Explanation:
+    groups = (AllocationGroup(activations, 1, "activations"),)
+    request = RefusedRequest(asked, asked)
+    return explain(MemoryState("sim:0", activations, 0, activations, groups=groups, request=request))
+
+
+def test_what_saves_less_than_is_missing_is_not_offered() -> None:
+    found = full(680 * KIB, 6 * MIB)
+    assert found.missing_bytes == 6 * MIB
+    assert list(smaller_activations(found, checkpoints=False)) == []
+
+
+def test_what_saves_as_much_as_is_missing_is_offered() -> None:
+    words = [remedy.change for remedy in smaller_activations(full(100 * MIB, 60 * MIB), checkpoints=False)]
+    assert words == ["activation checkpointing (torch.utils.checkpoint): up to 100 MiB less at this moment"]
+    words = [remedy.change[:8] for remedy in smaller_activations(full(100 * MIB, 50 * MIB), checkpoints=True)]
+    assert words == ["half the", "bf16 aut"]
+
+
+def test_changes_that_were_tried_come_before_other_cards_and_those_before_what_nobody_tried() -> None:
+    untried = Remedy("half the batch")
+    bound = Remedy(f"{AT_LEAST}500 MiB for PyTorch", verified_by="replay")
+    card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
+    past = Remedy("a batch of 4", verified_by="replay", patch="--- a\n")
+    fitting = Remedy("expandable segments", fits=True, verified_by="replay", flags="X=1")
+    assert ordered((untried, bound, card, past, fitting)) == (fitting, past, card, bound, untried)
+
+
+def test_the_report_says_of_each_remedy_no_more_than_is_known_of_it() -> None:
+    past = Remedy("a batch of 4", verified_by="replay")
+    card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
+    lines = report(full(MIB, MIB).with_remedies((past, card, Remedy("half the batch")), "That is all."))
+    begin = lines.index("Would have got past this request")
+    assert [line.split("  ")[0].strip() or line.strip().split("  ")[0] for line in lines[begin : begin + 9]] == [
+        "Would have got past this request",
+        "a batch of 4",
+        "",
+        "Would have fitted",
+        "600 MiB for PyTorch",
+        "",
+        "Could be tried",
+        "half the batch",
+        "That is all.",
+    ]
+
+
+def test_a_process_that_the_program_started_is_named_with_its_command() -> None:
+    child = other_process(70 * MIB, 12, "python", command="python serve.py")
+    state = MemoryState("sim:0", 100 * MIB, 0, 30 * MIB, processes=(child,), request=RefusedRequest(MIB, 20 * MIB))
+    found = explain(state)
+    assert found.verdict == "other process"
+    words = "A process that this program started, python serve.py (pid 12), holds 70 of 100 MiB"
+    assert found.headline.startswith(words)
+    (remedy,) = without_others(found.parts[1:2] if found.parts[1].kind == "process" else (child,), "replay")
+    assert remedy.change.startswith("let python serve.py (pid 12), which this program started, end before it goes on")
+    (other,) = without_others((replace(child, command=""),), "")
+    assert other.change == "without the other processes: python (pid 12): 70 MiB less"
