@@ -474,7 +474,8 @@ def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
         judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
-    estimate = judged[0] if len(judged) == 1 else of_halves(judged, EACH if len(ranked) > 1 else EACH_CARD)
+    what = EACH if len(ranked) > 1 else EACH_CARD
+    estimate = judged[0] if len(judged) == 1 else of_halves(judged, what)
     assumptions = tuple(dict.fromkeys(said for answer in ranked for said in answer["assumptions"]))
     method = estimate.method
     if found.numbers == "computed":

@@ -73,12 +73,15 @@ def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
         trace: what happened.
         lines: of each block.
     """
-    now, most, place = 0, 0, 0
+    now = 0
+    most = 0
+    place = 0
     for number, block in enumerate(trace.events):
         size = _rounded(trace.sizes[abs(block) - 1])
         now += size if block > 0 else -size
         if now > most:
-            most, place = now, number + 1
+            most = now
+            place = number + 1
     held: set[int] = set()
     for block in trace.events[:place]:
         if block > 0:
