@@ -286,7 +286,8 @@ class HeldWrites:
                     yield entry
 
 
-_REMOVE, _RMDIR = os.remove, os.rmdir
+_REMOVE = os.remove
+_RMDIR = os.rmdir
 
 
 class _Function:

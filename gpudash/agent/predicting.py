@@ -107,7 +107,7 @@ class Predicted:
     def _torch_imported(self, _torch: Any) -> None:
         try:
             self._lend(self._config["package"])
-            from gpudash.simulator.dry_run import program
+            from gpudash.simulator.dry_run.programs import program
 
             found = program.begin(self._config, self.send, self.when_imported)
         except Exception as error:  # whatever is new in a newer torch; the program would go on without a card

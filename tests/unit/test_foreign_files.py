@@ -45,7 +45,7 @@ EXCEPTIONS = {
     "session/serving/address.py tls_context": CHECKED,
     "session/watching/attaching/ways_in.py _send_as_this_process": KERNEL,
     "simulator/device/process_table.py open": INSIDE,
-    "simulator/dry_run/checkpoints.py find": INSIDE,
+    "simulator/dry_run/programs/checkpoints.py find": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,
     "simulator/dry_run/own_code_process.py _prepare": SHIPPED,
     "simulator/models/config.py _json": INSIDE,

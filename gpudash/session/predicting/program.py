@@ -54,7 +54,8 @@ MOST_MESSAGE_BYTES = 2**31
 WITH_NUMBERS_RATIO = 2.0
 """A run with numbers takes at least what it holds on the GPU of this computer's memory; so much more is asked for."""
 
-EACH, EACH_CARD = "each rank of the program", "each GPU of the program"
+EACH = "each rank of the program"
+EACH_CARD = "each GPU of the program"
 
 NEVER_TORCH = "has not imported torch"
 NEVER_CUDA = "has asked nothing of a GPU"
@@ -71,7 +72,7 @@ OFF_SWITCHES = {
     "TENSORBOARD_LOGGING_DIR": "{scratch}/tensorboard",
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
 }
-"""Variables by which trackers are told to write nothing, or elsewhere."""
+"""Variables by which trackers write nothing, or elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def predict_program(
     Args:
         question: the program.
         interrupted: whether the user wants no answer any more; ends the program.
-        notice: is told, in a sentence, what the user should know while it goes on.
+        notice: is given, in a sentence, what the user should know while it goes on.
 
     Raises:
         ValueError: one sentence, when it cannot be started.
@@ -312,8 +313,8 @@ class _Attempt:
                 peak_bytes=int(message["peak_bytes"]),
             )
         elif kind == "unavailable":
-            told = f"No prediction can be made in this program's Python: {message['message'].rstrip('.')}."
-            self._failure = _Failure(Problem("unavailable", told))
+            why = f"No prediction can be made in this program's Python: {message['message'].rstrip('.')}."
+            self._failure = _Failure(Problem("unavailable", why))
 
     def _followed(self, *, ended: bool = False) -> _Followed | None:
         """What was answered, once every rank has; what there is where the program has ended."""
@@ -339,9 +340,9 @@ class _Attempt:
         what = NEVER[self._furthest()]
         name = script_name(self._question.command)
         at = f"; it stands at {where}" if where else ""
-        told = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
+        stands = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
         more = f"Allow it more: --time-limit {self._question.time_limit_s * 4:g}."
-        return _Failure(Problem("no_step", told, more))
+        return _Failure(Problem("no_step", stands, more))
 
     def _furthest(self) -> int:
         return max((process.furthest for process in self._processes), default=0)
@@ -473,7 +474,8 @@ def _judged(question: ProgramQuestion, found: _Followed) -> Estimate:
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
         judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
-    estimate = judged[0] if len(judged) == 1 else of_halves(judged, EACH if len(ranked) > 1 else EACH_CARD)
+    what = EACH if len(ranked) > 1 else EACH_CARD
+    estimate = judged[0] if len(judged) == 1 else of_halves(judged, what)
     assumptions = tuple(dict.fromkeys(said for answer in ranked for said in answer["assumptions"]))
     method = estimate.method
     if found.numbers == "computed":

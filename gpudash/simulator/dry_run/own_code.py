@@ -30,12 +30,12 @@ from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.device.storage import BLOCK, lacks_numbers, unwrapped
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import missing_numbers
-from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.line_search import SEARCHES
 from gpudash.simulator.dry_run.missing_numbers import DECIDES, FINITE, READS, TAKES_OUT, DataDependentError
+from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints
 from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, place_of
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.dry_run.whole_training import WholeTraining

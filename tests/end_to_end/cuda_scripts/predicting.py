@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tests.end_to_end.cuda_scripts.__main__ import CASES, USUAL_GPU, Case, Ran, as_cuda, environment, on_standin
 
-_TRAINER, _LIGHTNING = ("transformers", "accelerate"), ("lightning",)
+_TRAINER = ("transformers", "accelerate")
+_LIGHTNING = ("lightning",)
 
 MORE = (
     Case("word_language_model.py", ("--bptt", "10")),

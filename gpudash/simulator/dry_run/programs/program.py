@@ -22,21 +22,21 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
-from gpudash.memory.allocator.trace import Trace
-from gpudash.memory.frames import Frame, is_installed, is_own
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.as_cuda import answering, telling
 from gpudash.simulator.device.backend import register
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import Tracker
-from gpudash.simulator.dry_run import own_code, peers
-from gpudash.simulator.dry_run.checkpoints import KeptCheckpoints, saving_by_python
-from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, RequestRecorder, ToldCard
+from gpudash.simulator.dry_run import own_code
+from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, ToldCard
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
-from gpudash.simulator.dry_run.loaders import EPOCHS, Loaders
 from gpudash.simulator.dry_run.missing_numbers import KnownIntegers, explains
-from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words, shown_line
+from gpudash.simulator.dry_run.programs import peers
+from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints, saving_by_python
+from gpudash.simulator.dry_run.programs.lines import LineRecorder
+from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
+from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
 
@@ -57,12 +57,6 @@ AFTER_S = 8.0
 EQUAL_STEPS = 5
 """Steps more, of the same peak, after which a program is not expected to come to one."""
 
-MOST_LINES = 12
-"""Lines that are named of those that hold memory at the peak."""
-
-BLOCK_BYTES = 512
-"""What the caching allocator rounds a request up to (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
-
 Send = Callable[[Mapping[str, Any]], None]
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -73,7 +67,7 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
     Args:
         config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` that are
             followed; ``numbers``: "unknown", "guessed" where the program decides by them, or "computed".
-        send: tells what came of it.
+        send: sends a message about what came of it.
         when_imported: calls a function with a module once that has been imported.
 
     Raises:
@@ -97,7 +91,7 @@ class FollowedProgram:
 
     Args:
         steps: of its optimizer that are followed.
-        send: tells what came of it.
+        send: sends a message about what came of it.
     """
 
     def __init__(self, steps: int, send: Send) -> None:
@@ -126,14 +120,13 @@ class FollowedProgram:
         self._computes = computes = numbers == "computed"
         own_code.guesses.on = numbers == "guessed"
         architectures = [Architecture(tuple(card["capability"]), card["multiprocessors"]) for card in cards]
-        told = ToldCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
         if computes:
             backend = register(
                 [SimulatedGpu(place, ENDLESS, context=0, architecture=one) for place, one in enumerate(architectures)]
             )
         else:
             dry = DryRun()
-            dry.told_card = told
+            dry.told_card = ToldCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
             dry.put_cards(architectures)
             backend = dry.backend
             engine = backend.engine
@@ -178,7 +171,7 @@ class FollowedProgram:
                 raise error
         except CannotPredictError as found:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
-            self._tell_failure(found.kind, str(found), found.remedy, because_of_numbers=ours)
+            self._report_failure(found.kind, str(found), found.remedy, because_of_numbers=ours)
             return ours
         return False
 
@@ -308,116 +301,12 @@ class FollowedProgram:
             return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
         return peers.known or {"rank": None, "world_size": 1}
 
-    def _tell_failure(self, kind: str, message: str, remedy: str, *, because_of_numbers: bool) -> None:
+    def _report_failure(self, kind: str, message: str, remedy: str, *, because_of_numbers: bool) -> None:
         self._answered = True
         peak = max((recorder.peak_bytes for recorder in self._recorders), default=0)
         error = {"kind": kind, "message": message, "remedy": remedy}
         self._send({"type": "failed", "error": error, "because_of_numbers": because_of_numbers, "peak_bytes": peak})
 
 
-class LineRecorder(RequestRecorder):
-    """Records who allocates, too.
-
-    Args:
-        backend, tracker, index: as of `RequestRecorder`.
-        first_used: called when something is allocated for the first time.
-
-    Attributes:
-        allocated_bytes: now.
-        peak_bytes: the most so far.
-    """
-
-    def __init__(self, backend: Any, tracker: Tracker, index: int, first_used: Callable[[], None]) -> None:
-        super().__init__(backend, tracker, index)
-        self._first_used = first_used
-        self._lines: list[str] = []
-        self.allocated_bytes = 0
-        self.peak_bytes = 0
-        self._newest_peak = 0
-
-    def _happened(self, action: str, address: int, size: int, stream: int) -> None:
-        events = len(self.trace.events)
-        super()._happened(action, address, size, stream)
-        if len(self.trace.events) == events:
-            return
-        if not events:
-            self._first_used()
-        block = self.trace.events[-1]
-        taken = _rounded(self.trace.sizes[abs(block) - 1])
-        self.allocated_bytes += taken if block > 0 else -taken
-        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
-        self._newest_peak = max(self._newest_peak, self.allocated_bytes)
-        if block > 0:
-            self._lines.append(_line())
-
-    def taken_peak(self) -> int:
-        """The most since it was last asked for, in bytes."""
-        found, self._newest_peak = self._newest_peak, self.allocated_bytes
-        return found
-
-    def lines_at_peak(self) -> list[tuple[str, int]]:
-        """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
-        return lines_at_peak(self.trace, self._lines)
-
-
-def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
-    """Which lines hold how many bytes where a trace holds most.
-
-    Args:
-        trace: what happened.
-        lines: of each block.
-    """
-    now, most, place = 0, 0, 0
-    for number, block in enumerate(trace.events):
-        size = _rounded(trace.sizes[abs(block) - 1])
-        now += size if block > 0 else -size
-        if now > most:
-            most, place = now, number + 1
-    held: set[int] = set()
-    for block in trace.events[:place]:
-        if block > 0:
-            held.add(block)
-        else:
-            held.discard(-block)
-    found: Counter[str] = Counter()
-    for block in held:
-        found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
-    return found.most_common(MOST_LINES)
-
-
 def _write_nothing(*_args: Any, **_kwargs: Any) -> None:
     """In place of what writes a file without a function of Python's that opens files."""
-
-
-def _rounded(size: int) -> int:
-    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
-
-
-_kinds: dict[str, int] = {}
-_OWN, _LIBRARYS, _MACHINERY = 2, 1, 0
-
-
-def _line() -> str:
-    """The innermost line of the program's own that is running, or else of a library; "" where there is none."""
-    found = _line_above(sys._getframe(2))
-    if found:
-        return found
-    # torch's engine has threads of its own, without a line of Python, while the main thread waits for them
-    return _line_above(sys._current_frames().get(threading.main_thread().ident or 0))
-
-
-def _line_above(frame: Any) -> str:
-    librarys = ""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        kind = _kinds.get(file)
-        if kind is None:
-            asked = Frame(file, 1, "")
-            kind = _kinds[file] = _OWN if is_own(asked) else _LIBRARYS if is_installed(asked) else _MACHINERY
-        if kind == _OWN:
-            own = shown_line((file, frame.f_lineno))
-            return f"{own}, in {librarys}" if librarys else own
-        if kind == _LIBRARYS and not librarys and "/torch/" not in file:
-            librarys = shown_line((file, frame.f_lineno))
-        frame = frame.f_back
-    return librarys

@@ -49,9 +49,8 @@ class Loaders:
     def follow(self) -> None:
         """See which loaders are read, for the rest of the process."""
         kind: Any = dataloader._BaseDataLoaderIter
-        make, read = kind.__init__, kind.__next__
-        kind.__init__ = self._made(make)
-        kind.__next__ = self._read(read)
+        kind.__init__ = self._made(kind.__init__)
+        kind.__next__ = self._read(kind.__next__)
 
     def end(self) -> None:
         """End those that are being read now, at their next batch, and each once."""

@@ -36,7 +36,8 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
     if not distributed.is_available():
         return
     groups = distributed.distributed_c10d
-    begin, new = groups.init_process_group, groups.new_group
+    begin = groups.init_process_group
+    new = groups.new_group
 
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         from torch.testing._internal.distributed import fake_pg

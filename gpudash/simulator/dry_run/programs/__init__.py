@@ -1,0 +1,1 @@
+"""Whole programs in a dry run, as they are."""

@@ -1,0 +1,136 @@
+"""The lines of a program that hold memory at its peak."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from gpudash.memory.allocator.trace import Trace
+from gpudash.memory.frames import Frame, is_installed, is_own
+from gpudash.simulator.device.tracking import Tracker
+from gpudash.simulator.dry_run.dry_run import RequestRecorder
+from gpudash.simulator.dry_run.refusals import shown_line
+
+MOST_LINES = 12
+"""Lines that are named of those that hold memory at the peak."""
+
+BLOCK_BYTES = 512
+"""What the caching allocator rounds a request up to (c10/cuda/CUDACachingAllocator.h, kMinBlockSize)."""
+
+
+class LineRecorder(RequestRecorder):
+    """Records who allocates, too.
+
+    Args:
+        backend, tracker, index: as of `RequestRecorder`.
+        first_used: called when something is allocated for the first time.
+
+    Attributes:
+        allocated_bytes: now.
+        peak_bytes: the most so far.
+    """
+
+    def __init__(self, backend: Any, tracker: Tracker, index: int, first_used: Callable[[], None]) -> None:
+        super().__init__(backend, tracker, index)
+        self._first_used = first_used
+        self._lines: list[str] = []
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self._newest_peak = 0
+
+    def _happened(self, action: str, address: int, size: int, stream: int) -> None:
+        events = len(self.trace.events)
+        super()._happened(action, address, size, stream)
+        if len(self.trace.events) == events:
+            return
+        if not events:
+            self._first_used()
+        block = self.trace.events[-1]
+        taken = _rounded(self.trace.sizes[abs(block) - 1])
+        self.allocated_bytes += taken if block > 0 else -taken
+        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        self._newest_peak = max(self._newest_peak, self.allocated_bytes)
+        if block > 0:
+            self._lines.append(_line())
+
+    def taken_peak(self) -> int:
+        """The most since it was last asked for, in bytes."""
+        found, self._newest_peak = self._newest_peak, self.allocated_bytes
+        return found
+
+    def lines_at_peak(self) -> list[tuple[str, int]]:
+        """Lines of code, each with the bytes of what it had allocated and that was there at the peak; most first."""
+        return lines_at_peak(self.trace, self._lines)
+
+
+def lines_at_peak(trace: Trace, lines: list[str]) -> list[tuple[str, int]]:
+    """Which lines hold how many bytes where a trace holds most.
+
+    Args:
+        trace: what happened.
+        lines: of each block.
+    """
+    now = 0
+    most = 0
+    place = 0
+    for number, block in enumerate(trace.events):
+        size = _rounded(trace.sizes[abs(block) - 1])
+        now += size if block > 0 else -size
+        if now > most:
+            most = now
+            place = number + 1
+    held: set[int] = set()
+    for block in trace.events[:place]:
+        if block > 0:
+            held.add(block)
+        else:
+            held.discard(-block)
+    found: Counter[str] = Counter()
+    for block in held:
+        found[lines[block - 1]] += _rounded(trace.sizes[block - 1])
+    return found.most_common(MOST_LINES)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+_kinds: dict[str, int] = {}
+_OWN = 2
+_LIBRARYS = 1
+_MACHINERY = 0
+
+
+def _line() -> str:
+    """The innermost line of the program's own that is running, or else of a library; "" where there is none."""
+    found = _line_above(sys._getframe(2))
+    if found:
+        return found
+    # torch's engine has threads of its own, without a line of Python, while the main thread waits for them
+    return _line_above(sys._current_frames().get(threading.main_thread().ident or 0))
+
+
+def _kind_of(frame: Frame) -> int:
+    if is_own(frame):
+        return _OWN
+    return _LIBRARYS if is_installed(frame) else _MACHINERY
+
+
+def _line_above(frame: Any) -> str:
+    librarys = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        kind = _kinds.get(file)
+        if kind is None:
+            asked = Frame(file, 1, "")
+            kind = _kinds[file] = _kind_of(asked)
+        if kind == _OWN:
+            own = shown_line((file, frame.f_lineno))
+            return f"{own}, in {librarys}" if librarys else own
+        if kind == _LIBRARYS and not librarys and "/torch/" not in file:
+            librarys = shown_line((file, frame.f_lineno))
+        frame = frame.f_back
+    return librarys
