@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
-from gpudash.system.foreign_files import TooLargeError, read_regular_text
+from gpudash.system.foreign_files import read_regular_text
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
@@ -114,7 +114,7 @@ def _build_without_devices() -> dict[str, Any] | None:
         if not all((folder / "lib" / name).stat().st_size for name in LIBRARIES):
             return None
         build = _literals(read_regular_text(folder / "version.py", LONGEST_VERSION))
-    except (OSError, TooLargeError, ValueError, SyntaxError):
+    except (OSError, ValueError, SyntaxError):
         return None
     version = build.get("__version__")
     if not isinstance(version, str) or unmeasured_torch(version):
