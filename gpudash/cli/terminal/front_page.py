@@ -19,7 +19,7 @@ SUMMARY = "Runs PyTorch tensor workloads and shows what they do to memory, bandw
 ABOUT = "About gpudash"
 
 
-class Command(NamedTuple):
+class ListedCommand(NamedTuple):
     """A command as the page lists it.
 
     Attributes:
@@ -34,49 +34,51 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "compare": Command(
+    "compare": ListedCommand(
         "gpudash.cli.compare:compare",
         "Compare two recorded runs: every figure as B minus A, with the noise of both, and what was asked of each.",
     ),
-    "demo": Command("gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, each run for real."),
-    "devices": Command(
+    "demo": ListedCommand(
+        "gpudash.cli.demo:demo", "Show what tensors do to memory, scene by scene, each run for real."
+    ),
+    "devices": ListedCommand(
         "gpudash.cli.devices:devices", "List every device, what each reports, and why something is missing."
     ),
-    "doctor": Command(
+    "doctor": ListedCommand(
         "gpudash.cli.doctor:doctor",
         "Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.",
     ),
-    "estimate": Command(
+    "estimate": ListedCommand(
         "",
         "Predict the memory a run would take: of a workload, a model, your own function, or any program, "
         "unchanged: gpudash estimate [OPTIONS] -- python train.py",
     ),
-    "export": Command(
+    "export": ListedCommand(
         "gpudash.cli.export:export",
         "Write a recording in another format: data (csv, parquet, json), a trace of stages and steps for "
         "ui.perfetto.dev (trace), the plots as a picture (png, svg), or a report in one page that opens offline "
         "(html).",
     ),
-    "monitor": Command("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
-    "open": Command(
+    "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
+    "open": ListedCommand(
         "gpudash.cli.open:open_file",
         "Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.",
     ),
-    "run": Command("", "Run a workload in the terminal."),
-    "snapshot": Command(
+    "run": ListedCommand("", "Run a workload in the terminal."),
+    "snapshot": ListedCommand(
         "gpudash.cli.snapshot:snapshot",
         "Say what filled the memory in a torch memory snapshot, who allocated it, and what would have fitted.",
     ),
-    "watch": Command(
+    "watch": ListedCommand(
         "gpudash.cli.watch:watch", "Run your own program and watch it: gpudash watch [OPTIONS] -- COMMAND ..."
     ),
-    "completion": Command(
+    "completion": ListedCommand(
         "gpudash.cli:print_completion",
         "Print what completes commands and flags in a shell: source <(gpudash completion bash)",
         ABOUT,
     ),
-    "help": Command("gpudash.cli:print_help", "Show how a command is used: gpudash help run training.", ABOUT),
-    "version": Command("gpudash.cli:print_version", "Print the version.", ABOUT),
+    "help": ListedCommand("gpudash.cli:print_help", "Show how a command is used: gpudash help run training.", ABOUT),
+    "version": ListedCommand("gpudash.cli:print_version", "Print the version.", ABOUT),
 }
 
 FLAGS = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.devices.names import Device, Gpu, Simulation
 from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.running import RunGuards, Running, profile_wish
@@ -147,6 +148,8 @@ class Session:
         )
         self._watch.describe, self._watch.memory_of = self.machine.words, self.machine.memory_of
         self._watch.pool_of = self.machine.pool_of
+        self._hardware = HardwareWatch()
+        self._hardware.describe = self.machine.words
         self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
@@ -554,7 +557,7 @@ class Session:
             if self._runs.watched is None:
                 self.remedies.take(record)
             return
-        for event in self._watch.observe(record):
+        for event in (*self._watch.observe(record), *self._hardware.observe(record)):
             self._take(replace(event, run_id=self._runs.run_id if self.running else None))
         self._runs.observe(record, self._warn_of_guard)
 

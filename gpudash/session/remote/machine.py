@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from gpudash.devices.names import Device, Gpu
 from gpudash.memory.watching.growth import Forecast
+from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.session import Status, metrics
@@ -113,6 +114,8 @@ class RemoteMachine:
         self._watch.is_here = False
         self._watch.describe = self.words
         self._watch.pool_of = self._pool_of
+        self._hardware = HardwareWatch()
+        self._hardware.describe = self.words
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
@@ -405,7 +408,7 @@ class RemoteMachine:
             return
         self._take(found)
         if isinstance(found, Sample):
-            for event in self._watch.observe(found):
+            for event in (*self._watch.observe(found), *self._hardware.observe(found)):
                 self._take(event)
 
     def _lost(self, fault: LinkFault) -> None:

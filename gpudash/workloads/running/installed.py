@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
+from gpudash.system.foreign_files import read_regular_text
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
@@ -99,6 +100,10 @@ LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so"
 """Shared libraries in ``torch/lib`` that every build for Linux has; importing torch without one fails."""
 
 
+LONGEST_VERSION = 65_536
+"""Bytes of the largest ``torch/version.py`` that is read; it has a dozen lines."""
+
+
 def _build_without_devices() -> dict[str, Any] | None:
     """Version and build of an installed torch that can see no device here; ``None`` where it has to be asked."""
     found = importlib.util.find_spec("torch")
@@ -108,7 +113,7 @@ def _build_without_devices() -> dict[str, Any] | None:
     try:
         if not all((folder / "lib" / name).stat().st_size for name in LIBRARIES):
             return None
-        build = _literals((folder / "version.py").read_text(encoding="utf-8"))
+        build = _literals(read_regular_text(folder / "version.py", LONGEST_VERSION))
     except (OSError, ValueError, SyntaxError):
         return None
     version = build.get("__version__")
