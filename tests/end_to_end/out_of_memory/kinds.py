@@ -50,7 +50,7 @@ KINDS = (
         is_fast=True,
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB of every step"),
-    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps 8 MiB of every step"),
+    Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps \d+ MiB of every step"),
     Kind(
         "hidden_state_carried_on",
         "a hidden state carried on with its graph",

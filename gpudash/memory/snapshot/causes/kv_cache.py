@@ -50,11 +50,12 @@ def _is_named(case: Case, life: int) -> bool:
 
 
 def _tokens(case: Case, lives: Ints) -> int:
-    """How many tokens were written: how often the line that makes the cache longer made each of its parts anew."""
-    stacks, alive = np.unique(case.lives.stack[lives], return_counts=True)
-    born = [int((case.lives.stack == stack).sum()) for stack in stacks]
-    best = max(range(len(stacks)), key=lambda place: born[place])
-    tokens = born[best] // int(alive[best])
+    """How many tokens were written; 0 where that is not known.
+
+    The line that makes the cache longer asks for more with every token, and for as much in each layer.
+    """
+    stacks = np.unique(case.lives.stack[lives])
+    tokens = max(len(np.unique(case.lives.requested[case.lives.stack == stack])) for stack in stacks)
     return tokens if tokens >= FEWEST_TOKENS else 0
 
 
