@@ -93,7 +93,7 @@ class Snapshots:
         except Exception:
             # the figures of the request are worth telling without these
             told["allocated_bytes"] = None
-        told["allowed_bytes"] = _allowed(device, capacity)
+        told["capacity_bytes"], told["allowed_bytes"] = _limits(device, capacity)
         self._out_of_memory(told)
 
     def _out_of_memory(self, told: Message) -> None:
@@ -121,13 +121,22 @@ class Snapshots:
         return path, None
 
 
-def _allowed(device: int, capacity: int) -> int | None:
-    """Bytes that the process may reserve of a GPU; ``None`` without a limit, and where torch does not tell of one."""
+def _limits(device: int, given: int) -> tuple[int, int | None]:
+    """Bytes of a GPU, and those that the process may reserve of it; ``None`` for these without a limit, and where torch
+    does not tell of one.
+
+    Args:
+        device: index of the GPU.
+        given: what torch gives its observers: the limit where there is one, else the GPU's bytes
+            (c10/cuda/CUDACachingAllocator.cpp).
+    """
     try:
-        fraction = sys.modules["torch"].cuda.memory.get_per_process_memory_fraction(device)
+        cuda = sys.modules["torch"].cuda
+        fraction = cuda.memory.get_per_process_memory_fraction(device)
+        total = int(cuda.get_device_properties(device).total_memory)
     except (AttributeError, RuntimeError):
-        return None
-    return None if fraction >= 1 else int(fraction * capacity)
+        return given, None
+    return (given, None) if fraction >= 1 or total <= given else (total, given)
 
 
 def _now() -> tuple[str, Any]:

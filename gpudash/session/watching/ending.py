@@ -367,7 +367,8 @@ def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
     place = f" ({raised.place})" if raised.place else ""
     if _PINS.search(raised.details):
         return _of_host(ran, raised, f"{who} could not pin as much host memory{place}.", LESS_PINNED)
-    words = f"{who} ran out of memory on {ran.device}: CUDA had no room for its context or for code{place}."
+    gpu = "its GPU" if kind_of(ran.device) == "cpu" else ran.device  # of a program that has come no further
+    words = f"{who} ran out of memory on {gpu}: CUDA had no room for its context or for code{place}."
     return replace(_of_host(ran, raised, words, NO_CONTEXT), error="cuda")
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.cuda import memory
 
 from gpudash.agent.attach.lasting import NAME, Lasting
 from gpudash.agent.memory import gpus as figures
@@ -168,10 +169,22 @@ def test_an_out_of_memory_is_told_with_exact_figures_and_its_snapshot(torch: Fak
         "free_bytes": 2**20,
         "allocated_bytes": 1024,
         "reserved_bytes": 2048,
+        "allowed_bytes": None,
         "step": 5,
         "problem": None,
     }
     assert pickle.loads(Path(path).read_bytes()) == torch.snapshot
+
+
+def test_a_share_that_the_program_allows_itself_is_told_beside_the_gpus_memory(torch: FakeTorch) -> None:
+    assert callable(memory.get_per_process_memory_fraction)
+    torch.cuda.memory.get_per_process_memory_fraction = lambda _device: 0.25
+    watched = Watched(torch)
+    torch.initialise()
+    assert torch.full is not None
+    torch.full(0, 2**30, 2**32, 2**29)  # torch gives the limit in place of the GPU's memory
+    (told,) = watched.of("oom")
+    assert (told["capacity_bytes"], told["allowed_bytes"]) == (2**34, 2**32)
 
 
 def test_figures_that_fail_at_an_out_of_memory_do_not_hide_it(torch: FakeTorch) -> None:

@@ -249,6 +249,12 @@ def test_what_the_host_or_the_driver_could_not_give_is_an_out_of_memory_too(
     assert ending.requested_bytes == (8589934592 if "DefaultCPUAllocator" in message else None)
 
 
+def test_a_gpu_without_room_for_a_context_is_not_called_the_cpu() -> None:
+    failed = Raised("out_of_memory", DRIVER, "/home/me/train.py", 5)
+    ending = ending_of(replace(RAN, device="cpu", raised=[failed]))
+    assert isinstance(ending, OutOfMemory) and "ran out of memory on its GPU: CUDA had no room" in ending.message
+
+
 def test_a_printed_error_of_cuda_s_own_is_an_out_of_memory() -> None:
     lines = (*TRACEBACK.splitlines()[:-1], f"torch.AcceleratorError: {DRIVER}")
     ending = ending_of(replace(RAN, errors=lines))
