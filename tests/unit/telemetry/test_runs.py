@@ -335,8 +335,8 @@ def test_the_summary_carries_the_explanation_with_the_remedies_that_came_later()
     assert [remedy["change"] for remedy in told["remedies"]] == ["batch 8"]
     assert (told["verdict"], told["headline"]) == ("leak", "A line keeps memory.")
     assert told["parts"] == [
-        {"kind": "category", "name": "activations", "bytes": 99, "pid": None, "user": ""},
-        {"kind": "free", "name": "free", "bytes": 1, "pid": None, "user": ""},
+        {"kind": "category", "name": "activations", "bytes": 99, "pid": None, "user": "", "command": ""},
+        {"kind": "free", "name": "free", "bytes": 1, "pid": None, "user": "", "command": ""},
     ]
     assert view.notes == []
 
