@@ -9,17 +9,41 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpudash.telemetry.explanation import Rewrite
+from gpudash.system.foreign_files import read_regular
+from gpudash.telemetry.explanation import Explanation, Remedy, Rewrite
 
 PATCH_NAME = "fix.patch"
 """Of the file in a report's folder that ``patch -p0`` takes in the program's."""
+
+MOST_SOURCE_BYTES = 4 * 2**20
+"""Of a file of the program; a longer one has no diff."""
 
 CONTEXT_LINES = 3
 
 NO_NEWLINE = b"\n\\ No newline at end of file\n"
 """What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
+
+
+def with_patches(found: Explanation, folder: str) -> Explanation:
+    """``found`` with a diff for every remedy that rewrites the program, with paths relative to its folder.
+
+    Args:
+        found: its diffs, where there are any, are relative to the root.
+        folder: absolute path.
+    """
+
+    def read(file: str) -> bytes:
+        return read_regular(file, MOST_SOURCE_BYTES)
+
+    def patched(remedy: Remedy) -> Remedy:
+        if remedy.rewrites:
+            return replace(remedy, patch=unified_diff(remedy.rewrites, folder, read))
+        return replace(remedy, patch=in_folder(remedy.patch, folder, read)) if remedy.patch else remedy
+
+    return found.with_remedies(tuple(map(patched, found.remedies)), found.remedies_note)
 
 
 def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str], bytes]) -> str:

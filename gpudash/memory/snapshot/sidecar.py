@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
+from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.snapshot.causes.children import ended_before
 from gpudash.memory.snapshot.explaining import (
@@ -68,11 +69,13 @@ class Sidecar:
         steps: times at which steps began, in microseconds since 1970, and their numbers.
         cards: by the index of the device.
         warnings: sentences on what could not be used.
+        folder: of the program, an absolute path; "" where it is not known.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
     cards: Mapping[int, OutsideView] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    folder: str = ""
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with these warnings beside its own."""
@@ -99,7 +102,9 @@ class Sidecar:
         card = self.cards.get(history.device.index)
         allowed = None if card is None else card.allowed
         found = explain_history(history, source=source, what_if=what_if, allowed=allowed)
-        return found if card is None else on_card(found, history, card, source)
+        if card is not None:
+            found = on_card(found, history, card, source)
+        return with_patches(found, self.folder) if self.folder else found
 
 
 NOTHING = Sidecar()

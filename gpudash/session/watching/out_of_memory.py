@@ -21,19 +21,26 @@ from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
-from gpudash.memory.explaining.patches import PATCH_NAME, in_folder, unified_diff
+from gpudash.memory.explaining.patches import PATCH_NAME, with_patches
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.watching.ending import REPORTED
 from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
-from gpudash.session.watching.report_folder import EXPLANATION_NAME, MOST_STEPS, MOST_US, write_json, write_steps
+from gpudash.session.watching.report_folder import (
+    EXPLANATION_NAME,
+    MOST_STEPS,
+    MOST_US,
+    SETTINGS_NAME,
+    write_json,
+    write_steps,
+)
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
-from gpudash.system.foreign_files import read_regular, source_line
+from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.cells import harmless
-from gpudash.telemetry.explanation import Explanation, Remedy
+from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import numbered, recording_name
@@ -59,7 +66,6 @@ CURVE_POINTS = 20_000
 EXPLAINING_S = 60.0
 """Longest that reading and explaining a snapshot may take."""
 
-MOST_SOURCE_BYTES = 4 * 2**20
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -142,14 +148,15 @@ class FlightRecorder:
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
         self._write_curves(folder / "curves.csv", refused.time_s)
-        write_json(folder / "settings.json", {**self._facts(), "out_of_memory": _told(refused)})
+        write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _told(refused)})
         write_json(folder / "processes.json", self._processes())
         self.write_output()
         if refused.snapshot is None:
             raise ValueError("The program left no memory snapshot, so that what filled the memory is not known.")
         explanation = explained(folder / SNAPSHOT_NAME, refused, ended)
         if explanation is not None:
-            explanation = _with_patches(explanation, str(self._facts().get("folder") or ""))
+            if program_folder := self._facts().get("folder"):
+                explanation = with_patches(explanation, str(program_folder))
             self.write_explanation(explanation)
         return explanation
 
@@ -206,27 +213,6 @@ class FlightRecorder:
         with self._store.lock:
             devices = self._store.process_devices()
             return [{"device": device or "host", **row} for device in devices for row in self._store.processes(device)]
-
-
-def _with_patches(found: Explanation, folder: str) -> Explanation:
-    """``found`` with a diff for every remedy that rewrites the program.
-
-    Args:
-        folder: of the program; "" where it is not known.
-    """
-
-    def read(file: str) -> bytes:
-        return read_regular(file, MOST_SOURCE_BYTES)
-
-    def patched(remedy: Remedy) -> Remedy:
-        if not folder:
-            return remedy
-        if remedy.rewrites:
-            return replace(remedy, patch=unified_diff(remedy.rewrites, folder, read))
-        return replace(remedy, patch=in_folder(remedy.patch, folder, read)) if remedy.patch else remedy
-
-    remedies = [patched(remedy) for remedy in found.remedies]
-    return found.with_remedies(tuple(remedies), found.remedies_note)
 
 
 def new_report(reports: Path, name: str) -> Path:

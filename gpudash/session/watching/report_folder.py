@@ -21,6 +21,9 @@ STEPS_NAME = "steps.json"
 
 EXPLANATION_NAME = "explanation.json"
 
+SETTINGS_NAME = "settings.json"
+"""What is known of the program: its command, its folder, its versions."""
+
 MOST_STEPS = 100_000
 """Steps that are kept, the newest."""
 
@@ -81,7 +84,12 @@ def beside(snapshot: Path) -> Sidecar:
             cards[int(told.device.partition(":")[2] or 0)] = card_of(told)
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
-    return Sidecar(steps, cards, tuple(warnings))
+    folder = ""
+    try:
+        folder = _program_folder(snapshot.with_name(SETTINGS_NAME))
+    except ValueError as error:
+        warnings.append(f"{SETTINGS_NAME} beside the snapshot was left aside: {error}")
+    return Sidecar(steps, cards, tuple(warnings), folder)
 
 
 def _steps(path: Path) -> tuple[tuple[int, int], ...]:
@@ -106,6 +114,18 @@ def _explanation(path: Path) -> Explanation | None:
     if not all(0 <= size < MOST_US for size in sizes) or not told.device.partition(":")[2].isdecimal():
         raise ValueError("its figures cannot be those of a device.")
     return told
+
+
+def _program_folder(path: Path) -> str:
+    text = _read(path)
+    if text is None:
+        return ""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON.") from None
+    folder = found.get("folder") if isinstance(found, dict) else None
+    return folder if isinstance(folder, str) and folder.startswith("/") else ""
 
 
 def _read(path: Path) -> bytes | None:
