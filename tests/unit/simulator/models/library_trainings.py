@@ -8,6 +8,7 @@ which other it takes is decided by numbers, and nothing computes there.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -139,14 +140,17 @@ def allocated(name: str) -> tuple[int, int]:
 
 
 def every_one_allocated() -> dict[str, tuple[int, int]]:
-    """The same of each, in processes of their own."""
+    """The same of each, in processes of their own that see one GPU: over several a Trainer trains in parallel."""
     found = {}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
     for build in ALL:
         command = [sys.executable, "-m", "tests.unit.simulator.models.library_trainings", build.__name__]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found[build.__name__] = tuple(json.loads(done.stdout.splitlines()[-1]))
     return found
 
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(allocated(sys.argv[1]) if sys.argv[1:] else every_one_allocated()) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # Python's own end may meet torch's threads: `tests.gpu.watched_programs.settle`
