@@ -70,8 +70,9 @@ def build_app(argv: Sequence[str]) -> App:
         add_run_commands(run_workload)
     if not without_workloads and first != "run":
         from gpudash.cli.estimate import add_estimate_commands
+        from gpudash.cli.estimate_program import estimate_program
 
-        add_estimate_commands(estimate_workload, names_program="--" in argv)
+        add_estimate_commands(estimate_workload, estimate_program if "--" in argv else None)
     app.command(run_workload)
     app.command(estimate_workload)
     return app

@@ -75,14 +75,14 @@ class EstimateOptions(WorkloadOptions, BudgetOptions):
     """Print the prediction as one JSON document."""
 
 
-def add_estimate_commands(app: App, *, names_program: bool = False) -> None:
+def add_estimate_commands(app: App, default: Callable[..., int] | None = None) -> None:
     """Give ``gpudash estimate`` one sub-command per workload, its flags built from the spec.
 
     Args:
         app: the command.
-        names_program: whether a program and its arguments follow ``--``.
+        default: what it does without a workload; ``None`` for the prediction of a callable or a model.
     """
-    app.default(_estimate_program if names_program else _estimate_callable)
+    app.default(default or _estimate_callable)
     for name, spec in workloads().items():
         if has_fields(spec):
             continue  # the memory of a comparison is that of the workload it runs
@@ -177,31 +177,6 @@ def _estimate_callable(
         )
 
     return execute(callable, ask, options)
-
-
-def _estimate_program(
-    *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
-    let_it_write: Annotated[bool, Parameter(negative="")] = False,
-    options: EstimateOptions | None = None,
-) -> int:
-    """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
-
-    Parameters
-    ----------
-    steps
-        Steps of its optimizer that are followed; then it is ended.
-    let_it_write
-        Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
-    """
-    from gpudash.cli.estimate_program import estimate_program
-
-    if not command or command[0].startswith("-"):
-        raise RequestError("There is no command to predict.", PROGRAM_FORM)
-    options = options or EstimateOptions()
-    if options.preset is not None:
-        raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
-    return estimate_program(command, steps, options, lets_write=let_it_write)
 
 
 def _program(python: str | None) -> str:

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from gpudash.cli.estimate import PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
 from gpudash.settings import load_settings
@@ -14,7 +17,30 @@ if TYPE_CHECKING:
     from gpudash.session import Session
 
 
-def estimate_program(command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool) -> int:
+def estimate_program(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    steps: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = FOLLOWED_STEPS,
+    let_it_write: Annotated[bool, Parameter(negative="")] = False,
+    options: EstimateOptions | None = None,
+) -> int:
+    """Predict the memory of a program as it is: gpudash estimate [OPTIONS] -- python train.py --epochs 3
+
+    Parameters
+    ----------
+    steps
+        Steps of its optimizer that are followed; then it is ended.
+    let_it_write
+        Let it write its files, instead of into a folder that is removed. Checkpoints are never written.
+    """
+    if not command or command[0].startswith("-"):
+        raise RequestError("There is no command to predict.", PROGRAM_FORM)
+    options = options or EstimateOptions()
+    if options.preset is not None:
+        raise RequestError("--preset: only workloads have presets.", "Leave it out, or name a workload.")
+    return _predict(command, steps, options, lets_write=let_it_write)
+
+
+def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, lets_write: bool) -> int:
     """Predict, and print the prediction or why there is none; the exit code.
 
     Args:

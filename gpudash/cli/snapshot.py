@@ -130,7 +130,7 @@ def _studied(
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import studied
-        from gpudash.session.watching.report_folder import beside
+        from gpudash.session.recordings.report_folder import beside
         from gpudash.system.foreign_files import source_line
 
         known = beside(path)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import gpudash
-from gpudash.predict import PredictionError
+from gpudash.simulator.predict import PredictionError
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Outcome, run_python, start_python
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda

@@ -115,7 +115,7 @@ def with_need(found: Explanation, need: Need) -> Explanation:
     """``found`` with the need of the whole run in place of a bound of it."""
     remedies = (remedy for remedy in found.remedies if not is_bound(remedy))
     made = ordered((*remedies, _remedy(need)))
-    return replace(found, remedies=made, remedies_note=need_words(need), need=need)
+    return replace(found, remedies=made, remedies_note=need_text(need), need=need)
 
 
 def to_be_tried(found: Explanation) -> Iterator[Remedy]:
@@ -157,7 +157,7 @@ def is_bound(remedy: Remedy) -> bool:
     return remedy.change.startswith(AT_LEAST)
 
 
-def need_words(need: Need) -> str:
+def need_text(need: Need) -> str:
     """What the need was found by, in a sentence."""
     took = format_duration(need.seconds)
     if need.is_whole:

@@ -11,17 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.snapshot.source_edits import Loop, SourceFile
+from gpudash.memory.snapshot.source_edits import Loop, SourceFile, source_lines
 from gpudash.telemetry.explanation import Rewrite
 
 MOST_KEEPERS = 3
 """Lines that keep something, of which advice is given."""
-
-MOST_LINES = 20_000
-"""Of a file that is parsed."""
-
-EMPTY_LINES = 200
-"""So many in a row are taken for the end of a file."""
 
 COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
 """Methods by which a collection takes a value in."""
@@ -134,7 +128,9 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         source: reads lines of the program.
     """
     found: dict[Place, Keeper] = {}
-    modules = {file: _parsed("\n".join(_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)}
+    modules = {
+        file: _parsed("\n".join(source_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)
+    }
     for rule in (_kept_of, _derived_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
@@ -146,15 +142,6 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         if found:
             break
     return list(found.values())[:MOST_KEEPERS]
-
-
-def _lines(file: str, source: SourceLine) -> list[str]:
-    found: list[str] = []
-    empty = 0
-    while len(found) < MOST_LINES and empty < EMPTY_LINES:
-        found.append(source(file, len(found) + 1))
-        empty = 0 if found[-1] else empty + 1
-    return found
 
 
 def _parsed(text: str) -> ast.Module | None:

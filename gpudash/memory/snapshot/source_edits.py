@@ -47,7 +47,7 @@ class SourceFile:
 
     def __init__(self, file: str, source: SourceLine) -> None:
         self.file = file
-        self.lines = _lines(file, source)
+        self.lines = source_lines(file, source)
 
     @cached_property
     def module(self) -> ast.Module | None:
@@ -173,7 +173,8 @@ def _holds(node: ast.AST, line: int) -> bool:
     return first <= line <= int(getattr(node, "end_lineno", None) or first)
 
 
-def _lines(file: str, source: SourceLine) -> list[str]:
+def source_lines(file: str, source: SourceLine) -> list[str]:
+    """The lines of a file, without empty ones at its end: a source tells no length."""
     found: list[str] = []
     empty = 0
     while len(found) < MOST_LINES and empty < EMPTY_LINES:

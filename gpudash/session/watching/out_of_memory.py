@@ -23,11 +23,7 @@ from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import PATCH_NAME, with_patches
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
-from gpudash.session.watching.ending import REPORTED
-from gpudash.session.watching.memory import WatchedMemory
-from gpudash.session.watching.output_log import OutputLog
-from gpudash.session.watching.program_news import COUNTED, ProgramNews
-from gpudash.session.watching.report_folder import (
+from gpudash.session.recordings.report_folder import (
     EXPLANATION_NAME,
     MOST_STEPS,
     MOST_US,
@@ -35,6 +31,10 @@ from gpudash.session.watching.report_folder import (
     write_json,
     write_steps,
 )
+from gpudash.session.watching.ending import REPORTED
+from gpudash.session.watching.memory import WatchedMemory
+from gpudash.session.watching.output_log import OutputLog
+from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole

@@ -379,7 +379,7 @@ def _told(line: str) -> _Fields:
         elif kind == "step" and step is None and _WHOLE.fullmatch(pair.value):
             step, total = int(pair.value), _count(pair.whole)
         elif kind is None and not pair.whole and not pair.is_percent and _is_one_of_several(pair.name):
-            of_validation = "validation" in (pair.split, *map(_side, _words(pair.name)))
+            of_validation = "validation" in (pair.split, *map(_side, _name_parts(pair.name)))
             several.append(_Metric("loss", pair.name, float(pair.value), of_validation, is_assigned=pair.is_assigned))
         elif kind == "epoch" and epoch is None and math.isfinite(float(pair.value)):
             epoch = float(pair.value)
@@ -422,7 +422,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
 @lru_cache(4096)
 def _kind(name: str) -> tuple[Kind | None, str]:
     """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
-    words = _words(name) or [""]
+    words = _name_parts(name) or [""]
     split = next((_side(word) for word in words if _side(word)), "")
     while len(words) > 1 and _side(words[-1]):
         words.pop()
@@ -437,13 +437,13 @@ def _kind(name: str) -> tuple[Kind | None, str]:
 @lru_cache(4096)
 def _is_one_of_several(name: str) -> bool:
     """Whether a field of this name holds one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
-    words = _words(name)
+    words = _name_parts(name)
     at_an_end = bool(words) and "loss" in (words[0], words[-1])
     joined = bool(words) and (words[-1] == "loss" or " " not in name)
     return at_an_end and joined and len(words) > 1 and not _NO_LOSS.intersection(words)
 
 
-def _words(name: str) -> list[str]:
+def _name_parts(name: str) -> list[str]:
     return [word for word in re.split(r"[^a-z0-9@]+", name.lower()) if word]
 
 

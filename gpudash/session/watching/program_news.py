@@ -248,7 +248,7 @@ class ProgramNews:
         """Tell what had been printed by then, at the step that was the newest."""
         while self._printed and self._printed[0].time_s <= until_s:
             found = self._printed.popleft()
-            self._tell_fields(found)
+            self._report_fields(found)
             if not found.fields:
                 continue
             rate = None
@@ -272,7 +272,7 @@ class ProgramNews:
             )
             self.stepped_s = time_s
 
-    def _tell_fields(self, found: Printed) -> None:
+    def _report_fields(self, found: Printed) -> None:
         """Say once what is plotted of the fields in the output, and of each loss that is not, that it is not."""
         sentences = []
         if found.fields and not self.reads_metrics:

@@ -17,7 +17,7 @@ from gpudash.memory.snapshot.history.history import difference_words
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
-from gpudash.session.watching.report_folder import beside
+from gpudash.session.recordings.report_folder import beside
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels

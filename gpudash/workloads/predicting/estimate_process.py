@@ -14,6 +14,7 @@ also in the midst of a request.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +52,7 @@ def main() -> int:
         try:
             version, dry = _prepare(lambda: conversation.waits)
         except Exception as error:  # torch may be missing or broken in any way
+            logging.getLogger(__name__).error("No prediction can be made.", exc_info=error)
             conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
             return 1
         _warm_up(dry)

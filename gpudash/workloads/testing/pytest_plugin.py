@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from gpudash.predict import PredictedProgram
+    from gpudash.simulator.predict import PredictedProgram
     from gpudash.telemetry.comparing.baseline import Footprint
     from gpudash.workloads.testing.gpu_memory import GpuMemory
     from gpudash.workloads.testing.marker import MemoryBudget
@@ -101,7 +101,7 @@ def gpu_memory(request: pytest.FixtureRequest) -> GpuMemory:
 @pytest.fixture
 def predict_program() -> Callable[..., PredictedProgram]:
     """Predict a program as it is: ``predict_program("python", "train.py", gpu="24GiB").peak_allocated_bytes``."""
-    from gpudash.predict import predict_program
+    from gpudash.simulator.predict import predict_program
 
     return predict_program
 

@@ -15,9 +15,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
+from gpudash.session.recordings.report_folder import write_json, write_steps
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.session.watching.out_of_memory import explanation_of
-from gpudash.session.watching.report_folder import write_json, write_steps
 from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest
 from gpudash.ui.widgets.opening_page import progress_words

@@ -14,7 +14,7 @@ import pytest
 
 from gpudash.cli import run
 from gpudash.memory.allocator import AllocationRefused
-from gpudash.session.watching.report_folder import write_steps
+from gpudash.session.recordings.report_folder import write_steps
 from gpudash.units import MIB
 from tests.json_page import undescribed
 from tests.unit.memory.snapshot.made import FORWARD, KEPT, Made

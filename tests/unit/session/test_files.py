@@ -23,8 +23,8 @@ from gpudash.memory.snapshot.summary import studied
 from gpudash.session import Replay
 from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import HEAD_BYTES, find_file, kind_of
+from gpudash.session.recordings.report_folder import beside
 from gpudash.session.recordings.samples import SampleRecording, sample, samples
-from gpudash.session.watching.report_folder import beside
 from gpudash.system.files import resource
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,8 +16,8 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
 from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
+from gpudash.session.recordings.report_folder import STEPS_NAME, beside, write_json, write_steps
 from gpudash.session.watching.out_of_memory import explanation_of
-from gpudash.session.watching.report_folder import STEPS_NAME, beside, write_json, write_steps
 from gpudash.telemetry.explanation import Explanation, explanation_from_json
 from gpudash.units import GIB, MIB
 from tests.unit.session.reports import leaking, refused
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyP
     assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: it is a folder, not a file.",)
     snapshot.with_name(STEPS_NAME).rmdir()
     write_steps(snapshot.parent, ((1, 1),))
-    monkeypatch.setattr("gpudash.session.watching.report_folder.MOST_BYTES", 3)
+    monkeypatch.setattr("gpudash.session.recordings.report_folder.MOST_BYTES", 3)
     assert beside(snapshot).warnings == (f"steps.json {LEFT}it is larger than 0 MiB.",)
 
     def forbidden(*_arguments: object) -> None:

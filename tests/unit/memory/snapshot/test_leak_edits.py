@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from gpudash.memory.snapshot.leak_edits import EMPTY_LINES, Keeper, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, keepers
+from gpudash.memory.snapshot.source_edits import EMPTY_LINES
 
 GROWS = "# grows"
 
