@@ -142,10 +142,18 @@ def _words(value: float | None, write: Callable[[float], str]) -> str:
     return "–" if value is None else write(value)
 
 
-def follow(seconds: float | None, ended: Callable[[], bool], table: LiveTable | None) -> None:
-    """Wait until the time is over or ``ended``, keeping the table up to date."""
-    until = math.inf if seconds is None else time.monotonic() + seconds
+def follow(
+    seconds: float | None,
+    ended: Callable[[], bool],
+    table: LiveTable | None,
+    begun: Callable[[], bool] = lambda: True,
+) -> None:
+    """Wait until the time is over or ``ended``, keeping the table up to date; the time counts from ``begun`` on."""
+    until = math.inf
     while not ended() and (left := until - time.monotonic()) > 0:
+        if until == math.inf and seconds is not None and begun():
+            until = time.monotonic() + seconds
+            continue
         time.sleep(min(left, POLL_S))
         if table is not None:
             table.refresh()

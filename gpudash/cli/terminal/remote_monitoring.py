@@ -34,7 +34,7 @@ def monitor_machines(
     Args:
         addresses: as the user wrote them.
         served: what serves their figures.
-        seconds: how long; ``None``: until Ctrl+C.
+        seconds: how long, from when each is linked or could not be; ``None``: until Ctrl+C.
         rate: readings a second; ``None``: the settings'.
         recording: where they are recorded: of one machine the file, of several the folder. ``None``: nowhere.
         as_json: whether to print a summary at the end.
@@ -58,7 +58,8 @@ def monitor_machines(
         table = None if as_json or lines is not None else LiveTable(*machines, names=names)
         try:
             served.begin_machines(machines)
-            follow(seconds, _ended(machines, interruption, lines), table)
+            settled = partial(_settled, machines)  # a machine that is slow to link is watched as long as the others
+            follow(seconds, _ended(machines, interruption, lines), table, begun=settled)
         finally:
             try:
                 if table is not None:
@@ -118,9 +119,13 @@ def _wait_for_a_link(machines: Sequence[RemoteMachine], interruption: Interrupti
         RequestError: when none could be.
     """
     while not interruption.asked and not any(machine.greeting for machine in machines):
-        if all(machine.settled.is_set() for machine in machines):
+        if _settled(machines):
             raise RequestError(" ".join(machine.why_not_linked for machine in machines))
         next(machine for machine in machines if not machine.settled.is_set()).settled.wait(POLL_S)
+
+
+def _settled(machines: Sequence[RemoteMachine]) -> bool:
+    return all(machine.settled.is_set() for machine in machines)
 
 
 def _ended(
