@@ -33,6 +33,9 @@ TOOK_TOO_LONG = "time_limit"
 PATIENCE_S = 1.0
 """How long a newer request waits for the process to leave the older one before it is started anew."""
 
+FIRST_PATIENCE_S = 5.0
+"""And how long where the older one is the first of its process, for which much is imported."""
+
 LEAST_MORE_S = 0.05
 """Least that a prediction goes on when its processor time is not used up."""
 
@@ -94,6 +97,7 @@ class _Child:
     command: tuple[str, ...]
     start_until: float
     ready: bool = False
+    has_answered: bool = False
     torch: str = ""
     request: _Request | None = None
     until: float = 0.0
@@ -234,7 +238,8 @@ class Estimator:
                 return
             self._wanted = None
         now = time.monotonic()
-        child.heed_until = now + PATIENCE_S if child.request is not None else None
+        patience_s = PATIENCE_S if child.has_answered else FIRST_PATIENCE_S
+        child.heed_until = now + patience_s if child.request is not None else None
         child.worked_before_s = child.process.processor_s
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
@@ -291,6 +296,7 @@ class Estimator:
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
         child.heed_until = None
+        child.has_answered = True
         final = bool(message.get("final"))
         if final:
             child.request = None

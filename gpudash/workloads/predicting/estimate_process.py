@@ -55,14 +55,12 @@ def main() -> int:
             logging.getLogger(__name__).error("No prediction can be made.", exc_info=error)
             conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
             return 1
-        _warm_up(dry)
+        conversation.tell({"ready": True, "torch": version})
+        conversation.start()
+        _answer(conversation, dry)  # the first imports what all others use
     gc.freeze()  # what is loaded stays: looking for garbage in it takes a tenth of a prediction
-    conversation.tell({"ready": True, "torch": version})
-    conversation.start()
     while True:
-        with suppress(SupersededError):
-            for answer in _answers(conversation.next(), dry):
-                conversation.tell(answer)
+        _answer(conversation, dry)
 
 
 def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
@@ -84,12 +82,11 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     return torch.__version__, Heeding()
 
 
-def _warm_up(dry: DryRun) -> None:
-    """Import and cache now what the first prediction would otherwise wait for."""
-    from gpudash.specs import TrainingSpec
-    from gpudash.workloads.predicting.dry_run import trace_of
-
-    trace_of(TrainingSpec(width=8, depth=1, batch=1, sequence=4, steps=3), dry)
+def _answer(conversation: Conversation, dry: DryRun) -> None:
+    """Answer the next request, or leave it for a newer one."""
+    with suppress(SupersededError):
+        for answer in _answers(conversation.next(), dry):
+            conversation.tell(answer)
 
 
 def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:

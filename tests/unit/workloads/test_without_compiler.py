@@ -1,7 +1,11 @@
-"""torch's compiler is left out of the process that predicts, until something needs it."""
+"""torch's compiler and its symbols are left out of the process that predicts, until something needs them."""
 
 from __future__ import annotations
 
+import pytest
+from torch.fx.experimental import symbolic_shapes
+
+from gpudash.workloads.predicting.without_compiler import PLAIN
 from tests.programs import python
 
 STEP = """
@@ -18,6 +22,22 @@ optimizer.zero_grad()
 NOT_LOADED = """
 import sys
 assert "torch._dynamo.eval_frame" not in sys.modules
+assert "sympy.core" not in sys.modules
+"""
+
+SYMBOLIC = """
+from torch.fx.experimental.symbolic_shapes import guard_or_false, sym_and, sym_eq
+values = torch.ones(3, device="meta").normal_()
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+import sympy
+shapes = ShapeEnv()
+context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+mode = FakeTensorMode(shape_env=shapes)
+rows = mode.from_tensor(torch.ones(5), symbolic_context=context).shape[0]
+assert isinstance(rows, torch.SymInt) and isinstance(rows.node.expr, sympy.Expr)
+assert sym_eq((rows, 2), (rows, 2)) and guard_or_false(rows == 5) and sym_and(rows > 1, rows > 2)
+assert len(shapes.guards) > 0
 """
 
 COMPILED = """
@@ -48,3 +68,23 @@ leave_compiler_out()
 assert trace_of(TrainingSpec(), DryRun()).steps == 3
 """
     python("-c", prediction + NOT_LOADED, check=True)
+
+
+def test_symbols_are_there_for_whoever_has_some() -> None:
+    python("-c", STEP + SYMBOLIC, check=True)
+
+
+@pytest.mark.filterwarnings("ignore:guard_size_oblivious:FutureWarning")
+def test_what_is_answered_in_place_of_torch_is_answered_as_torch_does() -> None:
+    values = {
+        "sym_eq": [((2, 3), [2, 3]), ((2, 3), (2, 4)), (2, 2), (2, 3), ((2,), (2, 2))],
+        "sym_and": [(True, True), (True, False), (True,)],
+        "sym_or": [(False, True), (False, False), (True,)],
+        "is_nested_int": [(3,), (0,)],
+        "has_guarding_hint": [(3,), (0,)],
+        "guarding_hint_or_throw": [(3,), (True,)],
+    }
+    for name, plain in PLAIN.items():
+        real = getattr(symbolic_shapes, name)
+        for arguments in values.get(name, [(True,), (False,)]):
+            assert plain(*arguments) is real(*arguments), (name, arguments)
