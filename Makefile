@@ -19,7 +19,7 @@ MATRIX_SAMPLE := 12
 PYTEST_OPTIONS := pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
-.PHONY: run test test-all cuda newest check wheel bench bench-once lint clean
+.PHONY: run test test-all cuda newest check wheel bench bench-once figures lint clean
 .DEFAULT_GOAL := run
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -70,6 +70,9 @@ bench: $(VENV)/.ready  ## The speed budgets, each beside its yardstick.
 bench-once: $(VENV)/.ready  ## Whether every benchmark still runs: once, small, whatever the figures.
 	$(BIN)/python -m pip install --quiet --no-deps vramtop
 	$(BIN)/python -m tests.benchmarks --once-small
+
+figures: $(VENV)/.ready  ## How heavy the code is to read: lines, conditional expressions, comprehensions, comments.
+	$(BIN)/python -m tests.code_figures
 
 lint: $(VENV)/.ready  ## Style, types and the boundaries between rooms.
 	$(BIN)/ruff check .
