@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 import torch
 
@@ -171,10 +171,20 @@ class MemoryModule:
         self.history.dump(filename)
 
 
+STREAMS_PER_POOL = 32
+"""torch hands out its streams round robin, from a pool for each priority (c10/cuda/CUDAStream.cpp, kStreamsPerPool)."""
+
+
 class Stream(torch.Stream):
-    """``torch.cuda.Stream`` for the simulated device."""
+    """``torch.cuda.Stream`` for the simulated device.
+
+    Attributes:
+        number: 0 for the default stream; streams that torch would take for one have the same.
+    """
 
     _on: torch.device
+    number = 0
+    _made: ClassVar[Counter[tuple[int | None, int]]] = Counter()
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if kwargs:
@@ -186,6 +196,10 @@ class Stream(torch.Stream):
             target = torch.device(target.type, torch.accelerator.current_device_index())
         made = super().__new__(cls, device=target, priority=priority)
         made._on = target
+        level = max(0, -priority)
+        place = Stream._made[target.index, level] % STREAMS_PER_POOL
+        Stream._made[target.index, level] += 1
+        made.number = 1 + level * STREAMS_PER_POOL + place
         return made
 
     @property
@@ -413,18 +427,24 @@ class DeviceModule(MemoryModule):
         """The stream that ``device`` begins with, always the same."""
         index = self.index_of(device)
         if index not in self._default_streams:
-            self._default_streams[index] = self.Stream(torch.device(DEVICE, index))
+            made = self.Stream(torch.device(DEVICE, index))
+            made.number = 0
+            self._default_streams[index] = made
         return self._default_streams[index]
 
     def forget_streams(self) -> None:
         """Let every device use a stream of its own again, made anew."""
         self._streams.clear()
         self._default_streams.clear()
+        for card in self._engine.cards:
+            card.stream = 0
 
     def set_stream(self, stream: _Stream | None) -> None:
         """Use ``stream``, and its device, from now on."""
         if stream is not None:
-            self._streams[self.index_of(stream.device)] = stream
+            index = self.index_of(stream.device)
+            self._streams[index] = stream
+            self._engine.cards[index].stream = stream.number
             self.set_device(stream.device)
 
     def stream(self, stream: _Stream | None) -> StreamContext:

@@ -72,6 +72,7 @@ class SimulatedGpu:
         busy_s: seconds spent in operations.
         before_reset: called before the peaks begin anew.
         allocating: what the block is for that is being allocated; ``None`` where nobody said so.
+        stream: whose pool blocks are allocated from, 0 for the default stream; torch's allocator keeps one for each.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class SimulatedGpu:
         self.tagger: Tagger | None = None
         self.busy_s = 0.0
         self.allocating: str | None = None
+        self.stream = 0
         self.before_reset: list[Callable[[], None]] = []
         self._uuid = simulated_uuid(index, card_called(product, capacity))
         self._context_bytes = context
@@ -152,7 +154,7 @@ class SimulatedGpu:
             self.allocating = label
             try:
                 self._open()
-                address = self._allocator.malloc(size, owner=tag)
+                address = self._allocator.malloc(size, self.stream, owner=tag)
             except AllocationRefused as refused:
                 refused.label = label
                 raise

@@ -71,9 +71,8 @@ class RequestRecorder:
         self.trace = Trace(addresses_fall=addresses_fall(torch.__version__))
         self._index = index
         self._card = backend.engine.cards[index]
-        self._module = backend.module
         self._tracker = tracker
-        self._streams: list[Any] = [self._module.default_stream(index)]
+        self._streams = {0: 0}
         self._blocks: dict[int, int] = {}
         self._born: list[str] = []
         self._freed: dict[int, str] = {}
@@ -100,7 +99,7 @@ class RequestRecorder:
             if block is not None:
                 self._certain[block] = category
 
-    def _happened(self, action: str, address: int, size: int, _stream: int) -> None:
+    def _happened(self, action: str, address: int, size: int, stream: int) -> None:
         if self._tracker.finished:
             if action == "free_completed" and address in self._blocks:  # its label goes with it
                 self._note_label(self._blocks.pop(address), address)
@@ -111,27 +110,15 @@ class RequestRecorder:
             self._born.append(self._tracker.phase)
             block = self._blocks[address] = len(self._born)
             self.trace.events.append(block)
-            stream = self._stream()
             if stream:
-                self.trace.streams[block] = stream
+                # counted anew, so that two recordings of the same code are alike
+                self.trace.streams[block] = self._streams.setdefault(stream, len(self._streams))
         elif action == "free_completed" and address in self._blocks:
             self._mark()
             block = self._blocks.pop(address)
             self._note_label(block, address)
             self._freed[block] = self._tracker.phase
             self.trace.events.append(-block)
-
-    def _stream(self) -> int:
-        """Number of the stream in use; 0 for the default one.
-
-        The streams of a device that Python registers have no numbers of their own.
-        """
-        current = self._module.current_stream(self._index)
-        for number, stream in enumerate(self._streams):
-            if stream is current:
-                return number
-        self._streams.append(current)
-        return len(self._streams) - 1
 
     def _note_label(self, block: int, address: int) -> None:
         label = self._card.label_of(address)

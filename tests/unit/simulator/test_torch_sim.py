@@ -14,6 +14,7 @@ from gpudash.memory.allocator import CachingAllocator, DeviceMemory
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device import probe
 from gpudash.simulator.device.backend import Backend, register
+from gpudash.simulator.device.device_module import STREAMS_PER_POOL
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from tests.unit.simulator.conftest import FIRST_BYTES, SECOND_BYTES
 
@@ -120,6 +121,26 @@ def test_an_out_of_memory_is_torchs_and_leaves_nothing(sim: Backend) -> None:
 def test_a_fraction_out_of_bounds_is_refused(sim: Backend) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         torch.sim.set_per_process_memory_fraction(1.5)
+
+
+def test_every_stream_allocates_from_segments_of_its_own_as_torch_has_it(sim: Backend) -> None:
+    module = sim.module
+    first = torch.empty(1024, device="sim")
+    reserved = module.memory_reserved()
+    with module.stream(module.Stream()):
+        beside = torch.empty(1024, device="sim")
+    assert module.memory_reserved() == 2 * reserved
+    again = torch.empty(1024, device="sim")
+    assert module.memory_reserved() == 2 * reserved
+    del first, beside, again
+
+
+def test_streams_are_handed_out_from_thirty_two_so_that_their_segments_come_to_an_end(sim: Backend) -> None:
+    module = sim.module
+    assert module.default_stream().number == 0
+    made = [module.Stream().number for _ in range(STREAMS_PER_POOL + 1)]
+    assert len(set(made)) == STREAMS_PER_POOL and made[0] == made[-1] != 0
+    assert module.Stream(priority=-1).number not in made
 
 
 def test_streams_and_events_are_there_and_never_wait(sim: Backend) -> None:
