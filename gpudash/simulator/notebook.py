@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from gpudash.simulator.predict import PredictedProgram, PredictionError, predict_program
-from gpudash.units import format_bytes
 
 MAGIC = "gpudash_estimate"
 
@@ -61,8 +60,8 @@ def _flags() -> argparse.ArgumentParser:
     return parser
 
 
-def register(shell: Shell) -> None:
-    """Make the magic known to IPython; what ``%load_ext gpudash`` does."""
+def load_ipython_extension(shell: Shell) -> None:
+    """Make the magic known to IPython; what ``%load_ext gpudash.simulator.notebook`` calls."""
 
     def gpudash_estimate(line: str, cell: str) -> PredictedCell | None:
         """Predict what this cell would take of a GPU, without running it: --gpu 24GiB, --steps 3, --time-limit 60."""
@@ -208,11 +207,17 @@ def _stores(name: ast.Name) -> bool:
 def words(found: PredictedProgram) -> str:
     """A prediction in a few lines; those of the cell are counted as the notebook counts them."""
     fits = {True: "fits", False: "does not fit", None: "may not fit, or cannot be held against a GPU"}[found.fits]
-    needed, held = format_bytes(found.needed_bytes), format_bytes(found.peak_allocated_bytes)
+    needed, held = _size(found.needed_bytes), _size(found.peak_allocated_bytes)
     lines = [f"This cell {fits}: it needs {needed} at its peak, of which tensors hold {held}."]
     largest = sorted(found.by_line.items(), key=lambda item: -item[1])[:_MOST_LINES]
-    lines += [f"  {format_bytes(size):>10}  {_place(where)}" for where, size in largest]
+    lines += [f"  {_size(size):>10}  {_place(where)}" for where, size in largest]
     return "\n".join([*lines, *found.assumptions])
+
+
+def _size(count: int) -> str:
+    """Bytes in words, as elsewhere in the program, of which nothing else may be imported here."""
+    mib = count / 2**20
+    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB" if mib >= 1 else f"{count / 1024:.0f} KiB"
 
 
 def _place_found(match: re.Match[str]) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import gpudash
 from gpudash.simulator import notebook
 from gpudash.simulator.notebook import PredictedCell, needed_of, predict_cell, words
 from gpudash.simulator.predict import PredictedProgram, PredictionError
@@ -107,7 +106,7 @@ def test_the_extension_offers_the_magic_which_asks_with_its_flags_and_the_cells_
 
     monkeypatch.setattr(notebook, "predict_cell", predict_cell)
     shell = FakeShell("x = 1", "%%gpudash_estimate")
-    gpudash.load_ipython_extension(shell)
+    notebook.load_ipython_extension(shell)
     magic = shell.magics["cell", "gpudash_estimate"]
 
     assert magic("--gpu 24GiB --steps 5", "train(x)\n!ls") is PREDICTED
@@ -162,7 +161,7 @@ def test_what_cannot_be_predicted_is_one_sentence_in_the_notebook(
 
     monkeypatch.setattr(notebook, "predict_program", refuse)
     shell = FakeShell()
-    gpudash.load_ipython_extension(shell)
+    notebook.load_ipython_extension(shell)
     assert shell.magics["cell", "gpudash_estimate"](line, cell) is None
     told = capsys.readouterr()
     assert said in told.err and len(told.err.splitlines()) == 1 and not told.out
