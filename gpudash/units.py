@@ -193,6 +193,12 @@ def _comparable(value: float | Fraction, unit: str) -> str:
     return f"{float(value):.{2 if unit in ('GiB', 'TiB') else 0}f}"
 
 
+def format_energy(joules: float) -> str:
+    """Energy as it is billed: 0.4 Wh, 12 Wh, 3.4 kWh."""
+    hours = joules / 3600
+    return f"{hours:.1f} Wh" if hours < 10 else f"{hours:.0f} Wh" if hours < 1000 else f"{hours / 1000:.1f} kWh"
+
+
 def format_scaled(value: float | None, unit: str) -> str:
     """``value`` with a decimal prefix and three digits: 24.6 GB/s, 141 TFLOP/s."""
     if value is None or math.isnan(value):

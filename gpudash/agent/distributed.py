@@ -5,7 +5,8 @@ a forward pass it works out the times of the iteration before. On the CPU its cl
 records events, and waits for them at the next forward pass, so that there only some iterations are measured. It knows
 no simulated device: there the collectives themselves are timed, whatever calls them, since each ends before it returns.
 Without DistributedDataParallel (FSDP2, or collectives that the program calls) the waits for collectives are timed where
-they block. NCCL's do not: they put one stream of the GPU behind another, so that nothing is known there.
+they block. NCCL's do not: they hold the stream that computes. There an event of CUDA is recorded on that stream before
+and behind each, in some of the steps, and they are read once the GPU has passed them: nobody waits for that.
 """
 
 from __future__ import annotations
@@ -46,6 +47,29 @@ EVERY_BY_ITSELF = 100
 DOES_NOT_BLOCK = ("nccl", "rccl", "xccl", "hccl")
 """In the names of backends whose waits return at once (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
 
+EVERY_WITH_EVENTS = 4
+"""Steps of which one is measured by events around its collectives."""
+
+MOST_LATE = 32
+"""Steps that wait for their events, since the program runs ahead of the GPU; the oldest then goes without."""
+
+COLLECTIVES = (
+    "allgather",
+    "_allgather_base",
+    "allgather_into_tensor_coalesced",
+    "allreduce",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+)
+"""Methods of ``torch.distributed.ProcessGroup`` that hold the stream they are called on, unless asynchronous."""
+
 MOST_WAITING = 4096
 """Steps between two messages; of more the oldest are left out."""
 
@@ -63,6 +87,64 @@ MOST_FRAMES = 64
 
 _PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 _ALLOCATOR = ("allocated_bytes", "reserved_bytes", *_PEAKS)
+
+
+class StreamWaits:
+    """How long the stream that computes was held by collectives: events of CUDA around each. Belongs to the thread that
+    trains.
+
+    Attributes:
+        measuring: whether to record in this step.
+    """
+
+    def __init__(self) -> None:
+        self.measuring = False
+        self._stream: Any = None
+        self._began: Any = None
+        self._pairs: list[tuple[Any, Any]] = []
+
+    def next_step(self, *, measure: bool) -> list[tuple[Any, Any]] | None:
+        """Begin with the next step; the events of the one before, ``None`` where it was not measured."""
+        pairs = self._pairs if self.measuring else None
+        cuda: Any = sys.modules["torch"].cuda
+        self._pairs, self._began, self.measuring = [], None, measure
+        self._stream = cuda.current_stream() if measure else None
+        return pairs
+
+    def begin(self) -> bool:
+        """Record that a wait begins; false where none does that holds what computes."""
+        cuda: Any = sys.modules["torch"].cuda
+        try:
+            if self._began is not None or cuda.current_stream() != self._stream or cuda.is_current_stream_capturing():
+                return False
+            began = cuda.Event(enable_timing=True)
+            began.record()
+        except Exception:  # the program's own next call meets it too, and says it in its place
+            self.measuring = False
+            return False
+        self._began = began
+        return True
+
+    def end(self) -> None:
+        """Record that it ends."""
+        began, self._began = self._began, None
+        try:
+            ended = sys.modules["torch"].cuda.Event(enable_timing=True)
+            ended.record()
+        except Exception:
+            self.measuring = False
+            return
+        self._pairs.append((began, ended))
+
+
+def _held_s(pairs: list[tuple[Any, Any]]) -> float | None:
+    """Seconds between the events of each pair; ``None`` while the GPU has not passed the last, or never will."""
+    try:
+        if pairs and not pairs[-1][1].query():
+            return None
+        return float(sum(began.elapsed_time(ended) for began, ended in pairs)) / 1e3
+    except Exception:
+        return None
 
 
 class Distributed:
@@ -94,6 +176,9 @@ class Distributed:
         self._open_input_s: float | None = None
         self._looked_s = 0.0
         self._placed_s = 0.0
+        self._stream_waits = StreamWaits()
+        self._open_pairs: list[tuple[Any, Any]] | None = None
+        self._late: deque[tuple[Row, list[tuple[Any, Any]] | None]] = deque()
         self._peaks: list[Any] = []
         self._place: list[list[Any]] = []
 
@@ -136,6 +221,51 @@ class Distributed:
         self._times_waits = undo is not _nothing
         return undo
 
+    def follow_streams(self, group: Any, stream: Any) -> Callable[[], None]:
+        """Measure how long collectives hold the stream that computes, where their waits do not block.
+
+        Args:
+            group: ``torch.distributed.ProcessGroup``.
+            stream: ``torch.cuda.Stream``; FSDP2 puts what computes behind its collectives by a stream's own methods.
+
+        Returns:
+            what undoes it.
+        """
+        undone = [self._measured_on_stream(group, name) for name in COLLECTIVES]
+        undone += [self._measured_on_stream(stream, name, of_torch=True) for name in ("wait_event", "wait_stream")]
+
+        def undo() -> None:
+            for one in undone:
+                one()
+
+        return undo
+
+    def _measured_on_stream(self, owner: Any, name: str, *, of_torch: bool = False) -> Callable[[], None]:
+        """Have events around each call of a method; with ``of_torch`` only of calls by torch's distributed code."""
+        method = None if owner is None else vars(owner).get(name)
+        if method is None:
+            return _nothing
+
+        def measured(of: Any, *args: Any, **kwargs: Any) -> Any:
+            waits = self._stream_waits
+            if not waits.measuring or self._trainer != _thread.get_ident():
+                return method(of, *args, **kwargs)
+            if of_torch and not sys._getframe(1).f_globals.get("__name__", "").startswith("torch.distributed."):
+                return method(of, *args, **kwargs)
+            if not waits.begin():
+                return method(of, *args, **kwargs)
+            try:
+                return method(of, *args, **kwargs)
+            finally:
+                waits.end()
+
+        def undo() -> None:
+            if vars(owner).get(name) is measured:
+                setattr(owner, name, method)
+
+        setattr(owner, name, measured)
+        return undo
+
     def follow_input(self, module: Any) -> Callable[[], None]:
         """Time what a `DataLoader` takes for a batch; ``module`` is the one that defines it.
 
@@ -153,11 +283,15 @@ class Distributed:
         def timed(of: Any, *args: Any, **kwargs: Any) -> Any:
             if self._trainer not in (None, _thread.get_ident()):
                 return method(of, *args, **kwargs)
+            waits = self._stream_waits
+            marked = name == "wait" and waits.measuring and waits.begin()
             began_s = time.perf_counter()
             try:
                 return method(of, *args, **kwargs)
             finally:
                 spent(time.perf_counter() - began_s)
+                if marked:
+                    waits.end()
 
         def undo() -> None:
             if vars(owner).get(name) is timed:
@@ -181,11 +315,19 @@ class Distributed:
         self._place = []
         self._close_row()
         self._number += 1
+        self._open_pairs = self._next_pairs()
         seconds = None if self._ended_s is None else now_s - self._ended_s
         self._open = [self._number, time.time_ns() // 1000, seconds]
         self._open_blocked_s = self._in_collectives_s()
         self._open_input_s, self._loaded_s = self._loaded_s, None if self._loaded_s is None else 0.0
         self._ended_s = now_s
+
+    def _next_pairs(self) -> list[tuple[Any, Any]] | None:
+        """The events of the step that has ended; the next has some where nothing else tells of its waits."""
+        device = self._device or ""
+        if self._waits_block or self._strategy == "ddp" or not device.startswith("cuda"):
+            return None
+        return self._stream_waits.next_step(measure=self._number % EVERY_WITH_EVENTS == 0)
 
     def look(self, figures: dict[str, Any], *, last: bool = False) -> bool:
         """Tell the steps since, and now and then the memory; whether this is a rank.
@@ -198,6 +340,7 @@ class Distributed:
             return False
         if last:
             self._close_row()
+            self._read_late(at_most=0)
         rows = []
         while self._rows:
             rows.append(self._rows.popleft())
@@ -229,6 +372,8 @@ class Distributed:
         self._models.clear()
         self._measured.clear()
         self._rows.clear()
+        self._late.clear()
+        self._stream_waits, self._open_pairs = StreamWaits(), None
         self._device = self._open = self._open_blocked_s = self._ended_s = None
         self._trainer = self._loaded_s = self._open_input_s = None
         self._waited_s = 0.0
@@ -273,8 +418,20 @@ class Distributed:
         blocked_s = logged_s if blocked_s is None else blocked_s
         if row is None or row[2] is None:
             return
-        compute_s = None if blocked_s is None else max(0.0, row[2] - blocked_s - (input_s or 0.0))
-        self._rows.append([row[0], row[1], row[2], compute_s, blocked_s, loss, accuracy, input_s])
+        self._late.append(([row[0], row[1], row[2], None, blocked_s, loss, accuracy, input_s], self._open_pairs))
+        self._read_late(at_most=MOST_LATE)
+
+    def _read_late(self, *, at_most: int) -> None:
+        """Tell the steps whose events the GPU has passed, in order; of those before ``at_most`` others also without."""
+        while self._late:
+            row, pairs = self._late[0]
+            held_s = None if pairs is None else _held_s(pairs)
+            if pairs is not None and held_s is None and len(self._late) <= at_most:
+                return
+            self._late.popleft()
+            row[4] = row[4] if held_s is None else held_s
+            row[3] = None if row[4] is None else max(0.0, row[2] - row[4] - (row[7] or 0.0))
+            self._rows.append(row)
 
     def _blocked_s(self) -> float | None:
         """From the end of computing the gradients to that of their all-reduce, in the newest measured iteration.

@@ -210,7 +210,11 @@ class Agent:
     def _distributed_imported(self, module: Any) -> None:
         ranks = self._ranks()
         self._undo.append(ranks.follow(module))
-        self._undo.append(ranks.follow_waits(getattr(sys.modules.get("torch.distributed"), "Work", None)))
+        distributed, streams = sys.modules.get("torch.distributed"), sys.modules.get("torch.cuda.streams")
+        self._undo.append(ranks.follow_waits(getattr(distributed, "Work", None)))
+        self._undo.append(
+            ranks.follow_streams(getattr(distributed, "ProcessGroup", None), getattr(streams, "Stream", None))
+        )
 
     def _loading_imported(self, module: Any) -> None:
         self._undo.append(self._ranks().follow_input(module))

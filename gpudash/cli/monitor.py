@@ -7,7 +7,7 @@ from cyclopts.validators import Number
 
 from gpudash.cli.terminal.flags import RecordOptions, ServeOptions, SimulateOptions, begin
 from gpudash.cli.terminal.interruption import interruptible
-from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.terminal.output import RequestError, print_notice
 from gpudash.system.garbage import without_collection
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def monitor(
         Whether and where the readings are served for Prometheus.
     """
     with without_collection():  # importing makes no garbage, and looking for it takes a tenth of the time
-        from gpudash.cli.terminal.monitoring import JsonLines, LiveTable, end_lines, follow
+        from gpudash.cli.terminal.monitoring import JsonLines, LiveTable, finish, watch
 
     if machines:
         if simulated or (recorded and recorded.notify):
@@ -72,26 +72,26 @@ def monitor(
         table = None if json or json_lines else LiveTable(session)
         with interruptible() as interruption:
             try:
-                served.begin(session)
-                follow(seconds, lambda: interruption.asked or (lines is not None and lines.reader_left), table)
-            finally:
-                try:
-                    if table is not None:
-                        table.close()
-                finally:  # also where nothing can be printed
-                    served.close()
-                    summary = session.summary()
-                    joined = session.close()
+                watch(
+                    table,
+                    served,
+                    lambda: served.begin(session),
+                    seconds=seconds,
+                    ended=lambda: interruption.asked or (lines is not None and lines.reader_left),
+                )
+            finally:  # also where nothing can be printed
+                summary = session.summary()
+                joined = session.close()
     for text in session.undelivered:
         print_notice(text)
-    joined = end_lines(lines) and joined and served.joined
-    if json:
-        print_json(summary)
-    if session.recording is not None:
-        print_notice(f"Recording: {session.recording}")
-    if lines is not None and lines.problem:
-        return leave(Exit.FAILED, joined)
-    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+    return finish(
+        summary if json else None,
+        [] if session.recording is None else [session.recording],
+        lines,
+        joined=joined and served.joined,
+        failed=False,
+        interrupted=interruption.asked and seconds is not None,
+    )
 
 
 def _started(

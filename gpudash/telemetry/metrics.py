@@ -23,11 +23,13 @@ Scale = Literal["bytes", "rate", "ratio", "number"]
 
 
 class ExporterName(NamedTuple):
-    """What another exporter for Prometheus calls a metric; its value times `scale` is ours."""
+    """What another exporter for Prometheus calls a metric; its value times `scale` is ours, or a `part` of it, which is
+    the sum of its parts."""
 
     exporter: Exporter
     name: str
     scale: float = 1.0
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,12 @@ class Metric:
         help: what it is, in a sentence for Prometheus.
         kind: its type there.
         elsewhere: what other exporters call it.
-        fetched: whether it is read back from a Prometheus server.
+        fetched: whether its past is read back from a Prometheus server.
         falls: whether it is low when memory is full: its lowest belongs to the highest of the others.
         colour: of a sensor of a GPU, the name of its colour in plots (`Palette.curves`); "" where it is no sensor.
         before: of a sensor, the word before its value on a card, where another has the same unit.
+        health: whether it is no sensor, and the overview of a fleet looks at it: there it is shown where it has
+            something to say.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Metric:
     falls: bool = False
     colour: str = ""
     before: str = ""
+    health: bool = False
 
     @property
     def scale(self) -> Scale:
@@ -112,8 +117,8 @@ _WRITINGS = (
 """Ending of a column, and how it is written; a column of another is a count."""
 
 
-def _dcgm(name: str, scale: float = 1.0) -> ExporterName:
-    return ExporterName("dcgm", name, scale)
+def _dcgm(name: str, scale: float = 1.0, *, part: bool = False) -> ExporterName:
+    return ExporterName("dcgm", name, scale, part)
 
 
 def _nvidia_smi(name: str) -> ExporterName:
@@ -195,7 +200,9 @@ _GPU = (
         "gpudash_gpu_energy_joules_total",
         "Energy drawn since the driver was loaded.",
         "counter",
+        elsewhere=(_dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 0.001),),
         fetched=False,
+        health=True,
     ),
     Metric(
         "sm_clock_hz",
@@ -203,7 +210,9 @@ _GPU = (
         "SM clock",
         "gpudash_gpu_sm_clock_hertz",
         "Clock of the multiprocessors.",
-        fetched=False,
+        elsewhere=(_dcgm("DCGM_FI_DEV_SM_CLOCK", 1e6), _nvidia_smi("clocks_current_sm_clock_hz")),
+        colour="sm_clock",
+        before="SM",
     ),
     Metric(
         "memory_clock_hz",
@@ -211,7 +220,9 @@ _GPU = (
         "memory clock",
         "gpudash_gpu_memory_clock_hertz",
         "Clock of the memory.",
-        fetched=False,
+        elsewhere=(_dcgm("DCGM_FI_DEV_MEM_CLOCK", 1e6), _nvidia_smi("clocks_current_memory_clock_hz")),
+        colour="memory_clock",
+        before="mem",
     ),
     Metric(
         "pcie_rx_bytes_per_second",
@@ -273,6 +284,84 @@ _GPU = (
         "gpudash_gpu_ecc_uncorrected_errors_total",
         "Errors of the GPU's memory that its ECC found and could not correct, since the driver was loaded.",
         "counter",
+        elsewhere=(_dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "clocks_event_reasons",
+        "INTEGER",
+        "reasons for lower clocks",
+        "gpudash_gpu_clocks_event_reasons",
+        "Why the clocks are as they are, as the sum of NVML's bits: 1 idle, 4 power cap, 8 slowdown by the hardware, "
+        "32 and 64 heat, 128 power brake; the others are settings.",
+        elsewhere=(
+            _dcgm("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
+            _dcgm("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),  # its name until DCGM 4
+            _nvidia_smi("clocks_event_reasons_active"),
+        ),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "xid_errors",
+        "INTEGER",
+        "XID errors",
+        "gpudash_gpu_xid_errors_total",
+        "XID errors of the driver since gpudash began to watch.",
+        "counter",
+        fetched=False,
+    ),
+    Metric(
+        "last_xid",
+        "INTEGER",
+        "newest XID error",
+        "gpudash_gpu_last_xid",
+        "Number of the newest XID error of the driver since gpudash began to watch; 0 for none.",
+        elsewhere=(_dcgm("DCGM_FI_DEV_XID_ERRORS"),),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "nvlink_rx_bytes_per_second",
+        "REAL",
+        "NVLink to the GPU",
+        "gpudash_gpu_nvlink_receive_bytes_per_second",
+        "Rate of data that came over all NVLinks.",
+        elsewhere=(_dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "nvlink_tx_bytes_per_second",
+        "REAL",
+        "NVLink from the GPU",
+        "gpudash_gpu_nvlink_transmit_bytes_per_second",
+        "Rate of data that went over all NVLinks.",
+        elsewhere=(_dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES"),),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "nvlink_errors",
+        "INTEGER",
+        "NVLink errors",
+        "gpudash_gpu_nvlink_errors_total",
+        "Errors that the NVLinks found: checksums that were wrong, data sent again, links that had to recover.",
+        "counter",
+        elsewhere=tuple(
+            _dcgm(f"DCGM_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL", part=True)
+            for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+        ),
+        fetched=False,
+        health=True,
+    ),
+    Metric(
+        "nvlink_links",
+        "INTEGER",
+        "active NVLinks",
+        "gpudash_gpu_nvlink_active_links",
+        "NVLinks that are active.",
         fetched=False,
     ),
 )
@@ -433,3 +522,6 @@ GPU_METRICS = {metric.name: metric for metric in _GPU}
 
 SENSORS = tuple(metric for metric in _GPU if metric.colour)
 """What a GPU tells of itself beside memory and utilisation: on its card, in the fleet, in the plots of its past."""
+
+HEALTH = tuple(metric for metric in _GPU if metric.health)
+"""What the overview of a fleet looks at besides, and shows where it has something to say."""

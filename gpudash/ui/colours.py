@@ -98,6 +98,8 @@ def _curves(
             "throughput": sky,
             "temperature": red,
             "power": yellow,
+            "sm_clock": green,
+            "memory_clock": violet,
             "capacity": red,
             "warning": orange,
             "forecast": orange,

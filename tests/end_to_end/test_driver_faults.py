@@ -47,6 +47,10 @@ FUNCTIONS = (
     "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlEventSetCreate",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetWait_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
 )
@@ -230,7 +234,8 @@ def hanging(
 
 
 def _hang(scenario: Scenario, function: str, end: float) -> Scenario:
-    of = None if function.startswith(("nvmlInit", "nvmlSystem", "nvmlDeviceGetCount")) else 1
+    of_library = ("nvmlInit", "nvmlSystem", "nvmlDeviceGetCount", "nvmlEventSetCreate")
+    of = None if function.startswith(of_library) else 1
     return scenario.hang(function, of, end=end)
 
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 import gpudash
-from gpudash.simulator.predict import PredictionError
+from gpudash.simulator.notebook import predict_cell
+from gpudash.simulator.predict import PredictionError, predict_program
 from gpudash.units import GIB
 from tests.end_to_end.conftest import Outcome, run_python, start_python
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda
@@ -370,6 +371,20 @@ def test_a_test_or_a_cell_asks_by_a_function(tmp_path: Path, predict_program: An
     assert found.by_category["optimizer state"] == 2 * found.by_category["weights"]
     with pytest.raises(PredictionError, match="has asked nothing of a GPU"):
         predict_program(sys.executable, "-c", "import torch", gpu="8GiB", folder=tmp_path)
+
+
+def test_a_cell_is_predicted_where_the_cells_before_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sizes.py").write_text("WIDTH = 512")
+    monkeypatch.chdir(tmp_path)
+    made, trained = HEAD.replace("512), torch.nn.ReLU()", "WIDTH), torch.nn.ReLU()"), "for i in range(4): step()"
+    failed = "raise SystemExit('it is not run again')"
+
+    cell = predict_cell(trained, ["from sizes import WIDTH", made, failed, f"{trained}\n{failed}"], gpu=["8GiB"])
+    script = predict_program(sys.executable, "-c", f"WIDTH = 512\n{made}\n{trained}", gpu="8GiB")
+
+    assert cell.fits is True
+    assert cell.peak_allocated_bytes == script.peak_allocated_bytes
+    assert any("earlier_cells.py" in line for line in cell.by_line)
 
 
 def test_a_python_that_cannot_be_predicted_does_not_run_the_program(tmp_path: Path) -> None:

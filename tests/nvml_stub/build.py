@@ -56,6 +56,10 @@ class StubGpu:
         mig: whether it is divided into instances.
         instance_of: number of the GPU that this is a MIG instance of, at ``instance`` there; behind all whole ones.
         profile: of an instance: slices, MiB.
+        xids: the XID errors so far; whoever registered before they were written is given them.
+        links: NVLinks, of which `links_down` are not active.
+        link_rate: KiB a second that come over all of them; half as much goes.
+        link_errors: of each link, or where `errors_of_all_links` of all of them.
     """
 
     number: int
@@ -88,6 +92,12 @@ class StubGpu:
     instance_of: int | None = None
     instance: int = 0
     profile: tuple[int, int] = (0, 0)
+    xids: Sequence[int] = ()
+    links: int = 18
+    links_down: int = 0
+    link_rate: float = 0.0
+    link_errors: int = 0
+    errors_of_all_links: bool = False
 
     @property
     def uuid(self) -> str:
@@ -136,6 +146,12 @@ class StubGpu:
             "counter_modulus": 2**self.counter_bits if self.counter_bits else 0,
             "receive_rate": self.receive_rate,
             "send_rate": self.send_rate,
+            "xids": " ".join(map(str, self.xids)),
+            "links": self.links,
+            "links_down": self.links_down,
+            "link_rate": self.link_rate,
+            "link_errors": self.link_errors,
+            "errors_of_all_links": int(self.errors_of_all_links),
         }
         for key, value in answers.items():
             yield f"gpu.{self.number}.{key}={value}"
@@ -162,6 +178,7 @@ def gb10(number: int = 0, **answers: Any) -> StubGpu:
             "nvmlDeviceGetTotalEnergyConsumption",
             "nvmlDeviceGetTotalEccErrors",
         ),
+        links=0,
         **{"counter_bits": 0, **answers},
     )
 
@@ -185,6 +202,8 @@ def h100_in_halves(**answers: Any) -> list[StubGpu]:
         "nvmlDeviceGetTotalEnergyConsumption",
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetTotalEccErrors",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceRegisterEvents",
         "nvmlDeviceGetPciInfo_v3",
     )
     return [

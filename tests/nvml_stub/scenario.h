@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPUS = 16, FAULTS = 64, POINTS = 64, PROCESSES = 16 };
+enum { GPUS = 16, FAULTS = 64, POINTS = 64, PROCESSES = 16, XIDS = 64 };
 enum { ANY = -1 };
 
 typedef unsigned long long ull;
@@ -24,6 +24,8 @@ typedef struct {
     int capability_major, capability_minor;
     int counters, counter_type;
     double counter_base, receive_rate, send_rate, counter_modulus;
+    unsigned xids[XIDS], xid_count, links, links_down, link_errors, errors_of_all_links;
+    double link_rate;
 } gpu;
 
 typedef struct { int gpu; char function[80]; char kind; int code; double from, to; } fault;
@@ -57,6 +59,13 @@ static void set_processes(gpu *g, char *text) {
     }
 }
 
+static void set_xids(gpu *g, char *text) {
+    char *rest = NULL;
+    g->xid_count = 0;
+    for (char *word = strtok_r(text, " ", &rest); word && g->xid_count < XIDS; word = strtok_r(NULL, " ", &rest))
+        g->xids[g->xid_count++] = (unsigned)atoi(word);
+}
+
 static void set_gpu(gpu *g, const char *key, char *value) {
     struct { const char *key; char *text; size_t size; } texts[] = {
         {"uuid", g->uuid, sizeof g->uuid}, {"pci", g->pci, sizeof g->pci}, {"name", g->name, sizeof g->name}};
@@ -67,10 +76,11 @@ static void set_gpu(gpu *g, const char *key, char *value) {
         {"memory_mhz", &g->memory_mhz}, {"generation", &g->generation}, {"width", &g->width},
         {"max_generation", &g->max_generation}, {"max_width", &g->max_width}, {"throughput_kb", &g->throughput_kb},
         {"cores", &g->cores}, {"mig", &g->mig}, {"instance", &g->instance}, {"slices", &g->slices},
-        {"profile_mib", &g->profile_mib}};
+        {"profile_mib", &g->profile_mib}, {"links", &g->links}, {"links_down", &g->links_down},
+        {"link_errors", &g->link_errors}, {"errors_of_all_links", &g->errors_of_all_links}};
     struct { const char *key; double *number; } reals[] = {
         {"counter_base", &g->counter_base}, {"receive_rate", &g->receive_rate}, {"send_rate", &g->send_rate},
-        {"counter_modulus", &g->counter_modulus}};
+        {"counter_modulus", &g->counter_modulus}, {"link_rate", &g->link_rate}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(key, texts[i].key)) snprintf(texts[i].text, texts[i].size, "%s", value);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -81,6 +91,7 @@ static void set_gpu(gpu *g, const char *key, char *value) {
         if (!strcmp(key, reals[i].key)) *reals[i].number = strtod(value, NULL);
     if (!strcmp(key, "used")) set_points(g, value);
     if (!strcmp(key, "processes")) set_processes(g, value);
+    if (!strcmp(key, "xids")) set_xids(g, value);
     if (!strcmp(key, "capability")) sscanf(value, "%d.%d", &g->capability_major, &g->capability_minor);
     if (!strcmp(key, "parent")) g->parent = atoi(value);
     if (!strcmp(key, "counters")) g->counters = atoi(value);

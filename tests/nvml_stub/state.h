@@ -8,7 +8,7 @@
 #include "scenario.h"
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999 };
+       DRIVER_NOT_LOADED = 9, TIMEOUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999 };
 enum { HANDLES = 65536, COUNTED = 4096 };
 
 typedef struct { int gpu; int dead; } handle;
@@ -18,7 +18,7 @@ static scenario now_playing;
 static char path[4096];
 static struct timespec seen_mtime;
 static ino_t seen_inode;
-static int initialised;
+static int initialised, sessions = 1;
 static handle handles[HANDLES];
 static int handle_count, current_handle[GPUS];
 static long misuse;

@@ -29,6 +29,7 @@ int nvmlShutdown(void) {
     pthread_mutex_lock(&lock);
     int was = initialised;
     if (was > 0) initialised--;
+    if (was == 1) sessions++;
     if (was == 1)
         for (int i = 0; i <= handle_count; i++) handles[i].dead = 1;
     pthread_mutex_unlock(&lock);
@@ -257,11 +258,26 @@ typedef struct {
     union { double real; unsigned narrow; ull wide; } value;
 } field_value;
 
+/* Fields of NVLinks: throughput of all (138 sent, 139 received, KiB), errors of all (38, 45, 52, 59) or of a link (161 to 163). */
+static int link_field(const gpu *g, field_value *value) {
+    unsigned field = value->field;
+    int throughput = field == 138 || field == 139, of_all = field == 38 || field == 45 || field == 52 || field == 59;
+    int of_link = field >= 161 && field <= 163;
+    if (!throughput && !of_all && !of_link) return 0;
+    int known = throughput ? value->scope == ~0u : of_all ? g->errors_of_all_links : !g->errors_of_all_links && value->scope < g->links;
+    value->answer = g->links && known ? SUCCESS : NOT_SUPPORTED;
+    value->type = 3;
+    value->value.wide = throughput ? (ull)(g->link_rate * (field == 139 ? 1 : 0.5) * elapsed())
+                        : field == 38 || field == 163 ? g->link_errors : 0;
+    return 1;
+}
+
 int nvmlDeviceGetFieldValues(handle *device, int count, field_value *values) {
     gpu g;
     int code = enter_device("nvmlDeviceGetFieldValues", device, &g);
     if (code) return code;
     for (int i = 0; i < count; i++) {
+        if (link_field(&g, &values[i])) continue;
         int sent = values[i].field == 197, received = values[i].field == 198;
         values[i].answer = g.counters && (sent || received) ? SUCCESS : NOT_SUPPORTED;
         if (values[i].answer) continue;
@@ -271,6 +287,67 @@ int nvmlDeviceGetFieldValues(handle *device, int count, field_value *values) {
         values[i].value.wide = (ull)bytes;
     }
     return SUCCESS;
+}
+
+int nvmlDeviceGetNvLinkState(handle *device, unsigned link, unsigned *active) {
+    gpu g;
+    int code = enter_device("nvmlDeviceGetNvLinkState", device, &g);
+    if (code) return code;
+    if (!g.links) return NOT_SUPPORTED;
+    if (link >= g.links) return INVALID_ARGUMENT;
+    *active = link >= g.links_down;
+    return SUCCESS;
+}
+
+/* A queue of one GPU's XID errors: those that the scenario had when it registered are behind it. */
+typedef struct { int gpu, session; unsigned given; } event_set;
+typedef struct { handle *device; ull type, data; unsigned instance, compute; } event_data;
+enum { EVENT_SETS = 4096, XID_CRITICAL = 8 };
+static event_set event_sets[EVENT_SETS];
+static int event_set_count;
+
+int nvmlEventSetCreate(event_set **set) {
+    int code = enter_library("nvmlEventSetCreate");
+    if (code) return code;
+    pthread_mutex_lock(&lock);
+    *set = event_set_count < EVENT_SETS ? &event_sets[event_set_count++] : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!*set) return UNKNOWN;
+    (*set)->gpu = ANY;
+    (*set)->session = sessions;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(handle *device, ull types, event_set *set) {
+    gpu g;
+    int code = enter_device("nvmlDeviceRegisterEvents", device, &g);
+    if (code) return code;
+    if (types != XID_CRITICAL) return INVALID_ARGUMENT;
+    set->gpu = device->gpu;
+    set->given = g.xid_count;
+    return SUCCESS;
+}
+
+int nvmlEventSetWait_v2(event_set *set, event_data *data, unsigned timeout_ms) {
+    if (set->session != sessions) misuse++;
+    int code = enter("nvmlEventSetWait_v2", set->gpu);
+    if (code) return code;
+    gpu *g = &now_playing.gpus[set->gpu];
+    if (set->given >= g->xid_count) {
+        nap(timeout_ms * 1e-3);
+        return TIMEOUT;
+    }
+    memset(data, 0, sizeof *data);
+    data->type = XID_CRITICAL;
+    data->data = g->xids[set->given++];
+    return SUCCESS;
+}
+
+int nvmlEventSetFree(event_set *set) {
+    if (set->session != sessions) misuse++;
+    int code = enter_library("nvmlEventSetFree");
+    set->session = 0;
+    return code;
 }
 
 typedef struct { unsigned pid; ull used; unsigned instance, compute; } process_info;

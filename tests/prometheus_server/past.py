@@ -84,7 +84,7 @@ class PastServer:
             (labels, samples)
             for labels, samples in self.series
             if all(
-                labels.get(name) in text.split("|") if how == "=~" else labels.get(name) == text
+                bool(re.fullmatch(text, labels.get(name, ""))) if how == "=~" else labels.get(name) == text
                 for name, how, text in wanted
             )
         ]

@@ -167,7 +167,7 @@ def test_each_state_of_a_gpu_has_its_words(state: State, words: str) -> None:
     [
         ("memory_utilisation", 0.4, "40 %", "ratio"),
         ("pcie_rx_bytes_per_second", 2.5e10, "25.0 GB/s", "rate"),
-        ("sm_clock_hz", 1.8e9, "1.80 GHz", "number"),
+        ("energy_j", 1.8e9, "1.80 GJ", "number"),
         ("driver_reserved_bytes", 2.0**30, "1.00 GiB", "bytes"),
     ],
 )
@@ -183,6 +183,21 @@ def test_a_metric_with_a_colour_is_on_the_card_and_in_the_plots_of_the_past_what
     assert gpu_card(store, gpu(0), "cuda:0", 0.85).facts == [words]
     plots = {plot.title: plot.unit for plot in gpu_document.past_plots(store, key, "there", 0.85, to_capacity=False)}
     assert plots["ONE MORE"] == scale
+
+
+def test_a_card_says_first_what_is_not_as_it_should_be() -> None:
+    store, key = Store(), gpu(0).uuid
+    known = {"used_bytes": GIB, "total_bytes": 8 * GIB, "sm_clock_hz": 1.2e9, "memory_clock_hz": 2.6e9}
+    links = {"nvlink_links": 18, "nvlink_rx_bytes_per_second": 2e10, "nvlink_tx_bytes_per_second": 1e10}
+    store.apply(Sample(1.0, "gpu", key, {**known, "last_xid": 0, "clocks_event_reasons": 1}))
+    well = gpu_card(store, gpu(0), "cuda:0", 0.85)
+    assert well.facts == ["SM 1.20 GHz", "mem 2.60 GHz"]
+    store.apply(Sample(2.0, "gpu", key, {"last_xid": 79, "clocks_event_reasons": 0x44, **links}))
+    ill = gpu_card(store, gpu(0), "cuda:0", 0.85)
+    assert ill.facts[:2] == ["XID 79", "slowed by power cap, heat"]
+    assert "newest XID error: 79, it has fallen off the bus" in ill.details
+    assert "18 NVLinks: 20.0 GB/s in, 10.0 GB/s out" in ill.details
+    assert "NVLink" not in well.details and "XID" not in well.details
 
 
 def test_the_devices_table_gives_every_reading_with_unit_and_state() -> None:

@@ -23,10 +23,13 @@ from rich.live import Live
 from rich.table import Table
 
 from gpudash.cli.terminal.output import (
+    Exit,
     fitted,
     json_visible,
+    leave,
     numbers,
     plain_table,
+    print_json,
     print_notice,
     print_table,
     stdout,
@@ -38,6 +41,9 @@ from gpudash.telemetry.store import Store
 from gpudash.units import format_pair, format_percent, format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpudash.cli.terminal.flags import Served
     from gpudash.session import Session
     from gpudash.session.remote.machine import RemoteMachine
 
@@ -157,6 +163,62 @@ def follow(
         time.sleep(min(left, POLL_S))
         if table is not None:
             table.refresh()
+
+
+def watch(
+    table: LiveTable | None,
+    served: Served,
+    begin: Callable[[], None],
+    *,
+    seconds: float | None,
+    ended: Callable[[], bool],
+    begun: Callable[[], bool] = lambda: True,
+) -> None:
+    """Serve figures and follow them, as `follow`; the last ones are left behind on the terminal.
+
+    Args:
+        table: what shows them to a person; ``None`` where a program reads them.
+        served: ended at the end, also where nothing can be printed.
+        begin: begins to serve.
+    """
+    try:
+        begin()
+        follow(seconds, ended, table, begun)
+    finally:
+        try:
+            if table is not None:
+                table.close()
+        finally:
+            served.close()
+
+
+def finish(
+    summary: dict[str, Any] | None,
+    recordings: Iterable[Path],
+    lines: JsonLines | None,
+    *,
+    joined: bool,
+    failed: bool,
+    interrupted: bool,
+) -> int:
+    """Say what is to be said at the end of watching; returns the exit code.
+
+    Args:
+        summary: printed as a document; ``None`` where none is asked for.
+        recordings: named for a person.
+        lines: ended, and a failure where they could not be written.
+        joined: whether every thread has ended.
+        failed: whether what was watched is a failure.
+        interrupted: whether Ctrl+C ended it before its time.
+    """
+    joined = end_lines(lines) and joined
+    if summary is not None:
+        print_json(summary)
+    for path in recordings:
+        print_notice(f"Recording: {path}")
+    if failed or (lines is not None and lines.problem):
+        return leave(Exit.FAILED, joined)
+    return leave(Exit.INTERRUPTED if interrupted else Exit.FINISHED, joined)
 
 
 POLL_S = 0.1

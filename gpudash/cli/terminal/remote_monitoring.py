@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpudash.cli.terminal.interruption import Interruption, interruptible
 from gpudash.cli.terminal.linking import linked, read_addresses
-from gpudash.cli.terminal.monitoring import POLL_S, JsonLines, LiveTable, end_lines, follow
-from gpudash.cli.terminal.output import Exit, RequestError, leave, print_json, print_notice
+from gpudash.cli.terminal.monitoring import POLL_S, JsonLines, LiveTable, finish, watch
+from gpudash.cli.terminal.output import RequestError, print_notice
 
 if TYPE_CHECKING:
     from gpudash.cli.terminal.flags import Served
@@ -56,27 +56,26 @@ def monitor_machines(
         _wait_for_a_link(machines, interruption)
         names = [machine.name for machine in machines] if len(machines) > 1 else []
         table = None if as_json or lines is not None else LiveTable(*machines, names=names)
-        try:
-            served.begin_machines(machines)
-            settled = partial(_settled, machines)  # a machine that is slow to link is watched as long as the others
-            follow(seconds, _ended(machines, interruption, lines), table, begun=settled)
-        finally:
-            try:
-                if table is not None:
-                    table.close()
-            finally:  # also where nothing can be printed
-                served.close()
+        watch(
+            table,
+            served,
+            partial(served.begin_machines, machines),
+            seconds=seconds,
+            ended=_ended(machines, interruption, lines),
+            begun=partial(_settled, machines),  # a machine that is slow to link is watched as long as the others
+        )
         summaries = _summaries(machines)
         recordings = [] if recording is None else [machine.recording for machine in machines]
-    joined = end_lines(lines) and served.joined
-    if as_json:
-        print_json(summaries[0] if len(summaries) == 1 else _of_several(summaries))
-    for path in recordings:
-        print_notice(f"Recording: {path}")
+    document = summaries[0] if len(summaries) == 1 else _of_several(summaries)
     lost = any(found["error"] is not None for found in summaries)
-    if (lost and not interruption.asked) or (lines is not None and lines.problem):
-        return leave(Exit.FAILED, joined)
-    return leave(Exit.INTERRUPTED if interruption.asked and seconds is not None else Exit.FINISHED, joined)
+    return finish(
+        document if as_json else None,
+        recordings,
+        lines,
+        joined=served.joined,
+        failed=lost and not interruption.asked,
+        interrupted=interruption.asked and seconds is not None,
+    )
 
 
 def _files(recording: Path, hosts: Sequence[SshHost]) -> list[Path]:

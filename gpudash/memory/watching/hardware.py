@@ -1,13 +1,17 @@
-"""What a GPU tells of itself that somebody has to look at: memory errors, and heat that slows it down."""
+"""What a GPU tells of itself that somebody has to look at: errors, and heat or a lack of power that slow it down."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpudash.telemetry.records import Sample, Warning
+from gpudash.devices.health import POWER_BRAKE, xid
+from gpudash.telemetry.records import Level, Sample, Warning
 
-HOT_S = 60.0
-"""How long a GPU is slowed by heat before it is told; the alert rules for Prometheus wait as long."""
+LASTING_S = 60.0
+"""How long a GPU is slowed down before it is told; the alert rules for Prometheus wait as long."""
+
+AGAIN_S = 600.0
+"""After so long the same XID error of the same GPU is told again: a program that fails may bring hundreds."""
 
 DEVICE = "hardware"
 """`Warning.device` of these: no memory, whose warnings pass when it has room again."""
@@ -23,37 +27,76 @@ class HardwareWatch:
     def __init__(self) -> None:
         self.describe: Callable[[str], str] = lambda uuid: f"GPU {uuid}"
         self._errors: dict[str, int] = {}
-        self._hot_since_s: dict[str, float | None] = {}
+        self._xid_counts: dict[str, int] = {}
+        self._xids_told_s: dict[tuple[str, int], float] = {}
+        self._links: dict[str, int] = {}
+        self._slowed_since_s: dict[tuple[str, str], float | None] = {}
 
     def observe(self, sample: Sample) -> Iterator[Warning]:
-        """What a reading gives reason to say, each error and each stretch of heat once."""
+        """What a reading gives reason to say, each error and each stretch of being slowed down once."""
         if sample.table != "gpu" or sample.device is None:
             return
-        errors = sample.values.get("ecc_uncorrected_errors")
-        if isinstance(errors, int) and errors > self._errors.get(sample.device, 0):
-            yield self._of_errors(sample.time_s, sample.device, errors)
+        values, uuid = sample.values, sample.device
+        errors = values.get("ecc_uncorrected_errors")
         if isinstance(errors, int):
-            self._errors[sample.device] = errors  # fewer once the driver was loaded anew
-        hot = sample.values.get("slowed_by_heat")
-        if hot is not None and self._is_hot_for_long(sample.time_s, sample.device, hot=bool(hot)):
-            text = f"{self.describe(sample.device)} has clocked lower for {HOT_S:.0f} s because it is too hot."
-            yield Warning(time_s=sample.time_s, level="warning", device=DEVICE, text=text)
+            if errors > self._errors.get(uuid, 0):
+                yield self._of_errors(sample.time_s, uuid, errors)
+            self._errors[uuid] = errors  # fewer once the driver was loaded anew
+        count, code = values.get("xid_errors"), values.get("last_xid")
+        if isinstance(count, int) and isinstance(code, int):
+            if count > self._xid_counts.get(uuid, 0) and self._is_due(sample.time_s, uuid, code):
+                yield self._of_xid(sample.time_s, uuid, code)
+            self._xid_counts[uuid] = count
+        links = values.get("nvlink_links")
+        if isinstance(links, int):
+            before = self._links.get(uuid, 0)
+            if links < before:
+                text = (
+                    f"{links} of the {before} NVLinks that it had are left; what uses several GPUs is slower, or ends."
+                )
+                yield self._warning(sample.time_s, uuid, f": {text}")
+            self._links[uuid] = links
+        hot, reasons = values.get("slowed_by_heat"), values.get("clocks_event_reasons")
+        if hot is not None and self._lasts(sample.time_s, uuid, "heat", slowed=bool(hot)):
+            yield self._slowed(sample.time_s, uuid, "it is too hot")
+        if isinstance(reasons, int) and self._lasts(sample.time_s, uuid, "brake", slowed=bool(reasons & POWER_BRAKE)):
+            yield self._slowed(sample.time_s, uuid, "its power supply asks for it")
 
     def _of_errors(self, time_s: float, uuid: str, errors: int) -> Warning:
         counted = "1 memory error" if errors == 1 else f"{errors} memory errors"
-        text = (
-            f"{self.describe(uuid)} has had {counted} that ECC could not correct since its driver was loaded: what "
-            "runs there may be wrong; reset it, and have it checked if it happens again."
+        return self._warning(
+            time_s,
+            uuid,
+            f" has had {counted} that ECC could not correct since its driver was loaded: what "
+            "runs there may be wrong; reset it, and have it checked if it happens again.",
         )
-        return Warning(time_s=time_s, level="warning", device=DEVICE, text=text)
 
-    def _is_hot_for_long(self, time_s: float, uuid: str, *, hot: bool) -> bool:
-        """Whether it has been hot for `HOT_S` just now; ``None`` is kept of a stretch that was told."""
-        if not hot:
-            self._hot_since_s.pop(uuid, None)
+    def _is_due(self, time_s: float, uuid: str, code: int) -> bool:
+        told_s = self._xids_told_s.get((uuid, code))
+        if told_s is not None and time_s - told_s < AGAIN_S:
             return False
-        since_s = self._hot_since_s.setdefault(uuid, time_s)
-        if since_s is None or time_s - since_s < HOT_S:
+        self._xids_told_s[uuid, code] = time_s
+        return True
+
+    def _of_xid(self, time_s: float, uuid: str, code: int) -> Warning:
+        meaning = xid(code)
+        level: Level = "critical" if meaning.level == "critical" else "warning"
+        text = f" reported XID error {code}: {meaning.words}; {meaning.advice}."
+        return self._warning(time_s, uuid, text, level)
+
+    def _slowed(self, time_s: float, uuid: str, why: str) -> Warning:
+        return self._warning(time_s, uuid, f" has clocked lower for {LASTING_S:.0f} s because {why}.")
+
+    def _warning(self, time_s: float, uuid: str, text: str, level: Level = "warning") -> Warning:
+        return Warning(time_s=time_s, level=level, device=DEVICE, text=f"{self.describe(uuid)}{text}")
+
+    def _lasts(self, time_s: float, uuid: str, why: str, *, slowed: bool) -> bool:
+        """Whether it has been slowed for `LASTING_S` just now; ``None`` is kept of a stretch that was told."""
+        if not slowed:
+            self._slowed_since_s.pop((uuid, why), None)
             return False
-        self._hot_since_s[uuid] = None
+        since_s = self._slowed_since_s.setdefault((uuid, why), time_s)
+        if since_s is None or time_s - since_s < LASTING_S:
+            return False
+        self._slowed_since_s[uuid, why] = None
         return True

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gpudash.devices.health import HEAT, xid
+from gpudash.memory.watching.hardware import LASTING_S
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.gpus import Told, ToldGpu, identity, machine_of, same_gpu
 from gpudash.sources.prometheus.names import SPOKEN
-from gpudash.telemetry.metrics import SENSORS, Exporter
+from gpudash.telemetry.metrics import HEALTH, SENSORS, Exporter
 from gpudash.units import format_duration, format_pair, format_percent
 
 Level = Literal["warning", "critical"]
@@ -68,6 +70,8 @@ class FleetGpu:
         reserved_bytes: the driver's own share, where it is told apart.
         torch_name: what torch calls it on its machine, where gpudash tells.
         sensors: what else it tells of itself, such as its temperature: values by the names of `metrics.SENSORS`.
+        health: what it tells of errors and of what slows it down: values by the names of `metrics.HEALTH`.
+        drawn_j: energy that it has drawn since the fleet was opened; ``None`` where it does not tell.
         is_host: whether it is no GPU but the memory of a machine without one.
         instance: number of a MIG instance on its GPU; ``None`` of a whole one.
         profile: size of a MIG instance, such as "1g.10gb"; "" of a whole GPU, or where its product says it.
@@ -92,6 +96,8 @@ class FleetGpu:
     reserved_bytes: int | None = None
     torch_name: str = ""
     sensors: Mapping[str, float] = field(default_factory=dict)
+    health: Mapping[str, float] = field(default_factory=dict)
+    drawn_j: float | None = None
     is_host: bool = False
     instance: int | None = None
     profile: str = ""
@@ -159,11 +165,26 @@ class FleetWarning:
     key: str
     level: Level
     text: str
-    kind: Literal["memory", "forecast", "host", "stale", "server"] = "memory"
+    kind: Literal["memory", "forecast", "hardware", "host", "stale", "server"] = "memory"
 
 
 Where = tuple[str, str]
 """Instance, and identity of the GPU there."""
+
+
+class EnergyMeter:
+    """What GPUs draw from the first reading on. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._since_j: dict[str, float] = {}
+
+    def drawn_j(self, key: str, health: Mapping[str, float]) -> float | None:
+        """Joules of the GPU ``key`` so far; ``None`` where it does not tell. A counter begins anew with its driver."""
+        total_j = health.get("energy_j")
+        if total_j is None:
+            return None
+        since_j = self._since_j[key] = min(total_j, self._since_j.get(key, total_j))
+        return total_j - since_j
 
 
 class Overview:
@@ -179,6 +200,7 @@ class Overview:
         self.intervals: Mapping[Where, float] = {}
         self._known: dict[str, FleetGpu] = {}
         self._here: set[str] = set()
+        self._energy = EnergyMeter()
 
     def take(self, told: Told, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
         """The GPUs, fullest first.
@@ -198,7 +220,8 @@ class Overview:
             also = tuple({other.exporter: None for other in tellings[key] if other.exporter != gpu.exporter})
             stale = now_s - seen_s > self._patience(gpu)
             host = instance if instance and gpu.host in shared else gpu.host
-            self._known[key] = _made(gpu, host, seen_s, also, stale=stale)
+            made = _made(gpu, host, seen_s, also, stale=stale)
+            self._known[key] = replace(made, drawn_j=self._energy.drawn_j(key, made.health))
             self.told[key] = gpu
         self._here = set(chosen)
         if len(self._known) > len(chosen):
@@ -278,6 +301,7 @@ def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *,
         profile=gpu.profile,
         impossible=tuple(impossible),
         sensors={metric.name: values[metric.name] for metric in SENSORS if metric.name in values},
+        health={metric.name: values[metric.name] for metric in HEALTH if metric.name in values},
     )
 
 
@@ -293,6 +317,7 @@ class FleetWarnings:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._heights: dict[str, int] = {}
+        self._hot_since_s: dict[str, float] = {}
 
     def over(
         self,
@@ -317,6 +342,7 @@ class FleetWarnings:
                 self._heights.pop(gpu.key, None)  # what it held then says nothing of now
             else:
                 found += self._of(gpu, told.get(gpu.key), (forecasts or {}).get(gpu.key))
+                found += self._of_hardware(gpu, now_s)
         found += [_of_host(instance, levels) for instance, levels in machines.items()]
         found += _silent(gpus, now_s)
         return sorted(found, key=lambda warning: warning.level != "critical")
@@ -340,6 +366,23 @@ class FleetWarnings:
             words = f"{gpu.name} will be full in {when} if it goes on growing as it does"
             found.append(FleetWarning(gpu.key, level, words, "forecast"))
         return found
+
+    def _of_hardware(self, gpu: FleetGpu, now_s: float) -> Iterable[FleetWarning]:
+        """Errors until the driver is loaded anew, but for those that a program causes; and heat that lasts."""
+        code = int(gpu.health.get("last_xid", 0))
+        meaning = xid(code)
+        if code and meaning.level != "program":
+            words = f"{gpu.name} reported XID error {code}: {meaning.words}"
+            yield FleetWarning(gpu.key, meaning.level, words, "hardware")
+        errors = int(gpu.health.get("ecc_uncorrected_errors", 0))
+        if errors:
+            counted = "1 memory error" if errors == 1 else f"{errors} memory errors"
+            words = f"{gpu.name} has had {counted} that ECC could not correct"
+            yield FleetWarning(gpu.key, "warning", words, "hardware")
+        if not int(gpu.health.get("clocks_event_reasons", 0)) & HEAT:
+            self._hot_since_s.pop(gpu.key, None)
+        elif now_s - self._hot_since_s.setdefault(gpu.key, now_s) >= LASTING_S:
+            yield FleetWarning(gpu.key, "warning", f"{gpu.name} clocks lower because it is too hot", "hardware")
 
     def _height(self, key: str, fullness: float | None) -> int:
         """0 calm, 1 past the warning level, 2 past the critical one; as it was where nothing is known."""

@@ -33,7 +33,6 @@ from gpudash.devices.names import (
     why_torch_has_no_gpu,
 )
 from gpudash.devices.simulated_cards import is_program_card
-from gpudash.memory.explaining.memory_state import Surroundings, other_process
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.settings import data_folder
@@ -45,6 +44,7 @@ from gpudash.telemetry.store import NEVER_READ, Store
 from gpudash.units import GIB, MIB
 
 if TYPE_CHECKING:
+    from gpudash.memory.explaining.memory_state import Surroundings
     from gpudash.sources.discovery import HostSurvey
     from gpudash.sources.host import PackageEnergy
     from gpudash.sources.monitor import Monitor
@@ -196,8 +196,22 @@ class Machine:
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
         return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
 
+    def remember_contexts(self) -> None:
+        """Keep what the contexts that this process has made took, where the driver tells."""
+        for device in self.devices():
+            if device.kind != "cuda" or device.uuid is None:
+                continue
+            taken = self.context_bytes(device.uuid)
+            with self._store.lock:
+                # Where nothing is reserved any more, a run's own process has taken its context with it.
+                opened = bool(self._store.latest("allocator", "reserved_bytes", device.name).value)
+            if opened and taken is not None:
+                remember_context(device.uuid, taken)
+
     def surroundings(self, memory: str) -> Surroundings:
         """What else holds memory of a GPU, by the newest readings; a context too young for them is as it usually is."""
+        from gpudash.memory.explaining.memory_state import Surroundings, other_process
+
         with self._store.lock:
             rows = self._store.processes(memory) if memory != HOST else ()
         others = tuple(

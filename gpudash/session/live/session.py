@@ -23,8 +23,6 @@ from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.running import RunGuards, Running, profile_wish
 from gpudash.session.live.simulated_gpus import SimulatedGpus
-from gpudash.session.predicting.estimates import Estimates
-from gpudash.session.predicting.remedies import Remedies
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
@@ -39,9 +37,12 @@ from gpudash.telemetry.records import (
     Level,
     Marker,
     Note,
+    OutOfMemory,
     Record,
+    RemediesFound,
     RunEnded,
     RunFinished,
+    RunStarted,
     Sample,
     SourceFailed,
     Topic,
@@ -53,6 +54,8 @@ from gpudash.telemetry.store import NEVER_READ, Reading, Store
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
+    from gpudash.session.predicting.estimates import Estimates
+    from gpudash.session.predicting.remedies import Remedies
     from gpudash.session.watching.program import StopProgress
 
 CLOSE_TIMEOUT_S = 2.0
@@ -98,8 +101,6 @@ class Session:
         recording: the file that is recorded to; its name is settled once the session has started.
         machine: the devices.
         on_record: called with every record, on the session's thread; it must not wait for anything.
-        estimates: predicts what runs would take.
-        remedies: looks for what would have fitted, after an out-of-memory.
         output: what the program that is watched has printed, the newest lines.
         undelivered: sentences about whom the settings or ``notify`` name and who could not be told.
     """
@@ -139,8 +140,9 @@ class Session:
         self._worker = Worker(self.emit, self.clock, on_probe=self._monitor.probe)
         simulated = SimulatedGpus(simulation or Simulation(), self._monitor.watch_cards)
         self.machine = Machine(survey_host(), self._monitor, self.store, simulated)
-        self.estimates = Estimates(self.machine, self.store)
-        self.remedies = Remedies(self.machine, self.store, self.emit, self.clock)
+        self._predicting = threading.Lock()
+        self._estimates: Estimates | None = None
+        self._remedies: Remedies | None = None
         self._watch = MemoryWatch(
             warn_ratio=self.settings.warn_ratio,
             critical_ratio=self.settings.critical_ratio,
@@ -152,6 +154,26 @@ class Session:
         self._hardware.describe = self.machine.words
         self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
+
+    @property
+    def estimates(self) -> Estimates:
+        """Predicts what runs would take; made when it is first asked for, since whoever only watches never does."""
+        with self._predicting:
+            if self._estimates is None:
+                from gpudash.session.predicting.estimates import Estimates
+
+                self._estimates = Estimates(self.machine, self.store)
+            return self._estimates
+
+    @property
+    def remedies(self) -> Remedies:
+        """Looks for what would have fitted, after an out-of-memory; made like `estimates`."""
+        with self._predicting:
+            if self._remedies is None:
+                from gpudash.session.predicting.remedies import Remedies
+
+                self._remedies = Remedies(self.machine, self.store, self.emit, self.clock)
+            return self._remedies
 
     @property
     def live(self) -> Session:
@@ -453,7 +475,11 @@ class Session:
             self._runs.wait_left()
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
-        predicted = self.estimates.close() & self.remedies.close()
+        with self._predicting:
+            made = [one for one in (self._estimates, self._remedies) if one is not None]
+        ended = [one.close() for one in made]  # the second also behind one that took too long
+        predicted = all(ended)
+        self.machine.remember_contexts()
         run_ended = self._runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
         lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
         self._queue.put(None)
@@ -554,7 +580,7 @@ class Session:
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
             self._watch.observe_event(record)
-            if self._runs.watched is None:
+            if self._runs.watched is None and isinstance(record, RunStarted | OutOfMemory | RemediesFound):
                 self.remedies.take(record)
             return
         for event in (*self._watch.observe(record), *self._hardware.observe(record)):

@@ -15,7 +15,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Target
 from gpudash.memory.predicting.rank_estimates import ranks_on
 from gpudash.memory.watching.levels import HOST
-from gpudash.session.live.machine import Machine, measured_context, remember_context
+from gpudash.session.live.machine import Machine, measured_context
 from gpudash.session.predicting.estimator import OWN_CODE_COMMAND, TIME_LIMIT_S, Answer, Estimator
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES
 from gpudash.specs import Spec
@@ -149,21 +149,7 @@ class Estimates:
 
     def close(self) -> bool:
         """End the process that predicts; false when its thread could not be joined."""
-        closed = self._estimator.close()
-        self._remember_contexts()
-        return closed
-
-    def _remember_contexts(self) -> None:
-        """Keep what the contexts that this process has made took, where the driver tells."""
-        for device in self._machine.devices():
-            if device.kind != "cuda" or device.uuid is None:
-                continue
-            taken = self._machine.context_bytes(device.uuid)
-            with self._store.lock:
-                # Where nothing is reserved any more, a run's own process has taken its context with it.
-                opened = bool(self._store.latest("allocator", "reserved_bytes", device.name).value)
-            if opened and taken is not None:
-                remember_context(device.uuid, taken)
+        return self._estimator.close()
 
     def _ask(
         self,

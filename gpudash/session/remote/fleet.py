@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpudash.devices.names import Gpu
-from gpudash.session.fleet.overview import FleetGpu, FleetWarning, FleetWarnings, fullest_first
+from gpudash.session.fleet.overview import EnergyMeter, FleetGpu, FleetWarning, FleetWarnings, fullest_first
 from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
-from gpudash.telemetry.metrics import SENSORS
+from gpudash.telemetry.metrics import HEALTH, SENSORS
 from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Value
 from gpudash.telemetry.store import NEVER_READ
@@ -67,6 +68,7 @@ class SshFleet:
         self.machines: list[RemoteMachine] = []
         self._clock = clock
         self._warned = FleetWarnings(settings)
+        self._energy = EnergyMeter()
         self._version = 0
         self._looked_s = -PERIOD_S
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
@@ -171,7 +173,9 @@ class SshFleet:
         return all(released)
 
     def _look(self) -> None:
-        gpus = tuple(sorted((gpu for machine in self.machines for gpu in _gpus(machine)), key=fullest_first))
+        found = (gpu for machine in self.machines for gpu in _gpus(machine))
+        metered = (replace(gpu, drawn_j=self._energy.drawn_j(gpu.key, gpu.health)) for gpu in found)
+        gpus = tuple(sorted(metered, key=fullest_first))
         ahead = {
             gpu.key: forecast.seconds
             for machine in self.machines
@@ -181,7 +185,7 @@ class SshFleet:
         }
         fresh = [gpu for gpu in gpus if not gpu.stale]
         told = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
-        warnings = (*self._warned.over(fresh, {}, {}, 0.0, ahead), *told)
+        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *told)
         shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
         if shown != self._shown:
             self._shown = shown
@@ -224,7 +228,7 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
                 for name in ("used_bytes", "total_bytes", "driver_reserved_bytes")
             )
             busy = latest("cpu_utilisation" if uuid is None else "gpu_utilisation")
-            sensors = {metric.name: latest(metric.name) for metric in SENSORS}
+            sensors, health = ({metric.name: latest(metric.name) for metric in of} for of in (SENSORS, HEALTH))
         yield FleetGpu(
             key=f"{machine.host}/{uuid or 'host'}",
             host=machine.name,
@@ -239,6 +243,7 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             stale=used is None or machine.state != "linked" or machine.clock() - read_s > STALE_S,
             reserved_bytes=reserved,
             sensors={name: float(value) for name, value in sensors.items() if isinstance(value, int | float)},
+            health={name: float(value) for name, value in health.items() if isinstance(value, int | float)},
             is_host=known is None,
             instance=known.instance if known is not None and known.parent else None,
         )

@@ -277,7 +277,9 @@ class ProgramNews:
         sentences = []
         if found.fields and not self.reads_metrics:
             self.reads_metrics = True
-            sentences.append(f"What is plotted is read from the output: {' and '.join(dict.fromkeys(found.fields))}.")
+            *others, last = dict.fromkeys(found.fields)
+            named = f"{', '.join(others)} and {last}" if others else last
+            sentences.append(f"What is plotted is read from the output: {named}.")
         if found.skipped:
             sentences.append(f"Seen in the output and not plotted: {', '.join(found.skipped)}.")
         if sentences:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpudash.session.live.machine import Machine
-from gpudash.session.watching.memory import Probe
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
 from gpudash.telemetry.records import Record
 from gpudash.telemetry.store import Store
+
+if TYPE_CHECKING:
+    from gpudash.session.watching.memory import Probe
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,14 +93,14 @@ say of which, and without one it counts as heat."""
 
 
 def slowdown(handle: Any) -> dict[str, Value]:
-    """Whether clocks are lower than asked for because of heat, or of power."""
+    """Whether clocks are lower than asked for because of heat, or of power, and NVML's own bits for it."""
     try:
         reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except pynvml.NVMLError_FunctionNotFound:
         reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     power = bool(reasons & POWER)
     heat = bool(reasons & HEAT) or (bool(reasons & BRAKE) and not power)
-    return {"slowed_by_heat": int(heat), "slowed_by_power": int(power)}
+    return {"slowed_by_heat": int(heat), "slowed_by_power": int(power), "clocks_event_reasons": int(reasons)}
 
 
 def ecc_errors(handle: Any) -> dict[str, Value]:
@@ -142,22 +142,35 @@ class ByteCounter(NamedTuple):
     bits: int
 
 
-_COUNTERS = b"".join(
-    _FIELD.pack(field, 0, 0, 0, 0, 0, 0)
-    for field in (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
+def counters_wanted(fields: Iterable[tuple[int, int]]) -> bytes:
+    """What `counters` asks for: (field, scope) each, NVML's ``NVML_FI_…`` and what it is of, such as a link."""
+    return b"".join(_FIELD.pack(field, scope, 0, 0, 0, 0, 0) for field, scope in fields)
+
+
+_PCIE = counters_wanted(
+    (field, 0) for field in (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
 )
-_Counters = ctypes.c_char * len(_COUNTERS)
 
 
 def pcie_counters(handle: Any) -> tuple[ByteCounter, ByteCounter]:
-    """(received, sent) bytes since some moment in the past; drivers from 555 on.
-
-    The call succeeds when any field did, so each field's own answer is looked at.
-    """
-    values = _Counters.from_buffer_copy(_COUNTERS)
-    _call("nvmlDeviceGetFieldValues", handle, 2, values)
-    received, sent = (_counter(*field) for field in _FIELD.iter_unpack(values.raw))
+    """(received, sent) bytes since some moment in the past; drivers from 555 on."""
+    received, sent = (_counter(*field) for field in _fields(handle, _PCIE))
     return received, sent
+
+
+def counters(handle: Any, wanted: bytes) -> list[ByteCounter | None]:
+    """What counters read, in one call; ``None`` for each that this GPU or driver has not."""
+    return [
+        _counter(*field) if field[5] == pynvml.NVML_SUCCESS and field[4] != pynvml.NVML_VALUE_TYPE_DOUBLE else None
+        for field in _fields(handle, wanted)
+    ]
+
+
+def _fields(handle: Any, wanted: bytes) -> Iterable[tuple[int, int, int, int, int, int, int]]:
+    """The call succeeds when any field did, so each field's own answer is looked at."""
+    values = (ctypes.c_char * len(wanted)).from_buffer_copy(wanted)
+    _call("nvmlDeviceGetFieldValues", handle, len(wanted) // _FIELD.size, values)
+    return _FIELD.iter_unpack(values.raw)
 
 
 def _counter(

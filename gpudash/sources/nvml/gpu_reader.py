@@ -19,9 +19,12 @@ import psutil
 from gpudash.devices.names import FASTEST_LINK_BYTES_PER_SECOND, Gpu, pci_address
 from gpudash.sources.host import HostReader
 from gpudash.sources.nvml import calls as nvml_calls
+from gpudash.sources.nvml import nvlink, xid_events
 from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.errors import NVML_ERRORS, Fault, NvmlUnavailableError, Scope, classify
 from gpudash.sources.nvml.library import Nvml
+from gpudash.sources.nvml.nvlink import NvLinks
+from gpudash.sources.nvml.xid_events import XidEvents
 from gpudash.sources.pci import runtime_status
 from gpudash.sources.processes import container_of, user_of
 from gpudash.system.files import KeptFile
@@ -63,7 +66,7 @@ SENSORS = (
     DriverQuestion(("memory_clock_hz",), nvml_calls.memory_clock),
     DriverQuestion(("pcie_generation",), nvml_calls.pcie_generation),
     DriverQuestion(("pcie_width",), nvml_calls.pcie_width),
-    DriverQuestion(("slowed_by_heat", "slowed_by_power"), nvml_calls.slowdown),
+    DriverQuestion(("slowed_by_heat", "slowed_by_power", "clocks_event_reasons"), nvml_calls.slowdown),
 )
 
 
@@ -132,8 +135,14 @@ class GpuReader:
         self._slow = (
             DriverQuestion(("energy_j",), nvml_calls.energy),
             DriverQuestion(("ecc_uncorrected_errors",), nvml_calls.ecc_errors),
+            DriverQuestion(nvlink.METRICS, self._ask_nvlink),
             DriverQuestion(("process_bytes",), self._ask_processes),
         )
+        self._nvlink = _nvlinks()
+        self._xids = XidEvents()
+        self._xid_question = DriverQuestion(xid_events.METRICS, self._ask_xids)
+        self._xid_generation = -1
+        self._xid_rows: list[Sample] = []
         self._rates = WrappingRate(), WrappingRate()
         self._link = gpu.link_bytes_per_second or FASTEST_LINK_BYTES_PER_SECOND
         self._period_s = 0.05
@@ -173,14 +182,14 @@ class GpuReader:
         return records
 
     def read_slow(self, now_s: float) -> list[Record]:
-        """Energy, processes and, where there are no counters, PCIe throughput: a few milliseconds to 50."""
+        """Energy, errors, NVLinks, processes and, without counters, PCIe throughput: a few milliseconds to 50."""
         asleep = self._asleep()
         if self._tried_generation < 0 and not asleep:
             return []  # the other lane has not got to asking for a handle yet
         self._slow_now_s = now_s
-        self._process_rows = []
+        self._process_rows, self._xid_rows = [], []
         records = self._read(self._slow_questions(), now_s, asleep)
-        return [*records, *self._process_rows]
+        return [*self._xid_rows, *records, *self._process_rows]
 
     def stale_fast(self, now_s: float) -> list[Record]:
         """The row of a tick in which `read_fast` does not return."""
@@ -205,7 +214,7 @@ class GpuReader:
         return questions
 
     def _slow_questions(self) -> list[DriverQuestion]:
-        return [*self._slow, *self._pcie(self._throughput)]
+        return [self._xid_question, *self._slow, *self._pcie(self._throughput)]
 
     def _pcie(self, question: DriverQuestion) -> tuple[DriverQuestion, ...]:
         """``question`` if it is the one that answers for PCIe: counters where the card has them and they are read
@@ -219,6 +228,9 @@ class GpuReader:
         if held is not None and held.generation != self._nvml.generation:
             held = None
         for question in questions:
+            if question is self._xid_question and held is None and not asleep and self._xids_outlive_it():
+                self._ask(question, None, reading)
+                continue
             if held is None or asleep:
                 reading.gap(question.metrics, State.ASLEEP if asleep else State.LOST)
                 continue
@@ -281,6 +293,7 @@ class GpuReader:
         self._counters_refused = False
         self._memory_version = None
         self._rates = WrappingRate(), WrappingRate()
+        self._nvlink = _nvlinks()
         self._held = _Held(handle, generation)
         return []
 
@@ -322,7 +335,8 @@ class GpuReader:
         """First metrics of questions that make no sense of this GPU: a MIG instance has memory and processes alone, and
         what runs on its GPU is listed with its instances."""
         if self.gpu.parent:
-            return ("energy_j", "ecc_uncorrected_errors", PCIE[0], *(question.metrics[0] for question in SENSORS))
+            others = (*SENSORS, self._xid_question, *self._slow[:-1])
+            return (PCIE[0], *(question.metrics[0] for question in others))
         return NO_LINK if self.gpu.shared_memory else ("process_bytes",) if self.gpu.instances else ()
 
     def _ask_memory(self, handle: Any) -> Answer:
@@ -352,10 +366,40 @@ class GpuReader:
                 answer[metric] = value
         return answer
 
+    def _ask_nvlink(self, handle: Any) -> Answer:
+        return self._nvlink.ask(handle, self._slow_now_s)
+
+    def _xids_outlive_it(self) -> bool:
+        """Whether a GPU that was lost can still tell why: its errors were queued before."""
+        return self._xids.registered and self._nvml.usable and self._xid_generation == self._nvml.generation
+
+    def _ask_xids(self, handle: Any) -> Answer:
+        """The count of errors and the newest; a row of its own for each before it, so that none is overlooked."""
+        if self._xid_generation != self._nvml.generation:
+            self._xids.forget()
+            self._xid_generation = self._nvml.generation
+        try:
+            codes = self._xids.take()  # before another queue is begun for a GPU that has come back
+        except NVML_ERRORS:
+            self._xids.release()
+            raise
+        if handle is not None:
+            self._xids.register(handle)
+        earlier = codes[:-1]
+        for number, code in enumerate(earlier):
+            left = len(earlier) - number
+            values: Answer = {"xid_errors": self._xids.count - left, "last_xid": code}
+            self._xid_rows.append(Sample(self._slow_now_s - 1e-6 * left, "gpu", self.gpu.uuid, values))
+        return {"xid_errors": self._xids.count, "last_xid": self._xids.last}
+
     def _ask_processes(self, handle: Any) -> Answer:
         found = nvml_calls.processes(handle)
         ours, self._process_rows = process_rows(found, self.gpu.uuid, self._slow_now_s, self._family)
         return {"process_bytes": ours}
+
+
+def _nvlinks() -> NvLinks:
+    return NvLinks((WrappingRate().update, WrappingRate().update))
 
 
 def _open_runtime_status(root: Path, gpu: Gpu) -> KeptFile | None:

@@ -172,7 +172,8 @@ class _Reader:
             if why := impossibility(name, value):
                 gpu.impossible.append(f"{text}: {why}")
             else:
-                gpu.values[name.metric] = value * name.scale
+                others = gpu.values.get(name.metric, 0.0) if name.part else 0.0
+                gpu.values[name.metric] = others + value * name.scale
         elif name.metric in ("info", "index", "forecast"):
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
         elif value == 1 and name.metric == "run":

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from gpudash.sources.prometheus.client import Client
-from gpudash.sources.prometheus.names import INVERSE, NAMES, any_of, names, quoted, value_of
+from gpudash.sources.prometheus.names import INVERSE, NAMES, PAST, any_of, names, quoted, value_of
 from gpudash.telemetry.metrics import Exporter
 from gpudash.telemetry.records import Sample, State, Table, Value
 
@@ -181,7 +181,7 @@ def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme:
 
 def _asked(subject: Subject) -> Iterator[tuple[list[str], str]]:
     """Metrics and the matchers of their series."""
-    yield names(subject.exporter, "gpu"), subject.matchers
+    yield names(subject.exporter, "gpu", metrics=PAST), subject.matchers
     machine = names(subject.exporter, "host", "allocator", "run")
     if machine and subject.machine:
         yield machine, subject.machine

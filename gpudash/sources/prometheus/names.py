@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from gpudash.telemetry.metrics import METRICS, SENSORS, Exporter
+from gpudash.telemetry.metrics import HEALTH, METRICS, SENSORS, Exporter
 
 EXPORTERS: tuple[Exporter, ...] = ("gpudash", "dcgm", "nvidia_gpu_exporter")
 """Best first: gpudash's own tell most, and in base units."""
@@ -35,12 +35,14 @@ class Name(NamedTuple):
             from its labels, or told beside the readings.
         metric: the column, or what the fact is.
         scale: what its values are multiplied with.
+        part: whether it is one of several that add up to the metric.
     """
 
     exporter: Exporter
     kind: Kind
     metric: str
     scale: float = 1.0
+    part: bool = False
 
 
 _TABLES: tuple[Literal["gpu", "host", "allocator"], ...] = ("gpu", "host", "allocator")
@@ -50,7 +52,7 @@ NAMES: dict[str, Name] = {
         metric.served: Name("gpudash", table, metric.name)
         for table in _TABLES
         for metric in METRICS[table]
-        if metric.served and metric.fetched
+        if metric.served and (metric.fetched or metric.health)
     },
     "gpudash_gpu_info": Name("gpudash", "fact", "info"),
     "gpudash_run_info": Name("gpudash", "fact", "run"),
@@ -61,7 +63,7 @@ NAMES: dict[str, Name] = {
     "gpudash_run_accuracy_ratio": Name("gpudash", "run", "accuracy"),
     "gpudash_run_throughput_items_per_second": Name("gpudash", "run", "throughput"),
     **{
-        told.name: Name(told.exporter, "gpu", metric.name, told.scale)
+        told.name: Name(told.exporter, "gpu", metric.name, told.scale, told.part)
         for metric in METRICS["gpu"]
         for told in metric.elsewhere
     },
@@ -71,6 +73,11 @@ NAMES: dict[str, Name] = {
 
 DCGM_BLANK = float(0x7FFFFFF0)
 """From here on dcgm-exporter's figures are blanks: DCGM's marks for "not supported" and the like (dcgm_structs.h)."""
+
+_DCGM_BLANK_64 = 2.0**47
+"""The same of energy, rates and counts of errors, which pass 32 bits: the least of its marks in 64."""
+
+_OF_64_BITS = ("_j", "_bytes_per_second", "_errors")
 
 FULL = 1.01
 """Greatest share of a time that is believed: exporters round, and take an average over their own interval."""
@@ -84,9 +91,12 @@ OVERVIEW = (
     "free_bytes",
     "driver_reserved_bytes",
     "gpu_utilisation",
-    *(metric.name for metric in SENSORS),
+    *(metric.name for metric in (*SENSORS, *HEALTH)),
 )
 """What an overview shows of a GPU."""
+
+PAST = tuple(metric.name for metric in METRICS["gpu"] if metric.fetched)
+"""What the past of a GPU is made of."""
 
 
 def names(exporter: Exporter | None, *kinds: Kind, metrics: Iterable[str] | None = None) -> list[str]:
@@ -102,8 +112,19 @@ def names(exporter: Exporter | None, *kinds: Kind, metrics: Iterable[str] | None
 
 
 def any_of(chosen: Iterable[str], labels: str = "") -> str:
-    """A PromQL selector for all of ``chosen``, restricted by ``labels`` such as ``uuid="GPU-1"``."""
-    return "{" + f'__name__=~"{"|".join(chosen)}"' + (f",{labels}" if labels else "") + "}"
+    """A PromQL selector for all of ``chosen``, restricted by ``labels`` such as ``uuid="GPU-1"``.
+
+    What names have in common is written once: a query goes into an address, which has a bound.
+    """
+    shared: dict[str, list[str]] = {}
+    for text in chosen:
+        beginning = next((known for known in _BEGINNINGS if text.startswith(known)), "")
+        shared.setdefault(beginning, []).append(text.removeprefix(beginning))
+    each = (f"{beginning}({'|'.join(ends)})" if beginning else "|".join(ends) for beginning, ends in shared.items())
+    return "{" + f'__name__=~"{"|".join(each)}"' + (f",{labels}" if labels else "") + "}"
+
+
+_BEGINNINGS = ("gpudash_gpu_", "gpudash_", "DCGM_FI_DEV_", "nvidia_smi_")
 
 
 def quoted(text: str) -> str:
@@ -113,7 +134,8 @@ def quoted(text: str) -> str:
 
 def is_blank(name: Name, value: float) -> bool:
     """Whether a sample says that there is no value: not a number, infinite, or a blank of DCGM's."""
-    return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= DCGM_BLANK)
+    blank = _DCGM_BLANK_64 if name.metric.endswith(_OF_64_BITS) else DCGM_BLANK
+    return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= blank)
 
 
 def impossibility(name: Name, value: float) -> str:

@@ -3,6 +3,7 @@ sentence with the way out."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
@@ -91,7 +92,7 @@ class Connection:
     def __init__(self, host: SshHost, period_s: float, *, prompt: bool = False, asking: Asking | None = None) -> None:
         self._host = host
         self._asking, self._batch = asking, not (prompt or asking is not None or has_askpass(os.environ))
-        source = _source()
+        source = reader_source()
         batch = ["-o", "BatchMode=yes"] if self._batch else []
         asks = {} if asking is None else asking.environment
         if batch:
@@ -377,5 +378,19 @@ def _available(descriptor: int) -> bytes | None:
 
 
 @functools.cache
-def _source() -> bytes:
-    return Path(__file__).with_name("remote_reader.py").read_bytes()
+def reader_source() -> bytes:
+    """The reader as it is sent: without docstrings and comments, so that a pipe holds all of it."""
+    tree = ast.parse(Path(__file__).with_name("remote_reader.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [statement for statement in node.body if not _is_text(statement)] or [ast.Pass()]
+    return ast.unparse(tree).encode()
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Whether it is a docstring, or stands behind a constant like one."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )

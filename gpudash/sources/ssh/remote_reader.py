@@ -42,6 +42,8 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 NO_LIBRARY, ASLEEP = -1, -2
 
+TIMEOUT = 10
+
 NOT_SUPPORTED, NO_PERMISSION, LOST, STALE = "not supported", "no permission", "lost", "stale"
 
 _STATES = {
@@ -56,8 +58,25 @@ HEAT, BRAKE, POWER = 0x20 | 0x40, 0x8, 0x4 | 0x80
 of either; the software's power cap and the hardware's power brake."""
 
 PCIE = "pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"
+XIDS = "xid_errors", "last_xid"
+NVLINK = "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second", "nvlink_errors", "nvlink_links"
+
+XID_CRITICAL, XID_WAIT_MS, MOST_XIDS = 0x8, 1, 16
+"""Of nvmlEventTypes; how long the driver may wait for an event; how many are taken at once."""
+
+LINKS_S = 10.0
+"""Seconds between two counts of a GPU's links."""
+
+MOST_LINKS = 36
+NVLINK_KIB = 139, 138
+NVLINK_ERRORS = (38, 45, 52, 59), (163, 161, 162), (208, 215)
+"""Fields of NVML: KiB received and sent; errors of all links up to Ampere, and of a link of Hopper and from Blackwell
+on. As in `sources.nvml.nvlink`."""
 
 NOT_AVAILABLE = 2**64 - 1
+
+NOT_YET = -1
+"""Stands for a rate that takes a second reading, or one since a counter began anew."""
 
 INTEGRATED = r"\b(?:GB10|Thor|Orin|Xavier|Tegra)\b|\(nvgpu\)"
 """What the names hold of GPUs that use the machine's memory, whatever their driver says of it."""
@@ -299,6 +318,32 @@ class Attributes(ctypes.Structure):
     ]
 
 
+class FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t; `type` 0 is a double."""
+
+    _fields_ = [
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("type", ctypes.c_uint),
+        ("answer", ctypes.c_int),
+        ("value", ctypes.c_ulonglong),
+    ]
+
+
+class EventData(ctypes.Structure):
+    """nvmlEventData_t."""
+
+    _fields_ = [
+        ("device", ctypes.c_void_p),
+        ("type", ctypes.c_ulonglong),
+        ("data", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
 _MEMORY_2 = ctypes.c_ulonglong * 5
 _MEMORY_2_VERSION = 0x02000028
 
@@ -372,6 +417,72 @@ class NvmlByCtypes:
         return found
 
 
+class NvLinksByCtypes:
+    """The NVLinks of one GPU, as `sources.nvml.nvlink.NvLinks`."""
+
+    def __init__(self, nvml: NvmlByCtypes, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._count = self._active = 0
+        self._looked_s = -LINKS_S
+        self._errors: list[tuple[int, int]] | None = None
+        self._before: tuple[float, list[int | None]] | None = None
+
+    def read(self) -> list[Any]:
+        """Bytes received and sent a second, errors, and active links; None for what is not told, else `NOT_YET`."""
+        now = time.monotonic()
+        if now - self._looked_s >= LINKS_S:
+            self._look()
+            self._looked_s = now
+        if self._errors is None:
+            self._errors = self._known_errors()
+        kib = self._fields([(field, 2**32 - 1) for field in NVLINK_KIB])
+        found = [value for value in self._fields(self._errors) if value is not None]
+        then, earlier = self._before or (now, kib)
+        rates: list[float | None] = []
+        for value, before in zip(kib, earlier):
+            if value is None:
+                rates.append(None)
+            elif before is None or value < before or now <= then:
+                rates.append(NOT_YET)
+            else:
+                rates.append((value - before) * KIB / (now - then))
+        self._before = now, kib
+        return [*rates, sum(found) if found else None, self._active]
+
+    def _look(self) -> None:
+        """Count the links, and those that are active."""
+        states = []
+        for link in range(MOST_LINKS):
+            try:
+                states.append(self._nvml.number("nvmlDeviceGetNvLinkState", self._handle, ctypes.c_uint(link)))
+            except NvmlError as error:
+                if _STATES.get(error.code) == LOST:
+                    raise
+                break
+        if not states:
+            raise NvmlError(3)
+        if len(states) != self._count:
+            self._errors = None
+        self._count, self._active = len(states), sum(states)
+
+    def _known_errors(self) -> list[tuple[int, int]]:
+        """The first family of counters that this GPU has; none where it has none of them."""
+        of_all, *of_a_link = NVLINK_ERRORS
+        families = [[(field, 0) for field in of_all]]
+        families += [[(field, link) for link in range(self._count) for field in of] for of in of_a_link]
+        for fields in families:
+            if any(value is not None for value in self._fields(fields)):
+                return fields
+        return []
+
+    def _fields(self, wanted: list[tuple[int, int]]) -> list[int | None]:
+        if not wanted:
+            return []
+        values = (FieldValue * len(wanted))(*(FieldValue(field, scope) for field, scope in wanted))
+        self._nvml.call("nvmlDeviceGetFieldValues", self._handle, ctypes.c_int(len(wanted)), values)
+        return [int(value.value) if value.answer == 0 and value.type != 0 else None for value in values]
+
+
 class GpuByCtypes:
     """One GPU: what it is, and its readings, each a number or why there is none."""
 
@@ -409,10 +520,15 @@ class GpuByCtypes:
             (("memory_clock_hz",), lambda: [self._get("nvmlDeviceGetClockInfo", ctypes.c_uint(2)) * 1e6]),
             (("pcie_generation",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkGeneration")]),
             (("pcie_width",), lambda: [self._get("nvmlDeviceGetCurrPcieLinkWidth")]),
-            (("slowed_by_heat", "slowed_by_power"), self._slowdown),
+            (("slowed_by_heat", "slowed_by_power", "clocks_event_reasons"), self._slowdown),
             (("ecc_uncorrected_errors",), lambda: [self._ecc_errors()]),
+            (XIDS, self._xids),
+            (NVLINK, self._nvlink),
             (PCIE, self._throughput),
         )
+        self._events: ctypes.c_void_p | None = None
+        self._xid_count = self._last_xid = 0
+        self._links = NvLinksByCtypes(nvml, handle)
         self.metrics = [metric for metrics, _ask in self._questions for metric in metrics]
         if whole is not None:  # of an instance a driver tells memory and processes alone
             self._unsupported.update(metrics[0] for metrics, _ask in self._questions[1:])
@@ -420,13 +536,38 @@ class GpuByCtypes:
             self._unsupported.update(("pcie_generation", "pcie_width", PCIE[0]))
 
     def _slowdown(self) -> list[Any]:
-        """Whether clocks are lower because of heat, or of power, as `sources.nvml.calls.slowdown`."""
+        """Whether clocks are lower because of heat, or of power, and NVML's bits, as `sources.nvml.calls.slowdown`."""
         try:
             reasons = self._get("nvmlDeviceGetCurrentClocksEventReasons", of=ctypes.c_ulonglong)
         except NvmlError:
             reasons = self._get("nvmlDeviceGetCurrentClocksThrottleReasons", of=ctypes.c_ulonglong)
         heat, brake, power = reasons & HEAT, reasons & BRAKE, reasons & POWER
-        return [int(bool(heat or (brake and not power))), int(bool(power))]
+        return [int(bool(heat or (brake and not power))), int(bool(power)), reasons]
+
+    def _xids(self) -> list[Any]:
+        """How many XID errors there were since this began to read, and the newest; a line each for those before it."""
+        nvml, earlier = self._nvml, 0
+        if self._events is None:
+            events = ctypes.c_void_p()
+            nvml.call("nvmlEventSetCreate", ctypes.byref(events))
+            nvml.call("nvmlDeviceRegisterEvents", self.handle, ctypes.c_ulonglong(XID_CRITICAL), events)
+            self._events = events
+        for _event in range(MOST_XIDS):
+            event = EventData()
+            try:
+                nvml.call("nvmlEventSetWait_v2", self._events, ctypes.byref(event), ctypes.c_uint(XID_WAIT_MS))
+            except NvmlError as error:
+                if error.code != TIMEOUT:
+                    raise
+                break
+            if earlier:
+                tell(reading("gpu", self.uuid, dict(zip(XIDS, (self._xid_count, self._last_xid))), {}))
+            earlier, self._last_xid = 1, int(event.data)
+            self._xid_count += 1
+        return [self._xid_count, self._last_xid]
+
+    def _nvlink(self) -> list[Any]:
+        return self._links.read()
 
     def _ecc_errors(self) -> int:
         """Errors of the memory that could not be corrected (1), since the driver was loaded (0)."""
@@ -473,20 +614,23 @@ class GpuByCtypes:
         values: dict[str, Any] = {}
         states: dict[str, str] = {}
         asleep = self.asleep
-        for metrics, ask in self._questions if patiently else self._questions[:-1]:
-            why = "asleep" if asleep else LOST if self.lost else None
+        for metrics, ask in self._questions if patiently else self._questions[:-3]:
+            outlives = metrics is XIDS and self._events is not None  # the driver queued why it was lost
+            why = "asleep" if asleep else LOST if self.lost and not outlives else None
             if why is None and metrics[0] in self._unsupported:
                 why = NOT_SUPPORTED
             if why is None:
                 try:
                     for metric, value in zip(metrics, ask()):
+                        if value == NOT_YET:
+                            continue
                         values[metric] = value
                         if value is None:
                             states[metric] = NOT_SUPPORTED
                     continue
                 except NvmlError as error:
                     why = _STATES.get(error.code, STALE)
-                    self.lost = why == LOST
+                    self.lost = self.lost or why == LOST
                     if why == NOT_SUPPORTED:
                         self._unsupported.add(metrics[0])
             for metric in metrics:

@@ -13,6 +13,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from gpudash.devices.health import marks, xid
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.session.recordings.run_names import process_words
@@ -30,6 +31,7 @@ from gpudash.units import (
     format_number,
     format_pair,
     format_percent,
+    format_rate,
     memory_unit,
 )
 
@@ -338,7 +340,8 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     state = store.latest("gpu", "used_bytes", key).state
     bands = _gpu_bands(store, key, used, "context" if gpu.simulated or gpu.by_torch else "CUDA context")
     shown = (GPU_METRICS["gpu_utilisation"], *SENSORS)
-    facts = [
+    facts = marks(_number(store, "gpu", "last_xid", key), _number(store, "gpu", "clocks_event_reasons", key))
+    facts += [
         metric.told_apart(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None
     ]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
@@ -360,6 +363,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     else:
         details.append(f"driver reserved: {format_bytes(_number(store, 'gpu', 'driver_reserved_bytes', key))}")
     details.append(f"free: {format_bytes(_number(store, 'gpu', 'free_bytes', key))}")
+    details += _health(store, key)
     if gpu.parent:
         details.append(OF_AN_INSTANCE)
     elif gpu.instances:
@@ -378,6 +382,19 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         details="\n".join(details),
         simulated=gpu.simulated,
     )
+
+
+def _health(store: Store, key: str) -> list[str]:
+    """What the driver tells of errors and links, where it has something to say."""
+    found = []
+    if code := int(_number(store, "gpu", "last_xid", key) or 0):
+        found.append(f"newest XID error: {code}, {xid(code).words}")
+    received, sent, links = (
+        _number(store, "gpu", f"nvlink_{name}", key) for name in ("rx_bytes_per_second", "tx_bytes_per_second", "links")
+    )
+    if received is not None and sent is not None and links is not None:
+        found.append(f"{links:.0f} NVLinks: {format_rate(received)} in, {format_rate(sent)} out")
+    return found
 
 
 def _state_words(gpu: Gpu, state: State) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from gpudash.devices.health import marks, xid
 from gpudash.devices.names import SIMULATED
 from gpudash.telemetry.metrics import SENSORS, Metric
-from gpudash.units import NOT_REPORTED, format_bytes, format_pair, format_percent
+from gpudash.units import NOT_REPORTED, format_bytes, format_energy, format_pair, format_percent, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -120,6 +121,7 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         + (f", {format_bytes(gpu.reserved_bytes)} of it the driver's own" if gpu.reserved_bytes else ""),
         f"Utilisation: {format_percent(gpu.utilisation)}",
         *(f"{metric.title.capitalize()}: {_sensor(gpu, metric) or NOT_REPORTED}" for metric in SENSORS),
+        *_health(gpu),
         *(f"Left out, for it cannot be: {why}" for why in gpu.impossible),
         f"Run: {gpu.run}" if gpu.run else "",
         f"Held by {', '.join(gpu.holders)}" if gpu.holders else "",
@@ -137,12 +139,30 @@ def one_line(gpu: FleetGpu) -> str:
         gpu.product,
         format_pair(gpu.taken_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
+        *marks(gpu.health.get("last_xid"), gpu.health.get("clocks_event_reasons")),
         *(metric.told_apart(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
+        "" if gpu.drawn_j is None else format_energy(gpu.drawn_j),
         gpu.run,
         ", ".join(gpu.holders),
         gpu.told_by,
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _health(gpu: FleetGpu) -> Iterable[str]:
+    """A line for each thing that there is to say."""
+    health = gpu.health
+    for mark in marks(None, health.get("clocks_event_reasons")):
+        yield mark.capitalize()
+    if code := int(health.get("last_xid", 0)):
+        yield f"Newest XID error: {code}, {xid(code).words}"
+    received, sent = (health.get(f"nvlink_{way}_bytes_per_second") for way in ("rx", "tx"))
+    if received is not None and sent is not None:
+        yield f"NVLink: {format_rate(received)} in, {format_rate(sent)} out"
+    if errors := int(health.get("nvlink_errors", 0)):
+        yield f"NVLink errors: {errors}"
+    if gpu.drawn_j is not None:
+        yield f"Energy: {format_energy(gpu.drawn_j)} since this was opened"
 
 
 def _sensor(gpu: FleetGpu, metric: Metric) -> str:

@@ -9,18 +9,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, Record, Topic
 from gpudash.units import format_beside, format_bytes
-from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.running.context import Wishes
-from gpudash.workloads.running.hosted.run import Host, HostedRun
-from gpudash.workloads.running.installed import torch_report, torch_words
-from gpudash.workloads.running.run import Probe, Run, RunRequest, release
-from gpudash.workloads.running.run_errors import WorkloadError
+
+if TYPE_CHECKING:  # a session that only watches has a worker too, and nothing to run
+    from gpudash.workloads.profiling import ProfileWish
+    from gpudash.workloads.running.context import Wishes
+    from gpudash.workloads.running.hosted.run import Host
+    from gpudash.workloads.running.run import Probe, RunRequest
 
 _Found = TypeVar("_Found")
 
@@ -82,6 +82,8 @@ class Worker:
         Raises:
             RuntimeError: when a run is on, or the worker is closed.
         """
+        from gpudash.workloads.running.context import Wishes
+
         with self._lock:
             if self._wishes is not None:
                 raise RuntimeError("A run is in progress; stop it before starting another.")
@@ -186,6 +188,8 @@ class Worker:
     def _load(self) -> None:
         if self._torch is not None and self._torch["version"] is not None:
             return
+        from gpudash.workloads.running.installed import torch_report
+
         new = "torch" not in sys.modules
         self._loading = True
         try:
@@ -219,16 +223,23 @@ class Worker:
             self._load()
 
     def _tell_torch(self, report: dict[str, Any]) -> None:
+        from gpudash.workloads.running.installed import torch_words
+
         self._torch = report
         self._note(Topic.TORCH, torch_words(report), **report)
 
     def _start_spare(self) -> None:
+        from gpudash.workloads.running.hosted.run import Host
+
         self._wants_spare = False
         if self._spare is None and not self._closing:
             self._spare = Host()
 
     def _host(self) -> Host:
         """A process for a run: the one that waits for it, or a new one."""
+        from gpudash.workloads.running.hosted.run import Host
+        from gpudash.workloads.running.run_errors import WorkloadError
+
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.receive(0)
@@ -261,6 +272,8 @@ class Worker:
         return ParallelRun(request, wishes, self._emit, self._clock).perform()
 
     def _run_here(self, request: RunRequest, wishes: Wishes) -> Event:
+        from gpudash.workloads.running.run import Run, release
+
         self._tried(self._load, "Torch could not be looked at")
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
         ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
@@ -269,6 +282,8 @@ class Worker:
         return ending
 
     def _hosted(self, request: RunRequest, wishes: Wishes) -> Event:
+        from gpudash.workloads.running.hosted.run import HostedRun
+
         run = HostedRun(request, wishes, self._emit, self._clock, self._on_probe)
         ending = run.perform(self._host)
         if self._torch is None and run.torch is not None:
@@ -277,7 +292,9 @@ class Worker:
         return ending
 
     def _free_cache(self) -> None:
-        released = self._tried(lambda: release(), "Idle memory could not be given back")
+        from gpudash.workloads.running.run import release
+
+        released = self._tried(release, "Idle memory could not be given back")
         if released is None:
             return
         before, after = released

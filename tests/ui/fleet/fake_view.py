@@ -55,6 +55,8 @@ class FakeView(FakeSession):
                 "gpu_utilisation": 0.5 + 0.4 * wave,
                 "temperature_c": 60.0 + 5 * wave,
                 "power_w": 300.0 + 50 * wave,
+                "sm_clock_hz": 1.7e9 + 1e8 * wave,
+                "memory_clock_hz": 2.6e9,
             }
             fresh.apply(Sample(until * seconds * step / 100, "gpu", device, values))
         fresh.rewound = self.store.rewound + 1

@@ -127,3 +127,22 @@ def test_the_copied_table_has_a_field_for_every_column_and_nothing_for_what_is_n
 
 def test_the_line_of_a_gpu_names_its_exporter_as_people_do() -> None:
     assert one_line(gpu(exporter="dcgm")).endswith(" · dcgm-exporter")
+
+
+def test_health_is_told_where_there_is_something_to_say() -> None:
+    well = dataclasses.replace(gpu("a"), health={"last_xid": 0.0, "clocks_event_reasons": 1.0, "nvlink_errors": 0.0})
+    for word in ("XID", "Slowed", "NVLink", "Energy"):
+        assert word not in details(well, (), NOW_S) and word not in one_line(well)
+    ill = {"last_xid": 48.0, "clocks_event_reasons": 4.0, "nvlink_errors": 7.0}
+    links = {"nvlink_rx_bytes_per_second": 2e10, "nvlink_tx_bytes_per_second": 1e10}
+    told = details(dataclasses.replace(well, health={**ill, **links}, drawn_j=7.2e6), (), NOW_S)
+    for line in (
+        "Slowed by power cap",
+        "Newest XID error: 48, its memory has an error that ECC could not correct",
+        "NVLink: 20.0 GB/s in, 10.0 GB/s out",
+        "NVLink errors: 7",
+        "Energy: 2.0 kWh since this was opened",
+    ):
+        assert line in told.splitlines()
+    assert "XID 48 · slowed by power cap" in one_line(dataclasses.replace(well, health=ill, drawn_j=1800.0))
+    assert "0.5 Wh" in one_line(dataclasses.replace(well, drawn_j=1800.0))

@@ -11,7 +11,15 @@ import torch
 from torch.utils.data import dataloader
 
 from gpudash.agent import distributed
-from gpudash.agent.distributed import EVERY, EVERY_ON_CUDA, MEMORY_PERIOD_S, STALLED_S, Distributed
+from gpudash.agent.distributed import (
+    COLLECTIVES,
+    EVERY,
+    EVERY_ON_CUDA,
+    EVERY_WITH_EVENTS,
+    MEMORY_PERIOD_S,
+    STALLED_S,
+    Distributed,
+)
 from gpudash.agent.steps import Steps
 from gpudash.simulator.as_cuda import answering
 from gpudash.simulator.operations import collectives
@@ -211,6 +219,138 @@ def test_waits_that_only_put_streams_in_order_tell_nothing(group: SimpleNamespac
         clock.now_s += 0.2
         told.stepped(optimizer)
     assert [(row[3], row[4]) for row in told.rows(last=True)] == [(None, None)] * 2
+
+
+class Gpu:
+    """A GPU that is some seconds behind the program: its streams' time, and events on them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = self.passed_s = 0.0
+        self.recorded = 0
+        self.stream, self.capturing = "computing", False
+        for name, fake in (
+            ("current_stream", lambda: self.stream),
+            ("is_current_stream_capturing", lambda: self.capturing),
+            ("Event", lambda enable_timing: self.Event(self, enable_timing)),
+        ):
+            assert hasattr(torch.cuda, name)
+            monkeypatch.setattr(torch.cuda, name, fake)
+
+    class Event:
+        def __init__(self, gpu: Gpu, timing: bool) -> None:
+            assert timing
+            self.gpu = gpu
+
+        def record(self) -> None:
+            self.at_s = self.gpu.now_s
+            self.gpu.recorded += 1
+
+        def query(self) -> bool:
+            return self.at_s <= self.gpu.passed_s
+
+        def elapsed_time(self, end: Any) -> float:
+            return 1e3 * (end.at_s - self.at_s)
+
+
+def nccl_rank(group: SimpleNamespace, gpu: Gpu, held_s: float = 0.3) -> tuple[Told, Any, Any, Any]:
+    """A rank of NCCL's, with what measures in place; a process group and a stream, whose calls hold the GPU so long."""
+    group.get_backend = lambda: "nccl"
+
+    class Group:
+        def allreduce(self) -> None:
+            gpu.now_s += held_s
+
+    class Stream:
+        def wait_event(self) -> None:
+            gpu.now_s += held_s
+
+    assert "allreduce" in vars(torch.distributed.ProcessGroup) and "wait_event" in vars(torch.cuda.Stream)
+    told = Told()
+    weight = type("DTensor", (), {"device": "cuda:0"})()
+    told.follow_streams(Group, Stream)
+    return told, SimpleNamespace(param_groups=[{"params": [weight]}]), Group, Stream
+
+
+def test_where_waits_do_not_block_events_tell_how_long_the_stream_was_held(
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+    told, optimizer, kind, _stream = nccl_rank(group, gpu)
+    for _ in range(2 * EVERY_WITH_EVENTS + 1):
+        clock.now_s += 0.5
+        kind().allreduce()
+        gpu.passed_s = gpu.now_s
+        told.stepped(optimizer)
+    measured = {row[0]: (row[3], row[4]) for row in told.rows(last=True) if row[4] is not None}
+    assert measured == {
+        number: (pytest.approx(0.2), pytest.approx(0.3))
+        for number in (EVERY_WITH_EVENTS + 1, 2 * EVERY_WITH_EVENTS + 1)
+    }
+
+
+def test_a_step_is_told_once_the_gpu_has_passed_it_and_nobody_waits_for_that(
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+    told, optimizer, kind, _stream = nccl_rank(group, gpu)
+    for _ in range(EVERY_WITH_EVENTS + 3):
+        clock.now_s += 0.5
+        kind().allreduce()
+        told.stepped(optimizer)
+    assert [row[0] for row in told.rows()] == list(range(2, EVERY_WITH_EVENTS + 1)), "the measured one is late"
+    gpu.passed_s = gpu.now_s
+    told.stepped(optimizer)
+    first = told.rows()[0]
+    assert (first[0], first[4]) == (EVERY_WITH_EVENTS + 1, pytest.approx(0.3))
+
+
+def test_a_gpu_that_is_too_far_behind_costs_the_figure_and_not_the_step(
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+    told, optimizer, kind, _stream = nccl_rank(group, gpu)
+    for _ in range(100):
+        clock.now_s += 0.5
+        kind().allreduce()
+        told.stepped(optimizer)
+    rows = told.rows(last=True)
+    assert [row[0] for row in rows] == list(range(2, 101)) and all(row[4] is None for row in rows)
+
+
+def test_other_streams_and_graphs_that_are_captured_are_left_alone(
+    group: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+    told, optimizer, kind, stream = nccl_rank(group, gpu)
+    for _ in range(EVERY_WITH_EVENTS):
+        told.stepped(optimizer)
+    told._stream_waits.next_step(measure=True)
+    gpu.stream = "communicating"
+    kind().allreduce()
+    gpu.stream, gpu.capturing = "computing", True
+    kind().allreduce()
+    gpu.capturing = False
+    stream().wait_event()  # the program's own
+    assert gpu.recorded == 0
+    namespace = {"__name__": "torch.distributed.fsdp._fully_shard", "stream": stream()}
+    exec("def wait(): stream.wait_event()", namespace)
+    namespace["wait"]()  # type: ignore[operator]
+    assert gpu.recorded == 2
+
+
+def test_what_measures_streams_is_undone(group: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Group:
+        def allreduce(self) -> None: ...
+
+    before = Group.allreduce
+    undo = Told().follow_streams(Group, None)
+    assert Group.allreduce is not before
+    undo()
+    assert Group.allreduce is before
+
+
+def test_every_collective_that_is_measured_is_one_of_torchs() -> None:
+    assert set(COLLECTIVES) <= vars(torch.distributed.ProcessGroup).keys()
 
 
 def test_the_time_until_the_next_batch_is_told_of_each_step_and_left_out_of_computing(

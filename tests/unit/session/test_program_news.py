@@ -330,6 +330,12 @@ def test_the_loss_of_a_validation_is_told_and_printed_beside_that_of_the_trainin
     assert printing.texts(Topic.FROM_OUTPUT) == ["What is plotted is read from the output: loss and val loss."]
 
 
+def test_what_is_read_from_the_output_is_listed_as_one_would_say_it() -> None:
+    around = Surrounded()
+    news_of(around).printed([Printed(11.0, 5, loss=2.0, fields=("loss", "val loss", "accuracy"))], last=True)
+    assert around.texts(Topic.FROM_OUTPUT) == ["What is plotted is read from the output: loss, val loss and accuracy."]
+
+
 def test_several_losses_are_told_by_their_names_and_what_is_not_plotted_is_said() -> None:
     around = Surrounded()
     news = news_of(around)

@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudash.sources.nvml import gpu_reader as gpu_processes
+from gpudash.sources.nvml import nvlink
 from gpudash.sources.nvml.calls import ByteCounter
 from gpudash.sources.nvml.gpu_reader import MEMORY, NARROW, PCIE, GpuReader, WrappingRate, safe_period_s
 from gpudash.sources.nvml.library import Nvml
+from gpudash.sources.nvml.nvlink import NvLinks
 from gpudash.telemetry.records import Record, Sample, SourceFailed, SourceRecovered, State, Value
 from tests.nvml_stub.build import (
     GIB,
@@ -118,6 +120,7 @@ def test_every_metric_is_in_the_programs_units(bench: Make) -> None:
 def test_why_a_gpu_clocks_lower_is_told_as_heat_and_power(bench: Make, reasons: int, heat: int, power: int) -> None:
     values = bench(Scenario([StubGpu(0, clock_reasons=reasons)])).row().values
     assert (values["slowed_by_heat"], values["slowed_by_power"]) == (heat, power)
+    assert values["clocks_event_reasons"] == reasons
 
 
 def test_errors_that_ecc_could_not_correct_are_counted_and_a_gpu_without_ecc_has_a_gap(bench: Make) -> None:
@@ -127,6 +130,104 @@ def test_errors_that_ecc_could_not_correct_are_counted_and_a_gpu_without_ecc_has
     without = bench(Scenario([StubGpu(0, refuses=["nvmlDeviceGetTotalEccErrors"])]))
     without.row()
     assert without.slow().states["ecc_uncorrected_errors"] is State.NOT_SUPPORTED
+
+
+def xids(records: list[Record], uuid: str) -> list[tuple[Value, Value]]:
+    """(count, newest) of each row that tells of XID errors."""
+    told = [row.values for row in rows(records, uuid) if "last_xid" in row.values]
+    return [(values["xid_errors"], values["last_xid"]) for values in told]
+
+
+def test_each_xid_error_is_told_once_in_order_and_those_before_the_watching_are_not(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, xids=[31])]))
+    made.row()
+    assert xids(made.reader.read_slow(1.0), made.gpu.uuid) == [(0, 0)]
+    made.scenario.gpus[0].xids = [31, 48, 45]
+    made.play()
+    records = made.reader.read_slow(2.0)
+    assert xids(records, made.gpu.uuid) == [(1, 48), (2, 45)]
+    times = [row.time_s for row in rows(records, made.gpu.uuid)]
+    assert times == sorted(times) and len(set(times)) == len(times)
+    assert xids(made.reader.read_slow(3.0), made.gpu.uuid) == [(2, 45)]
+
+
+def test_a_flood_of_xid_errors_is_taken_in_parts(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.row()
+    made.slow()
+    made.scenario.gpus[0].xids = [31] * 20
+    made.play()
+    assert xids(made.reader.read_slow(2.0), made.gpu.uuid)[-1] == (16, 31)
+    assert xids(made.reader.read_slow(3.0), made.gpu.uuid)[-1] == (20, 31)
+
+
+def test_a_gpu_that_fell_off_the_bus_still_tells_why(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.row()
+    made.slow()
+    made.scenario.fault("nvmlDeviceGetMemoryInfo_v2", LOST, 0)
+    made.scenario.gpus[0].xids = [79]
+    made.play()
+    made.row()
+    assert made.reader.lost
+    assert xids(made.reader.read_slow(2.0), made.gpu.uuid) == [(1, 79)]
+    made.scenario.mend()
+    made.play()
+    made.now_s += 1.0
+    made.row()
+    assert not made.reader.lost
+    assert xids(made.reader.read_slow(4.0), made.gpu.uuid) == [(1, 79)]
+    assert made.playing.misuse == 0
+
+
+def test_a_gpu_without_events_or_links_says_so_once(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0, links=0, refuses=["nvmlDeviceRegisterEvents"])]))
+    made.row()
+    missing = {"xid_errors", "last_xid", *nvlink.METRICS}
+    assert gaps(made.slow(), State.NOT_SUPPORTED) == missing
+    assert gaps(made.slow(), State.NOT_SUPPORTED) == missing
+    assert made.playing.calls("nvmlDeviceRegisterEvents") == 1
+    assert made.playing.calls("nvmlDeviceGetNvLinkState") == 1
+
+
+def test_an_event_queue_is_not_used_again_after_the_library_was_opened_anew(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.row()
+    made.slow()
+    made.nvml.open()
+    made.now_s += 1.0
+    made.row()
+    made.scenario.gpus[0].xids = [63]
+    assert xids(made.reader.read_slow(2.0), made.gpu.uuid) == [(0, 0)]
+    made.play()
+    assert xids(made.reader.read_slow(3.0), made.gpu.uuid) == [(1, 63)]
+    assert made.playing.misuse == 0
+
+
+@pytest.mark.parametrize("of_all", [False, True], ids=["counted by link", "counted for all links"])
+def test_nvlinks_are_counted_with_their_errors(bench: Make, *, of_all: bool) -> None:
+    made = bench(Scenario([StubGpu(0, links=12, links_down=1, link_errors=5, errors_of_all_links=of_all)]))
+    made.row()
+    row = made.slow()
+    assert (row.values["nvlink_links"], row.values["nvlink_errors"]) == (11, 5 if of_all else 60)
+    assert not set(nvlink.RATES) & row.values.keys(), "a rate needs two readings"
+
+
+def test_the_rates_of_nvlinks_are_bytes_a_second_of_all_links(bench: Make) -> None:
+    link = NvLinks((lambda counter, *_: counter.value, lambda counter, *_: counter.value))
+    made = bench(Scenario([StubGpu(0, link_rate=4e6)]).begin_now())
+    told = link.ask(made.nvml.handle(made.gpu), 1.0)
+    received, sent = (told[metric] for metric in nvlink.RATES)
+    assert isinstance(received, int) and isinstance(sent, int)
+    assert received % 1024 == 0 and received // 1024 == pytest.approx(2 * sent // 1024, rel=0.01)
+
+
+def test_links_are_looked_at_every_ten_seconds_and_counters_in_each_reading(bench: Make) -> None:
+    made = bench(Scenario([StubGpu(0)]))
+    made.row()
+    for second in range(20):
+        made.reader.read_slow(float(second))
+    assert made.playing.calls("nvmlDeviceGetNvLinkState") == 2 * (18 + 1)
 
 
 def test_sensors_are_read_four_times_a_second_and_memory_in_every_tick(bench: Make) -> None:
@@ -368,7 +469,7 @@ def test_received_and_sent_are_not_mixed_up(bench: Make) -> None:
 
 
 def test_without_counters_the_throughput_call_answers_on_the_slow_lane(bench: Make) -> None:
-    made = bench(Scenario([StubGpu(0, counter_bits=0, throughput_kb=2500)]))
+    made = bench(Scenario([StubGpu(0, counter_bits=0, throughput_kb=2500, links=0)]))
     made.row()
     assert not set(PCIE) & made.row().values.keys()
     assert [made.slow().values[metric] for metric in PCIE] == [2.5e6, 2.5e6]

@@ -66,7 +66,7 @@ def test_a_process_that_has_run_on_simulated_gpus_refuses_cuda(added: Callable[.
 
 def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr("gpudash.workloads.running.worker.release", lambda *, context=False: (None, None))
+    monkeypatch.setattr("gpudash.workloads.running.run.release", lambda *, context=False: (None, None))
     ending = bench.run("pipeline", device="sim:0", request={"cards": (SimulatedGpu(0, GIB),)})
     assert isinstance(ending, RunFailed) and ending.error == "device"
     assert ending.message.startswith("This process has run on a CUDA device")

@@ -84,7 +84,7 @@ def broken_release(*, context: bool = False) -> tuple[int | None, int | None]:
 def test_a_run_whose_memory_cannot_be_given_back_ends_all_the_same(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpudash.workloads.running.worker.release", broken_release)
+    monkeypatch.setattr("gpudash.workloads.running.run.release", broken_release)
 
     assert bench.run("pipeline").status == "finished"
     assert not bench.worker.busy
@@ -100,7 +100,7 @@ def test_a_run_whose_memory_cannot_be_given_back_ends_all_the_same(
 def test_a_cache_that_cannot_be_freed_is_told_and_the_worker_goes_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpudash.workloads.running.worker.release", broken_release)
+    monkeypatch.setattr("gpudash.workloads.running.run.release", broken_release)
     bench.worker.free_cache()
 
     note = bench.wait_for(lambda event: isinstance(event, Note) and event.topic == "worker")
@@ -114,7 +114,7 @@ def test_a_torch_that_cannot_be_looked_at_does_not_keep_a_run_from_ending(
     def broken() -> dict[str, Any]:
         raise OSError("libnvidia-ml.so.1: bad ELF header")
 
-    monkeypatch.setattr("gpudash.workloads.running.worker.torch_report", broken)
+    monkeypatch.setattr("gpudash.workloads.running.installed.torch_report", broken)
 
     assert bench.run("pipeline").status == "finished" and not bench.worker.busy
     (note,) = (event for event in bench.of(Note) if event.topic == "worker")

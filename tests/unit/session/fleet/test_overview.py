@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudash.session.fleet.overview import (
     FORGET_S,
     STALE_S,
+    EnergyMeter,
     FleetGpu,
     FleetWarning,
     FleetWarnings,
@@ -218,3 +221,37 @@ def test_host_memory_the_servers_words_and_odd_entries_are_told() -> None:
         f"The server says: {text}" for text in "abc"
     ]
     assert odd_entries(Told()) == [] and "2 entries" in odd_entries(Told(odd=2))[0].text
+
+
+def test_an_xid_error_is_a_warning_as_grave_as_it_is_unless_a_program_caused_it() -> None:
+    def warned(**health: float) -> list[tuple[str, str]]:
+        gpu = replace(fleet_gpu("a", 0.5), health=health)
+        return [(warning.level, warning.text) for warning in FleetWarnings(Settings()).over([gpu], {}, {}, NOW)]
+
+    assert warned(last_xid=0.0, ecc_uncorrected_errors=0.0, clocks_event_reasons=4.0) == []
+    assert warned(last_xid=31.0) == []
+    [(level, text)] = warned(last_xid=79.0)
+    assert level == "critical" and text.endswith("reported XID error 79: it has fallen off the bus")
+    assert warned(last_xid=63.0)[0][0] == "warning"
+    assert "2 memory errors that ECC could not correct" in warned(ecc_uncorrected_errors=2.0)[0][1]
+
+
+def test_heat_is_a_warning_once_it_has_lasted() -> None:
+    warnings, hot = FleetWarnings(Settings()), replace(fleet_gpu("a", 0.5), health={"clocks_event_reasons": 64.0})
+    assert warnings.over([hot], {}, {}, NOW) == []
+    assert "too hot" in warnings.over([hot], {}, {}, NOW + 60.0)[0].text
+    assert warnings.over([replace(hot, health={"clocks_event_reasons": 1.0})], {}, {}, NOW + 61.0) == []
+    assert warnings.over([hot], {}, {}, NOW + 62.0) == []
+
+
+def test_energy_counts_from_the_first_reading_and_anew_with_the_driver() -> None:
+    meter = EnergyMeter()
+    drawn = [meter.drawn_j("a", {"energy_j": joules}) for joules in (1000.0, 4600.0, 10.0, 20.0)]
+    assert drawn == [0.0, 3600.0, 0.0, 10.0]
+    assert meter.drawn_j("a", {}) is None
+    gpu = told_gpu("GPU-a", 10)
+    overview = Overview()
+    for joules in (500.0, 700.0):
+        gpu.values |= {"energy_j": joules, "last_xid": 13.0}
+        (found,) = taken(overview, gpu)
+    assert found.drawn_j == 200.0 and found.health["last_xid"] == 13.0

@@ -6,6 +6,7 @@ default-counters.csv and examples; METRICS.md), with figures made up; they were 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpudash.sources.prometheus.gpus import (
     read_times,
     same_gpu,
 )
-from gpudash.sources.prometheus.names import NAMES, any_of, quoted
+from gpudash.sources.prometheus.names import NAMES, OVERVIEW, any_of, names, quoted
 from gpudash.units import MIB
 from tests.prometheus_server.fake import NOW, vector
 
@@ -57,6 +58,33 @@ def test_dcgm_exporters_figures_become_bytes_ratios_and_watts() -> None:
         "gpu_utilisation": pytest.approx(0.87),
         "temperature_c": 61.0,
         "power_w": 254.514,
+        "sm_clock_hz": 1410e6,
+    }
+
+
+def test_what_dcgm_tells_of_a_gpus_health_is_in_our_units_and_its_link_errors_add_up() -> None:
+    labels = {"UUID": "GPU-a", "instance": "n:1"}
+    (gpu,) = read_gpus(
+        [
+            entry("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "7200000000", **labels),
+            entry("DCGM_FI_DEV_MEM_CLOCK", "1593", **labels),
+            entry("DCGM_FI_DEV_XID_ERRORS", "79", **labels),
+            entry("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "4", **labels),
+            entry("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "1", **labels),
+            entry("DCGM_FI_PROF_NVLINK_RX_BYTES", "4e11", **labels),
+            entry("DCGM_FI_PROF_NVLINK_TX_BYTES", "9223372036854775792", **labels),
+            entry("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "2", **labels),
+            entry("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "3", **labels),
+        ]
+    ).gpus
+    assert gpu.values == {
+        "energy_j": 7.2e6,
+        "memory_clock_hz": 1593e6,
+        "last_xid": 79.0,
+        "clocks_event_reasons": 4.0,
+        "ecc_uncorrected_errors": 1.0,
+        "nvlink_rx_bytes_per_second": 4e11,
+        "nvlink_errors": 5.0,
     }
 
 
@@ -168,8 +196,10 @@ def test_times_and_intervals_are_read_by_instance_and_identity() -> None:
 
 
 def test_one_query_asks_for_all_three_exporters() -> None:
+    selected = QUERY.removeprefix('{__name__=~"').removesuffix('"}')
+    assert {name for name in NAMES if re.fullmatch(selected, name)} >= set(names(None, "gpu", metrics=OVERVIEW))
     for name in ("gpudash_gpu_memory_used_bytes", "DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes"):
-        assert name in QUERY and name in TIMES_QUERY and name in COUNT_QUERY
+        assert re.fullmatch(selected, name) and name in TIMES_QUERY and name in COUNT_QUERY
     assert len(QUERY) < 1500  # it still goes into an address
 
 

@@ -19,7 +19,7 @@ HOST = SshHost("gpu-7", "me", 2222)
 
 PATIENCE_S = 120.0
 
-SOURCE = Path(connection.__file__).with_name("remote_reader.py").read_bytes()
+SOURCE = connection.reader_source()
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

@@ -21,6 +21,7 @@ from gpudash.sources.nvml import calls
 from gpudash.sources.nvml.errors import classify
 from gpudash.sources.processes import container_in
 from gpudash.sources.ssh import remote_reader
+from gpudash.sources.ssh.connection import reader_source
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.records import State
 from tests.nvml_stub.build import (
@@ -52,7 +53,9 @@ def test_python_3_8_can_read_it_and_needs_nothing_but_its_own_library() -> None:
         for alias in node.names
     }
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
-    assert len(SOURCE.read_bytes()) < 2**15  # a pipe holds twice as much, so that sending it never waits
+    sent = reader_source()
+    ast.parse(sent, feature_version=(3, 8))
+    assert len(sent) < 2**15  # a pipe holds twice as much, so that sending it never waits
 
 
 def test_its_codes_and_numbers_are_those_of_the_drivers_header() -> None:
@@ -108,15 +111,44 @@ def test_a_gpu_is_told_with_every_metric_its_processes_and_its_link(tmp_path: Pa
         ]
         gpu = first(lambda record: record.get("device") == card.uuid and "used_bytes" in record)
         measured = {metric.name for metric in METRICS["gpu"]} - {"process_bytes"}
-        assert measured - {*remote_reader.PCIE} <= set(gpu) and "states" not in gpu
+        now_and_then = {*remote_reader.PCIE, *remote_reader.NVLINK, *remote_reader.XIDS}
+        assert measured - now_and_then <= set(gpu) and "states" not in gpu
         assert (gpu["used_bytes"], gpu["total_bytes"], gpu["power_w"]) == (7 * GIB, 141 * GIB, 120.5)
         assert (gpu["slowed_by_heat"], gpu["slowed_by_power"], gpu["ecc_uncorrected_errors"]) == (1, 0, 3)
+        assert gpu["clocks_event_reasons"] == 0x48
         told = [first(lambda record, n=n: record.get("device") == StubGpu(n).uuid and PCIE in record) for n in (1, 0)]
         assert [record[PCIE] for record in told] == [1e6, 1e6]
         listed = first(lambda record: record.get("device") == card.uuid and record.get("pid") is not None)
         assert (listed["pid"], listed["memory_bytes"]) == (os.getpid(), 5 * GIB)
         host = first(lambda record: record.get("table") == "host" and "cpu_utilisation" in record)
         assert host["used_bytes"] + host["available_bytes"] == host["total_bytes"]
+
+
+def test_xid_errors_are_told_one_by_one_and_links_with_their_rates_and_errors(tmp_path: Path) -> None:
+    card = StubGpu(0, links=4, links_down=1, link_errors=2, link_rate=1e6, xids=[13])
+    Scenario(gpus=[card]).write(tmp_path / "scenario")
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        count, last = remote_reader.XIDS
+        assert first(lambda record: count in record)[last] == 0
+        Scenario(gpus=[replace(card, xids=[13, 94, 45])]).write(tmp_path / "scenario")
+        told = [first(lambda record, n=n: record.get(count) == n) for n in (1, 2)]
+        assert [record[last] for record in told] == [94, 45]
+        received, sent, errors, links = remote_reader.NVLINK
+        linked = first(lambda record: bool(record.get(received)))
+        assert (linked[errors], linked[links]) == (8, 3)
+        assert linked[received] == pytest.approx(2 * linked[sent], rel=0.01) and linked[received] > 2**20
+
+
+def test_a_gpu_that_is_lost_still_tells_of_the_xid_error_that_it_was_lost_by(tmp_path: Path) -> None:
+    both = [StubGpu(0), StubGpu(1)]
+    Scenario(gpus=both).write(tmp_path / "scenario")
+    with reading(started(variables(build(tmp_path / "stub"), tmp_path / "scenario"))) as first:
+        uuid, (count, last) = StubGpu(0).uuid, remote_reader.XIDS
+        first(lambda record: record.get("device") == uuid and count in record)
+        gone = Scenario(gpus=[replace(both[0], xids=[79]), both[1]])
+        gone.fault("nvmlDeviceGetMemoryInfo_v2", LOST, 0).write(tmp_path / "scenario")
+        told = first(lambda record: record.get("device") == uuid and record.get(count) == 1)
+        assert told[last] == 79
 
 
 SHARING = {
