@@ -383,7 +383,7 @@ def _waited_s(pid: int) -> float:
 
 
 def _scratch_parent() -> Path:
-    from gpudash.settings import data_folder
+    from gpudash.system.folders import data_folder
 
     return data_folder()
 

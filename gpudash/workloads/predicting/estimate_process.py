@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
-from gpudash.settings import log_file
 from gpudash.specs import build, workloads
+from gpudash.system.folders import log_file
 from gpudash.system.garbage import without_collection
 from gpudash.system.log import start_log
 from gpudash.system.processes import Conversation

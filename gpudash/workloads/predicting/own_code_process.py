@@ -18,8 +18,8 @@ from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
-from gpudash.settings import log_file
 from gpudash.specs.model import ModelSpec
+from gpudash.system.folders import log_file
 from gpudash.system.log import start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.device_fit import answers, unchanged
