@@ -4,6 +4,7 @@ sentence with the way out."""
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import selectors
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from gpudash.sources.ssh.address import SshHost
 from gpudash.sources.ssh.asking import Asking, SshQuestion
+
+logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 2**16
 """Bytes of a line; a longer one is left out without being kept."""
@@ -109,6 +112,7 @@ class Connection:
         )
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._input, self._output, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
+        logger.info("process %d began: ssh to %s", self._process.pid, host.login)
         self._leads = not prompt
         self._ending = threading.Lock()
         self._problems = b""
@@ -187,6 +191,7 @@ class Connection:
             with self._ending:
                 self._signal(signal.SIGKILL)
             self._process.wait()
+        logger.info("process %d, ssh to %s, ended with code %s", self._process.pid, self._host.login, by_itself)
         self._take_problems()
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):

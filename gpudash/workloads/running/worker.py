@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import queue
 import sys
 import threading
@@ -21,6 +22,8 @@ from gpudash.workloads.running.hosted.run import Host, HostedRun
 from gpudash.workloads.running.installed import torch_report, torch_words
 from gpudash.workloads.running.run import Probe, Run, RunRequest, release
 from gpudash.workloads.running.run_errors import WorkloadError
+
+logger = logging.getLogger(__name__)
 
 _Found = TypeVar("_Found")
 
@@ -155,6 +158,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        logger.info("the worker began")
         try:
             while True:
                 order = self._next_order()
@@ -164,6 +168,7 @@ class Worker:
         finally:
             if self._spare is not None:
                 self._spare.close()
+            logger.info("the worker ended")
 
     def _next_order(self) -> Callable[[], None] | None:
         if self._wants_spare:
@@ -178,6 +183,7 @@ class Worker:
         try:
             return action()
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
+            logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             told = f"{type(error).__name__}: {first}" if first else type(error).__name__
             self._note(Topic.WORKER, f"{failure} ({told}).", details=str(error))
