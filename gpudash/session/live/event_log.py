@@ -27,7 +27,6 @@ LOGGED = frozenset(
         Topic.GPUS,
         Topic.NEED,
         Topic.OUT_OF_MEMORY,
-        Topic.PROCESSES,
         Topic.PROGRAM,
         Topic.RANKS,
         Topic.RECORDINGS,
@@ -40,7 +39,7 @@ LOGGED = frozenset(
         Topic.WORKER,
     )
 )
-"""Notes that come a few times a run; others may come every step, or hold what a program works on."""
+"""Notes that come a few times a run; others may come every step, or hold a command line, which may hold anything."""
 
 
 def log_record(record: Record, machine: str = "this machine") -> None:

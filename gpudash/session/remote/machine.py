@@ -312,7 +312,7 @@ class RemoteMachine:
                 try:
                     fault = self._link()
                 except Exception as error:  # whatever the other end sends
-                    logger.exception("%s cannot be read any more", self.name)
+                    logger.exception("ssh://%s cannot be read any more", self.name)
                     what = f"{type(error).__name__}: {error}"
                     fault = LinkFault(f"{self.name} cannot be read any more ({what})", lasting=True)
                 self.settled.set()
@@ -403,7 +403,7 @@ class RemoteMachine:
         self._recorder.describe(told)
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
-        logger.info("%s is linked%s", self.name, " again" if again else "")
+        logger.info("ssh://%s is linked%s", self.name, " again" if again else "")
         if again:
             self._take(SourceRecovered(time_s=now_s, source=SSH, text=f"{self.name} is linked again."))
         return True
@@ -422,7 +422,7 @@ class RemoteMachine:
         now_s = self.clock()
         was_linked = self.state == "linked"
         if was_linked or self._failures == 0 or fault.lasting:
-            logger.warning("no link to %s: %s", self.name, fault.text)
+            logger.warning("no link to ssh://%s: %s", self.name, fault.text)
         self._failures += 1
         self.state = "given up" if fault.lasting else "waiting"
         self._fault = f"{fault.text}."
@@ -454,7 +454,7 @@ class RemoteMachine:
             self._awake.clear()
 
     def _take(self, record: Record) -> None:
-        log_record(record, self.name)
+        log_record(record, f"ssh://{self.name}")
         self.store.apply(record)
         self._recorder.add(record)
         if self.on_record is not None:

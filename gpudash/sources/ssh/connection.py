@@ -112,7 +112,7 @@ class Connection:
         )
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._input, self._output, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
-        logger.info("process %d began: ssh to %s", self._process.pid, host.login)
+        logger.info("process %d began: ssh to ssh://%s", self._process.pid, host.name)
         self._leads = not prompt
         self._ending = threading.Lock()
         self._problems = b""
@@ -191,7 +191,7 @@ class Connection:
             with self._ending:
                 self._signal(signal.SIGKILL)
             self._process.wait()
-        logger.info("process %d, ssh to %s, ended with code %s", self._process.pid, self._host.login, by_itself)
+        logger.info("process %d, ssh to ssh://%s, ended with code %s", self._process.pid, self._host.name, by_itself)
         self._take_problems()
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):
