@@ -28,7 +28,9 @@ def main() -> None:
     open_standard_streams()
     try:
         from gpudash.cli import run
+        from gpudash.system.log import log_uncaught
 
+        log_uncaught()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before the command that says so had begun
         from gpudash.cli import interrupted
@@ -41,7 +43,9 @@ def window() -> None:
     """The ``gpudash-window`` command: the window, without a terminal; a file that is named is opened in it."""
     open_standard_streams()
     from gpudash.cli import run
+    from gpudash.system.log import log_uncaught
 
+    log_uncaught()
     files = sys.argv[1:2]
     sys.exit(run(["open", "--", *files] if files else []))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import TooLargeError, read_regular_text
 from gpudash.units import GIB, read_size
 
@@ -24,17 +23,6 @@ seconds."""
 
 _MOST_CHARACTERS = 60
 """Characters of a wrong value that a sentence repeats."""
-
-
-def data_folder() -> Path:
-    """Where recordings and settings lie: ``GPUDASH_HOME``, else the platform's user data folder."""
-    home = os.environ.get("GPUDASH_HOME")
-    return Path(home).expanduser() if home else Path(platformdirs.user_data_dir("gpudash", appauthor=False))
-
-
-def log_file() -> Path:
-    """Where gpudash's own processes log what they could not do."""
-    return data_folder() / "gpudash.log"
 
 
 def recordings_folder() -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpudash.system.log import stop_log
 from tests import tiers
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # a test fails again, here and elsewhere
@@ -83,11 +84,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder into which everything gpudash writes goes during a test."""
     folder = tmp_path / "home"
     monkeypatch.setenv("GPUDASH_HOME", str(folder))
-    return folder
+    yield folder
+    stop_log()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import weakref
 # collections itself would delay every watched Python
 from _collections import deque  # type: ignore[import-not-found]
 
+from .guest import note_fault
 from .memory import simulating
 
 TYPE_CHECKING = False
@@ -195,8 +196,8 @@ class Distributed:
             found = helper(model, *args, **kwargs)
             try:
                 self._made(model)
-            except Exception:
-                return found
+            except Exception as error:
+                note_fault(error)
             return found
 
         def undo() -> None:

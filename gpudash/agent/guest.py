@@ -1,11 +1,63 @@
-"""Manners of a guest in a program: its threads get no signals, and it touches no descriptor of the program's."""
+"""Manners of a guest in a program: its threads get no signals, it touches no descriptor of the program's, and what goes
+wrong in it the program does not see.
+"""
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 SYNCHRONOUS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")
+
+
+MOST_FAULTS = 20
+"""Of which the dashboard is told; and characters of each."""
+
+LONGEST_FAULT = 4000
+
+_faults: list[str] = []
+_told: set[str] = set()
+
+
+def guarded(call: Callable[..., Any]) -> Callable[..., None]:
+    """``call`` without its exceptions: the program would see them, and the dashboard logs them."""
+
+    def safe(*args: Any) -> None:
+        try:
+            call(*args)
+        except Exception as error:
+            note_fault(error)
+
+    return safe
+
+
+def note_fault(error: BaseException) -> None:
+    """Keep an exception of the agent's own code for `take_faults`, each kind once for each place.
+
+    No module is imported for it, as `traceback` would be: the program may be in the midst of an import.
+    """
+    lines = []
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        lines.append(f"{code.co_filename}:{at.tb_lineno} in {code.co_name}")
+        at = at.tb_next
+    place = "{} at {}".format(type(error).__name__, lines[-1] if lines else "")
+    if place not in _told and len(_told) < MOST_FAULTS:
+        _told.add(place)
+        _faults.append("\n".join([*lines, f"{type(error).__name__}: {error}"])[-LONGEST_FAULT:])
+
+
+def take_faults() -> list[str]:
+    """What went wrong since the last time: where, one call a line, and the exception."""
+    taken = _faults[:]
+    del _faults[: len(taken)]
+    return taken
 
 
 def leave_signals_to_the_program() -> None:

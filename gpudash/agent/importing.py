@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from .guest import guarded
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,18 +17,6 @@ if TYPE_CHECKING:
 
 IMPORTLIB = "<frozen importlib._bootstrap_external>"
 """File name by which Python leaves a frame out of an error's traceback that passed through an import."""
-
-
-def guarded(call: Callable[..., Any]) -> Callable[..., None]:
-    """``call`` without its exceptions: the program would see them."""
-
-    def safe(*args: Any) -> None:
-        try:
-            call(*args)
-        except Exception:
-            return
-
-    return safe
 
 
 class PostImport:

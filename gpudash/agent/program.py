@@ -16,7 +16,8 @@ from _functools import partial  # type: ignore[import-not-found]
 
 from .attach.lasting import Lasting
 from .channel import Channel
-from .importing import PostImport, guarded
+from .guest import guarded, take_faults
+from .importing import PostImport
 from .sampler import Sampler
 from .steps import Steps
 from .wire import PROTOCOL
@@ -278,6 +279,7 @@ class Agent:
         seen = self._gpus is not None and self._gpus.look()
         seen = self._tell_steps() or seen
         seen = self._tell_rank() or seen
+        self._tell_faults()
         lost = self._channel.lost + self._steps.lost
         if lost != self._told_lost:
             self._told_lost = lost
@@ -325,6 +327,10 @@ class Agent:
         wall_s = time.monotonic() - self._began_s
         self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
         self._channel.drain(LAST_WORDS_S)
+
+    def _tell_faults(self) -> None:
+        for text in take_faults():
+            self.keep({"type": "fault", "text": text})
 
     def _tell_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
@@ -387,6 +393,7 @@ class Agent:
             from .endings import raised
 
             self.keep(raised(error))
+        self._tell_faults()
         self._say_goodbye()
         self._channel.close()
 

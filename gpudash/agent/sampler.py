@@ -6,7 +6,7 @@ import _thread
 import os
 import time
 
-from .guest import leave_signals_to_the_program
+from .guest import leave_signals_to_the_program, note_fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ class Sampler:
     def _looked(self) -> bool:
         try:
             return self._look()
-        except Exception:
-            # what goes wrong once may go well the next time; the program must not see a traceback
+        except Exception as error:
+            note_fault(error)  # what goes wrong once may go well the next time
             return False
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import itertools
+import logging
+import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash import __version__
 from gpudash.cli.qt import has_display
-from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, SUMMARY, print_front_page
+from gpudash.cli.terminal.front_page import ABOUT, COMMANDS, FLAGS, SUMMARY, print_front_page
 from gpudash.cli.terminal.output import (
     Exit,
     RequestError,
@@ -27,6 +29,8 @@ from gpudash.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from cyclopts import App
+
+logger = logging.getLogger(__name__)
 
 
 def build_app(argv: Sequence[str]) -> App:
@@ -50,6 +54,7 @@ def build_app(argv: Sequence[str]) -> App:
         suppress_keyboard_interrupt=False,  # it would end the command without a word, and without its JSON document
     )
     app.default(start)
+    app.command(App(help=FLAGS["Commands"][VERBOSE]), name=VERBOSE)
     about = Group(ABOUT)
     for name, command in COMMANDS.items():
         if not command.function:
@@ -126,6 +131,9 @@ LIGHT: dict[tuple[str, ...], Callable[[], int]] = {
 COMPLETE = "__complete"
 """The parser's own command, by which a shell asks at Tab for what a flag may be."""
 
+VERBOSE = "--verbose"
+"""The flag of every command: what the log has, and more, on standard error."""
+
 MORE_FILES = "Allow more with ulimit -n 1024."
 
 LEAST_FILES = 64
@@ -134,14 +142,47 @@ LEAST_FILES = 64
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code; every mistake in it is one sentence and exit 2."""
+    given, argv = argv, _without_verbose(argv)
+    if _is_logged(argv):
+        _begin_log(argv, verbose=len(argv) < len(given))
     allowed = _open_files()
     if allowed < LEAST_FILES:
         words = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
         return print_failure(TooManyFilesError(words, MORE_FILES), _wants_json(argv))
     try:
-        return _run_command(argv) if argv or not has_display() else _open_window()
+        code = _run_command(argv) if argv or not has_display() else _open_window()
     except KeyboardInterrupt:
-        return interrupted(argv)
+        code = interrupted(argv)
+    logger.info("the command ended with exit code %d", code)
+    return code
+
+
+def _without_verbose(argv: Sequence[str]) -> list[str]:
+    ours = _own_words(argv)
+    return [*(word for word in ours if word != VERBOSE), *argv[len(ours) :]]
+
+
+def _is_logged(argv: Sequence[str]) -> bool:
+    """Whether a command line does something: it is none that a help page or a completion answers."""
+    if argv and (tuple(argv) in LIGHT or argv[0] in (COMPLETE, "completion", "help")):
+        return False
+    return not {"--help", "-h"} & set(_own_words(argv))
+
+
+def _begin_log(argv: Sequence[str], *, verbose: bool) -> None:
+    from gpudash.system.folders import log_file
+    from gpudash.system.log import start_log
+
+    start_log(str(log_file()), verbose=verbose)
+    ours = _own_words(argv)
+    command = [word for word in ours[:1] if word in COMMANDS]
+    flags = [word.partition("=")[0] for word in ours if word.startswith("--")]  # what they are given may be private
+    shown = " ".join(["gpudash", *command, *flags])
+    system = os.uname()
+    logger.info(
+        "%s: version %s, Python %s, %s %s on %s",
+        *(shown, __version__, sys.version.split()[0], system.sysname, system.release, system.machine),
+    )
 
 
 def interrupted(argv: Sequence[str]) -> int:
@@ -215,8 +256,13 @@ def _remedy(app: App | None, argv: Sequence[str]) -> str:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    ours = list(itertools.takewhile(lambda word: word != "--", argv))  # what follows is another program's
+    ours = _own_words(argv)
     return "--json" in ours or "--json-lines" in ours
+
+
+def _own_words(argv: Sequence[str]) -> list[str]:
+    """The words of a command line that are gpudash's: what follows ``--`` is another program's."""
+    return list(itertools.takewhile(lambda word: word != "--", argv))
 
 
 def _require_command(app: App, argv: Sequence[str]) -> None:

@@ -4,8 +4,10 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -27,18 +29,34 @@ class Check:
     remedy: str = ""
 
 
-def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def doctor(
+    file: Path | None = None,
+    /,
+    *,
+    report: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Look at driver, NVML, torch, Qt and permissions; say what does not work and how to fix it.
 
     Parameters
     ----------
+    file
+        File that --report writes; left out: a new one in this folder.
+    report
+        Write what a bug report needs into a text file: the findings, versions, settings and the newest part of the log,
+        with names of users, hosts and files replaced. Nothing is sent.
     json
         Print one JSON document.
     """
+    if file is not None and not report:
+        raise RequestError(f"{file} is given, but no report is asked for.", f"Write: gpudash doctor --report {file}")
     checks = list(examine())
+    written = _write_report(file, checks) if report else None
     failed = any(check.state == "problem" for check in checks)
     if json:
-        print_json({"status": "failed" if failed else "finished", "checks": [asdict(c) for c in checks], "error": None})
+        status = "failed" if failed else "finished"
+        told = {} if written is None else {"report": str(written)}
+        print_json({"status": status, "checks": [asdict(c) for c in checks], **told, "error": None})
     else:
         console = stdout()
         for check in checks:
@@ -46,7 +64,34 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
             console.print(Text.assemble(sign, " ", (check.name, "bold"), one_line(f"  {check.text}")), soft_wrap=True)
             if check.remedy:
                 console.print(f"  {check.remedy}", soft_wrap=True)
+        if written is not None:
+            console.print(one_line(f"Wrote {written}. {TO_READ}"), soft_wrap=True)
     return Exit.FAILED if failed else Exit.FINISHED
+
+
+TO_READ = "Read it, and take out what is nobody's business, before you send it with your bug report."
+
+
+def _write_report(file: Path | None, checks: Sequence[Check]) -> Path:
+    """Write the report into a new file.
+
+    Raises:
+        RequestError: when it cannot be written, or a file is there.
+    """
+    from gpudash.session.bug_report import bug_report
+
+    written = file or Path(f"gpudash-report-{time.strftime('%Y%m%d-%H%M%S')}.txt")
+    signs = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
+    try:
+        text = bug_report(f"{signs[check.state]}: {check.name}: {check.text}" for check in checks)
+        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise RequestError(f"{written} is there already.", "Name a new file, or remove that one.") from None
+    except OSError as error:
+        raise RequestError(f"{written} cannot be written ({error.strerror}).", "Name a file elsewhere.") from None
+    return written
 
 
 def examine() -> Iterator[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import selectors
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.system.processes import end_group
+
+logger = logging.getLogger(__name__)
 
 ENDING_S = 2.0
 """How long a process that has closed its output is waited for, to learn how it ended."""
@@ -43,6 +46,7 @@ class ChildProcess:
         self._process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
+        logger.info("process %d began: %s", self._process.pid, " ".join(Path(word).name for word in command))
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._pipes = self._process.stdin, self._process.stdout, self._process.stderr
         for stream in self._pipes[1:]:

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from gpudash.session.serving.address import TOKEN_VARIABLE
 from gpudash.sources.prometheus.client import TOKEN as PROMETHEUS_TOKEN
+from gpudash.system.log import hide
 from gpudash.system.processes import end_group
 from gpudash.telemetry.records import OutOfMemory, Record, RunEnded, RunFailed, RunStarted, SourceFailed, Warning
 from gpudash.units import format_duration
@@ -98,9 +99,12 @@ def parse_target(text: str) -> Recipient:
         if not re.fullmatch(r"[-_A-Za-z0-9]{1,64}", topic):
             raise ValueError(f"{topic!r} is no topic of ntfy: up to 64 letters, digits, - and _.")
         server = server or NTFY
+        hide(topic)
         return Recipient(f"ntfy at {_host(server)}", server, topic)
     if re.match(r"[a-z]+://", text, re.IGNORECASE):
-        return Recipient(_host(text), text)
+        host = _host(text)
+        hide(text.partition("://")[2].partition("/")[2])
+        return Recipient(host, text)
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:
@@ -277,6 +281,7 @@ def deliver(target: Recipient, notice: Notification, began: Began | None = None)
         body |= {"level": notice.level, "host": socket.gethostname()}
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get(TOKEN):
+        hide(token)
         if target.url.lower().startswith("http:") and urlsplit(target.url).hostname not in ("localhost", "127.0.0.1"):
             raise ValueError(f"a token sent over http could be read on the way; use https, or unset {TOKEN}")
         headers["Authorization"] = f"Bearer {token}"

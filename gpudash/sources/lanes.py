@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 from gpudash.telemetry.records import Record, SourceFailed, SourceRecovered
 from gpudash.units import format_duration
+
+logger = logging.getLogger(__name__)
 
 STALE_PERIODS = 3
 """A lane whose call has not returned for so many periods is stale."""
@@ -234,6 +237,8 @@ class Lane:
             records: Iterable[Record] = list(self._read(began_s))
             trouble = ""
         except Exception as error:  # a source's failure is a record, never the end of the lane
+            if not self._failed:
+                logger.warning("%s could not be read", self.source, exc_info=True)
             records = ()
             trouble = f"could not be read ({type(error).__name__}: {error})"
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -62,6 +63,8 @@ __all__ = [
     "workloads",
 ]
 
+logger = logging.getLogger(__name__)
+
 ENTRY_POINTS = "gpudash.workloads"
 """Entry-point group: each names a module that holds one `Spec` subclass and imports nothing heavy."""
 
@@ -106,6 +109,7 @@ def _entry_point_spec(module: str) -> type[Spec] | str:
     try:
         contents = vars(importlib.import_module(module))
     except Exception as error:  # a third party's module may raise anything; the program goes on without it
+        logger.exception("the workload of an installed package does not import")
         return f"{module} does not import ({type(error).__name__}: {error})"
     for value in contents.values():
         if isinstance(value, type) and issubclass(value, Spec) and value is not Spec and value.__module__ == module:

@@ -1,45 +1,218 @@
-"""The log of gpudash's processes: what they could not do, with tracebacks, in a file that its user alone may read."""
+"""The log of gpudash's processes: what they did and what they could not do, in a file that its user alone may read.
+
+A module logs by ``logger = logging.getLogger(__name__)``: INFO is for the few facts of a process's life (what began,
+ended, was lost or came back), WARNING for what the user is told, ERROR for what nobody expected, with its traceback.
+DEBUG is shown by ``--verbose`` alone. Nothing is logged per reading.
+
+`logging.handlers` is not used: its import takes as long as a help page, and two processes that write to one of its
+rotating files lose each other's older ones.
+"""
 
 from __future__ import annotations
 
-import io
+import fcntl
 import logging
-import logging.handlers
 import os
+import re
+import stat
+import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+
+from gpudash.system.foreign_text import visible
 
 VARIABLE = "GPUDASH_LOG"
-"""Names the file for processes that another one starts."""
+"""Names the file for a process that cannot find it by itself, for it runs in another Python."""
 
 MOST_BYTES = 1_000_000
 KEPT = 4
 """Older files that are kept beside the newest one, as gpudash.log.1 and so on."""
 
-_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+LONGEST_RECORD = 100_000
+"""Bytes of one record, traceback included."""
+
+A_MINUTE = 30
+"""Records a minute of one place in the code; so that what fails again and again does not fill the file."""
+
+FORMAT = "%(asctime)s %(process)d %(threadName)s %(levelname)s %(name)s: %(message)s"
+
+_PACKAGE = logging.getLogger("gpudash")
+_handlers: list[logging.Handler] = []
+_hidden: set[str] = set()
 
 
-def start_log(file: str) -> None:
-    """Write what this process logs to a file, and let the processes that it starts do so too.
-
-    A log that cannot be written costs nothing but itself.
+def start_log(file: str, *, verbose: bool = False) -> None:
+    """Log what this process does to a file from now on. A log that cannot be written costs nothing but itself.
 
     Args:
         file: absolute path. It and its folder are made with the first record.
+        verbose: write it, and what is of interest to developers alone, to the standard error too.
     """
-    os.environ[VARIABLE] = file
-    handler = _PrivateFile(file, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter(_FORMAT))
-    logging.getLogger("gpudash").addHandler(handler)
+    stop_log()
+    _add(_PrivateFile(file), logging.INFO)
+    if verbose:
+        _add(logging.StreamHandler(), logging.DEBUG)
+    _PACKAGE.setLevel(logging.DEBUG if verbose else logging.INFO)
 
 
-class _PrivateFile(logging.handlers.RotatingFileHandler):
-    """A file of mode 0600, whatever the umask."""
+def stop_log() -> None:
+    """Log nothing more."""
+    for handler in _handlers:
+        _PACKAGE.removeHandler(handler)
+        handler.close()
+    _handlers.clear()
+    _PACKAGE.setLevel(logging.NOTSET)
 
-    def _open(self) -> io.TextIOWrapper:
-        file = Path(self.baseFilename)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return os.fdopen(descriptor, "a", encoding=self.encoding)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A full disk is no reason to write into somebody's terminal."""
+def hide(secret: str) -> None:
+    """Have the log show … in place of a token, or of an address that is as good as one."""
+    if secret:
+        _hidden.add(secret)
+
+
+def log_uncaught() -> None:
+    """Log what nobody handles: of the main thread and of Qt's slots, of other threads, and of finalizers.
+
+    The hooks that were there before are called as well.
+    """
+    excepthook, thread_hook, unraisable_hook = sys.excepthook, threading.excepthook, sys.unraisablehook
+
+    def of_main_thread(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            _PACKAGE.critical("Nobody handled an exception.", exc_info=(kind, error, traceback))
+        excepthook(kind, error, traceback)
+
+    def of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:  # with which a thread may end itself
+            name = "that has ended" if args.thread is None else args.thread.name
+            _log_unhandled(f"Nobody handled an exception of the thread {name}.", args)
+        thread_hook(args)
+
+    def of_finalizer(args: sys.UnraisableHookArgs) -> None:
+        _log_unhandled(f"{args.err_msg or 'Exception ignored in'} {type(args.object).__name__}.", args)
+        unraisable_hook(args)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = of_main_thread, of_thread, of_finalizer
+
+
+def _log_unhandled(text: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
+    error = args.exc_type() if args.exc_value is None else args.exc_value
+    _PACKAGE.critical("%s", text, exc_info=(args.exc_type, error, args.exc_traceback))
+
+
+def _add(handler: logging.Handler, level: int) -> None:
+    handler.setLevel(level)
+    handler.setFormatter(_Formatter(FORMAT))
+    handler.addFilter(_Filter())
+    _PACKAGE.addHandler(handler)
+    _handlers.append(handler)
+
+
+class _Filter(logging.Filter):
+    """Leaves out the steps of somebody's training, ``logging.getLogger("gpudash").info("step", …)``, and what one place
+    in the code logs more often than `A_MINUTE`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minute = 0
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == _PACKAGE.name and hasattr(record, "step"):
+            return False
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._counts.clear()
+        place = record.pathname, record.lineno
+        self._counts[place] = self._counts.get(place, 0) + 1
+        if self._counts[place] == A_MINUTE:
+            record.msg = f"{record.msg} (Until the next minute no more of these is logged.)"
+        return self._counts[place] <= A_MINUTE
+
+
+class _Formatter(logging.Formatter):
+    """Shows no secret, and nothing that a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            text = super().format(record)
+        except (TypeError, ValueError):  # of a message and its arguments, which do not belong together
+            text = f"{record.levelname} {record.name}: {record.msg!r} {record.args!r}"
+        return visible(without_secrets(text))
+
+
+_URL = re.compile(r"\b([a-z][a-z0-9+.-]*)://(?:[^\s/@'\"<>]*@)?([^\s/?#'\"<>),;]*)([^\s'\"<>),;]*)", re.IGNORECASE)
+_BEFORE_SECRET = (
+    r"authorization:\s*(?:(?:basic|bearer)\s+)?|bearer\s+|ntfy:|(?:token|password|passwd|secret|api[-_]?key)[:=]\s*"
+)
+_NAMED = re.compile(rf"\b({_BEFORE_SECRET})[^\s&'\",;)]+", re.IGNORECASE)
+"""What stands before a secret, and the secret."""
+
+
+def without_secrets(text: str) -> str:
+    """``text`` without what `hide` was told, without passwords, and with no more of a URL than its host."""
+    for secret in sorted(_hidden, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    text = _URL.sub(lambda found: f"{found[1]}://{found[2]}{'/…' if len(found[3]) > 1 else found[3]}", text)
+    return _NAMED.sub(r"\1…", text)
+
+
+class _PrivateFile(logging.Handler):
+    """A file of mode 0600, whatever the umask, that several processes may write.
+
+    It is opened for each record: there are few, and so nobody goes on writing to a file that another process has put
+    aside.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = Path(file)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = self.format(record).encode("utf-8", "backslashreplace")[:LONGEST_RECORD] + b"\n"
+        with suppress(OSError):  # a full disk is no reason to write into somebody's terminal
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        for _ in range(2):
+            descriptor = self._open()
+            try:
+                found = os.fstat(descriptor)
+                if found.st_size + len(data) > MOST_BYTES and found.st_size and self._put_aside(descriptor):
+                    continue  # into the new file
+                if stat.S_ISREG(found.st_mode):
+                    os.write(descriptor, data)
+                return
+            finally:
+                os.close(descriptor)
+
+    def _open(self) -> int:
+        # what lies there in place of a file, such as a pipe that nobody reads, is not waited for
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            return os.open(self._file, flags, 0o600)
+        except FileNotFoundError:
+            for folder in reversed([folder for folder in self._file.parents if not folder.exists()]):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            return os.open(self._file, flags, 0o600)
+
+    def _put_aside(self, descriptor: int) -> bool:
+        """Put the file aside, if no other process is doing so; whether a new one is to be opened."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        if not os.path.samestat(self._file.stat(), os.fstat(descriptor)):
+            return True  # another process has done so meanwhile
+        for number in range(KEPT - 1, 0, -1):
+            with suppress(FileNotFoundError):
+                self._older(number).replace(self._older(number + 1))
+        self._file.replace(self._older(1))
+        return True
+
+    def _older(self, number: int) -> Path:
+        return self._file.with_name(f"{self._file.name}.{number}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import queue
 import signal
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import subprocess
+
+logger = logging.getLogger(__name__)
 
 TORCH_IMPORT_S = 120.0
 """Longest that a process is waited for that imports torch: a cold import of a CUDA build from a network disk has been
@@ -73,6 +76,7 @@ def end_group(process: subprocess.Popen[Any], *, patience_s: float = 0.0, dying_
     if code is None:
         with suppress(TimeoutExpired):
             process.wait(dying_s)
+    logger.info("process %d %s", process.pid, "was killed" if code is None else f"ended with code {code}")
     return code
 
 

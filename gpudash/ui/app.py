@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QObject, QTimer
+from PySide6.QtCore import QEvent, QObject, QTimer, qVersion
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
@@ -35,6 +36,8 @@ from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
     from gpudash.session.serving import Serving
+
+logger = logging.getLogger(__name__)
 
 PAINTED_MS = 2000
 """Milliseconds after which the first paint is waited for no longer."""
@@ -96,6 +99,7 @@ def run(
         The exit code, and whether every thread could be joined.
     """
     app = application()
+    logger.info("the window opens with Qt %s on %s", qVersion(), app.platformName())
     settings, notices = load_settings()
     recording = recording_target(settings, "session", file=None, record=True)
     session = Session(settings, recording=recording, may_number=True, notices=notices, simulation=simulation)
@@ -252,6 +256,7 @@ class _Excepthook:
         if text in self._told:
             return
         self._told.add(text)
+        logger.critical("an exception of the window's own code", exc_info=(kind, error, trace))
         sys.stderr.write(text)
         self._session.emit(
             Warning(

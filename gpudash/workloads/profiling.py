@@ -8,6 +8,7 @@ follows every thread of the process, the window's too; `CallFrames` follows its 
 from __future__ import annotations
 
 import gzip
+import logging
 import shutil
 import statistics
 import sys
@@ -33,6 +34,8 @@ from gpudash.workloads.running.stages import Annotate
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 
 PLAIN_STEPS = 3
@@ -125,6 +128,7 @@ class Profiling:
         try:
             self._profiler = _started(self._device)
         except Exception as error:  # whatever is wrong with a profiler, the run goes on
+            logger.exception("torch's profiler could not be started")
             self._give_up("The steps could not be profiled", error)
             return
         self.on, self._first = True, step
@@ -194,6 +198,7 @@ class Profiling:
             origin_ns = self._profiler.profiler.kineto_results.trace_start_ns()
             self._found = operators(self._profiler.events(), self._frames, origin_ns)
         except Exception as error:  # as above
+            logger.exception("the profile could not be read")
             self._give_up("The profile could not be read", error)
             return
         self._found |= self._trace()
@@ -207,6 +212,7 @@ class Profiling:
         try:
             _write_trace(self._profiler, path)
         except Exception as error:  # a full disk, a folder that may not be written, or a profiler without a trace
+            logger.warning("the profile's trace was not written", exc_info=True)
             words = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
             return {"trace": None, "trace_problem": f"The trace was not written to {path.parent}: {words}."}
         return {"trace": str(path), "trace_problem": ""}

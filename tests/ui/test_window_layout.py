@@ -11,7 +11,7 @@ from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QObject, QRect,
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QMenu, QScrollArea, QWidget
 
-from gpudash.settings import data_folder
+from gpudash.system.folders import data_folder
 from gpudash.telemetry.records import RunStarted
 from gpudash.ui.app import build_window
 from gpudash.ui.colours import DARK

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..attach.lasting import Lasting
+from ..guest import note_fault
 from ..steps import Steps
 from ..wire import Message
 from . import history, simulating
@@ -64,6 +65,7 @@ class Gpus:
         try:
             self._attach()
         except Exception as error:
+            note_fault(error)
             self._note(f"Not everything can be watched in this program: {type(error).__name__}: {error}.")
         self._tell()
 
@@ -91,6 +93,7 @@ class Gpus:
                 self._note(self._history.problem)
                 self._tell()
         except Exception as error:
+            note_fault(error)
             self._failed = True
             self._note(f"The allocator's figures can no longer be read: {type(error).__name__}: {error}.")
             self._tell()

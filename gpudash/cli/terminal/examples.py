@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gpudash open prometheus:http://host:9090",
     ),
     "demo": ("gpudash demo", "gpudash demo --scene 5", "gpudash demo --auto --simulate h100"),
-    "doctor": ("gpudash doctor", "gpudash doctor --json", "gpudash doctor > doctor.txt"),
+    "doctor": ("gpudash doctor", "gpudash doctor --json", "gpudash doctor --report"),
     "run": (
         "gpudash run training --preset MLP --batch 64",
         "gpudash run pressure --simulate 1GiB --until oom",

@@ -85,6 +85,7 @@ FLAGS = {
     "Commands": {
         "--help (-h)": "Display this message and exit.",
         "--version": "Display application version.",
+        "--verbose": "Say on standard error what gpudash does, with a traceback of what goes wrong; of every command.",
     },
     "Simulated GPUs": {
         "--simulate SIZE|GPU": "Simulate a GPU with this much memory (8GiB), or one by its name (h100; gpudash devices "

@@ -5,6 +5,7 @@ Where its exporter does not say when a GPU runs out of memory, that is forecast 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -33,6 +34,8 @@ from gpudash.sources.prometheus.client import (
     read_token,
 )
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
+
+logger = logging.getLogger(__name__)
 
 SHORTEST_PERIOD_S = 1.0
 """Seconds between two polls, at least."""
@@ -178,6 +181,7 @@ class Fleet:
                 self._fail(str(error))
             return self._wait_s()
         except Exception as error:  # whatever the other end sends
+            logger.exception("what the Prometheus server answered could not be taken in")
             self._checked = False
             self._fail(str(of_unreadable(self._where, error)))
             return self._wait_s()

@@ -4,6 +4,7 @@ detail.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from dataclasses import replace
@@ -32,6 +33,8 @@ from gpudash.telemetry.recording.seekable_store import (
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Key, Store
+
+logger = logging.getLogger(__name__)
 
 JOIN_S = 2.0
 """How long closing waits for the thread."""
@@ -246,6 +249,7 @@ class FleetView(PastSource):
             except PrometheusError as error:
                 problem = "" if error.kind == "closed" else str(error)
             except Exception as error:  # whatever the other end sends
+                logger.exception("the past of a GPU could not be taken in")
                 problem = str(of_unreadable(self._client.address, error))
             with self._lock:
                 self._problem, self._refused = problem, wish

@@ -35,9 +35,9 @@ from gpudash.devices.names import (
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.live.simulated_gpus import SimulatedGpus
-from gpudash.settings import data_folder
 from gpudash.specs import Spec, build, workloads
 from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.records import Note, State, Topic
 from gpudash.telemetry.store import NEVER_READ, Store

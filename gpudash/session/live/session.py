@@ -6,6 +6,7 @@ and the recorder, so neither a flood of records nor a blocked window delays a wa
 
 from __future__ import annotations
 
+import logging
 import queue
 import sys
 import threading
@@ -20,6 +21,7 @@ from gpudash.devices.names import Device, Gpu, Simulation
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
 from gpudash.session.live.running import RunGuards, Running, profile_wish
 from gpudash.session.live.simulated_gpus import SimulatedGpus
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from gpudash.session.predicting.estimates import Estimates
     from gpudash.session.predicting.remedies import Remedies
     from gpudash.session.watching.program import StopProgress
+
+logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 2.0
 """Longest that closing waits for the run and all threads together."""
@@ -241,6 +245,7 @@ class Session:
             self._recorder.summarise(self.store)
         if self._notify:
             self._notifier = self._make_notifier()
+        logger.info("the session began, %s", "recorded" if self._recorder is not None else "not recorded")
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread = threading.Thread(target=self._drain, name="gpudash-session", daemon=True)
         self._thread.start()
@@ -487,7 +492,9 @@ class Session:
             return run_ended and lanes_ended and predicted
         self._thread.join(max(0.0, deadline - time.monotonic()))
         notified = self._notifier is None or self._notifier.close()
-        return run_ended and lanes_ended and predicted and notified and not self._thread.is_alive()
+        joined = run_ended and lanes_ended and predicted and notified and not self._thread.is_alive()
+        logger.info("the session ended, %s", "every thread with it" if joined else "while a thread is stuck")
+        return joined
 
     def _make_notifier(self) -> Notifier:
         from gpudash.session.notifying import Notifier, failure, parse_target
@@ -545,6 +552,7 @@ class Session:
             self._take(Note(time_s=self.clock(), topic=Topic.RECORDINGS, text=trouble))
 
     def _take(self, record: Record) -> None:
+        log_record(record)
         self._try("is not shown", partial(self.store.apply, record), record)
         if self._recorder is not None:
             self._try("is not recorded", partial(self._recorder.add, record), record)
@@ -570,6 +578,7 @@ class Session:
         try:
             act()
         except Exception as error:
+            logger.exception("%s", trouble if record is None else f"{_named(record)} {trouble}")
             what = type(error).__name__
             told = trouble if record is None else f"{_named(record)} {trouble}"
             fault = f"{told}: {what}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import threading
 import time
@@ -15,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from gpudash.memory.predicting.estimate import Estimate
 from gpudash.session.child_process import ChildProcess, Waker
 from gpudash.system.processes import TORCH_IMPORT_S
+
+logger = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "gpudash.workloads.predicting.estimate_process")
 
@@ -214,6 +217,7 @@ class Estimator:
             self._listen()
             self._check_time()
         except Exception as error:
+            logger.exception("a prediction failed")
             self._end_child()
             with self._changed:
                 self._wanted, newest = None, self._asked

@@ -7,6 +7,7 @@ folder; see `gpudash.agent.predicting`.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import selectors
 import shutil
@@ -35,6 +36,8 @@ from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_words
 from gpudash.session.watching.request import WatchRequest, check_request, program_name
 from gpudash.system.foreign_files import read_regular_text
 from gpudash.workloads.predicting.device_fit import unchanged
+
+logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
 """How often Ctrl+C is noticed."""
@@ -197,6 +200,8 @@ class _Attempt:
                 return self._wait(listener, interrupted)
             finally:
                 self._end()
+                code = self._program.poll()
+                logger.info("process %d, the program that is predicted, ended with code %s", self._program.pid, code)
         finally:
             listener.close()
             for process in self._processes:
@@ -214,10 +219,12 @@ class _Attempt:
             scratch.mkdir()
             environment |= {name: value.format(scratch=scratch) for name, value in OFF_SWITCHES.items()}
         try:
-            return subprocess.Popen(list(self._question.command), env=environment, stdout=2, start_new_session=True)
+            program = subprocess.Popen(list(self._question.command), env=environment, stdout=2, start_new_session=True)
         except OSError as error:
             reason = error.strerror or error
             raise ValueError(f"{self._question.command[0]} could not be started ({reason}).") from None
+        logger.info("process %d began: the program that is predicted", program.pid)
+        return program
 
     def _config(self) -> dict[str, Any]:
         question = self._question

@@ -7,6 +7,7 @@ What was read the last time is kept, so that a folder of a hundred is shown at o
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
-from gpudash.settings import data_folder, recordings_folder
+from gpudash.settings import recordings_folder
 from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
@@ -39,6 +41,8 @@ from gpudash.telemetry.recording.retention import (
     trash_folder,
 )
 from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
+
+logger = logging.getLogger(__name__)
 
 WRITTEN_PEAK_S = 0.05
 """Longest that is looked for the peak of a recording that is still being written, each time it is looked at."""
@@ -270,6 +274,7 @@ class Librarian:
                 self._grant()
             self._grant()
         except Exception as error:
+            logger.exception("the recordings are not watched any more")
             self.library = Library(
                 *(self.library.entries, self.library.trash),
                 reading=False,

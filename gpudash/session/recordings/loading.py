@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from gpudash.telemetry.recording.seekable_store import Detail, Everything, Recor
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH
 from gpudash.telemetry.store import MAX_EVENTS, Key, Store
+
+logger = logging.getLogger(__name__)
 
 WHOLE_ROWS = 60_000
 """Rows up to which a recording is read whole; it takes a second or two."""
@@ -59,6 +62,8 @@ class Loaded:
             try:
                 self.whole.apply(record)
             except Exception:  # a damaged row can hold anything
+                if not self.odd:
+                    logger.warning("a row of the recording makes no sense; later ones are counted", exc_info=True)
                 self.odd += 1
                 continue
             if isinstance(record, (Note, Output, RunStarted)):

@@ -5,6 +5,7 @@ on another machine, told by the lines of ``gpudash monitor --json-lines`` in a p
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import tempfile
@@ -22,6 +23,8 @@ from gpudash.telemetry.recording.reading import LONGEST_S, KnownDevices
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import LARGEST, Note, Record, Sample, State, Topic, Value, event_from_json
 from gpudash.telemetry.store import Store
+
+logger = logging.getLogger(__name__)
 
 
 class _GivenUpError(Exception):
@@ -109,6 +112,7 @@ class OpenedRecording:
         except FileNotFoundError:
             problem = f"There is no file {self.path} any more."
         except Exception as error:
+            logger.exception("a recording cannot be opened")
             problem = f"{self.title} cannot be read ({type(error).__name__}: {error})."
         with self._lock:
             self._problem = problem
@@ -217,6 +221,7 @@ class Incoming(Replay):
                 self._recorder.tick()
             self._ended = "The stream has ended; what came is shown"
         except Exception as error:
+            logger.exception("a stream cannot be read any more")
             self._ended = f"The stream cannot be read any more ({type(error).__name__}: {error})"
         finally:
             self._recorder.close()
@@ -228,6 +233,8 @@ class Incoming(Replay):
                 raise ValueError("one device too many")
             store.apply(record)
         except Exception:  # whatever the other end sends
+            if not self._bad:
+                logger.warning("a line of the stream makes no sense; later ones are counted", exc_info=True)
             self._bad += 1
             return
         if isinstance(record, Note) and record.topic == Topic.SESSION:

@@ -6,6 +6,7 @@ sample, while the window goes on drawing.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -48,6 +49,8 @@ from gpudash.telemetry.records import (
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import Key
+
+logger = logging.getLogger(__name__)
 
 MOST_EVENTS = 20_000
 """Events before a moment that are read again at most to tell how far a run had come."""
@@ -207,6 +210,7 @@ class Sharpening:
             except RecordingError as error:
                 self.problem, self._refused = str(error), wanted
             except Exception as error:  # a damaged row can hold anything
+                logger.exception("a part of a recording cannot be read again")
                 self.problem = f"A part of the recording cannot be read again ({type(error).__name__}: {error})"
                 self._refused = wanted
 
@@ -531,6 +535,7 @@ class Following:
         except RecordingError as error:
             self.problem = str(error)
         except Exception as error:  # a damaged row can hold anything
+            logger.exception("a recording cannot be followed any more")
             self.problem = f"{self._path} cannot be followed any more ({type(error).__name__}: {error})"
         finally:
             self.on = False

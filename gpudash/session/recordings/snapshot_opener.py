@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from gpudash.system.files import PrivateFolder
 
 if TYPE_CHECKING:
     from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
+
+logger = logging.getLogger(__name__)
 
 MODULE = "gpudash.memory.snapshot.reading.process"
 
@@ -163,6 +166,7 @@ class OpenedSnapshot:
             process = self._started()
             self._converse(process)
         except Exception as error:  # whatever it is, who waits for the file is to know
+            logger.exception("a snapshot could not be opened")
             self._refuse(f"{self._name} could not be opened ({type(error).__name__}: {error}).")
         finally:
             how = "" if process is None else process.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import tempfile
@@ -17,6 +18,7 @@ from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.levels import HOST
 from gpudash.memory.watching.watch import MemoryWatch
+from gpudash.session.live.event_log import log_record
 from gpudash.session.live.session import Status, metrics
 from gpudash.session.live.session import summary as of_session
 from gpudash.session.recordings.folder import session_meta
@@ -42,6 +44,8 @@ from gpudash.telemetry.records import (
 )
 from gpudash.telemetry.store import NEVER_READ, Store
 from gpudash.units import format_duration
+
+logger = logging.getLogger(__name__)
 
 FASTEST_HZ = 5.0
 """Readings a second that are sent at most: enough for a forecast, little for a line."""
@@ -308,6 +312,7 @@ class RemoteMachine:
                 try:
                     fault = self._link()
                 except Exception as error:  # whatever the other end sends
+                    logger.exception("ssh://%s cannot be read any more", self.name)
                     what = f"{type(error).__name__}: {error}"
                     fault = LinkFault(f"{self.name} cannot be read any more ({what})", lasting=True)
                 self.settled.set()
@@ -398,6 +403,7 @@ class RemoteMachine:
         self._recorder.describe(told)
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
+        logger.info("ssh://%s is linked%s", self.name, " again" if again else "")
         if again:
             self._take(SourceRecovered(time_s=now_s, source=SSH, text=f"{self.name} is linked again."))
         return True
@@ -415,6 +421,8 @@ class RemoteMachine:
         """Tell that there is no link, once; what was read is a gap from now on."""
         now_s = self.clock()
         was_linked = self.state == "linked"
+        if was_linked or self._failures == 0 or fault.lasting:
+            logger.warning("no link to ssh://%s: %s", self.name, fault.text)
         self._failures += 1
         self.state = "given up" if fault.lasting else "waiting"
         self._fault = f"{fault.text}."
@@ -446,6 +454,7 @@ class RemoteMachine:
             self._awake.clear()
 
     def _take(self, record: Record) -> None:
+        log_record(record, f"ssh://{self.name}")
         self.store.apply(record)
         self._recorder.add(record)
         if self.on_record is not None:

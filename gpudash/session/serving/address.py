@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gpudash.system.foreign_files import open_regular
+from gpudash.system.log import hide
 
 LOOPBACK = "127.0.0.1"
 
@@ -128,6 +129,9 @@ class Token:
     """A secret that requests must bring."""
 
     secret: str
+
+    def __post_init__(self) -> None:
+        hide(self.secret)
 
     def __repr__(self) -> str:
         return "Token(…)"

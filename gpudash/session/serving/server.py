@@ -7,6 +7,7 @@ longest goes, so that a scrape gets through however many stand idle.
 from __future__ import annotations
 
 import io
+import logging
 import re
 import socket
 import ssl
@@ -22,6 +23,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NoReturn
+
+logger = logging.getLogger(__name__)
 
 MOST_HEADERS = 64
 
@@ -219,6 +222,7 @@ class Server(ThreadingMixIn, TCPServer):
         """Tell of the exception that is being handled."""
         error = sys.exc_info()[1]
         if isinstance(error, Exception):
+            logger.error("a connection to the server of figures failed", exc_info=error)
             self._on_trouble(error)
 
     def answered(self, request: HttpRequest | BadRequestError) -> HttpResponse:
@@ -231,6 +235,7 @@ class Server(ThreadingMixIn, TCPServer):
         except BadRequestError as error:
             answer = HttpResponse(error.code, f"{error}\n".encode())
         except Exception as error:
+            logger.exception("the figures could not be gathered")
             self._on_trouble(error)
             answer = HttpResponse(500, b"The figures could not be gathered.\n")
         with self._changed:
@@ -253,6 +258,7 @@ class Server(ThreadingMixIn, TCPServer):
                 self.handle_request()
                 self._cut_off_until(time.monotonic())
             except Exception as error:
+                logger.exception("the server of figures met an error and goes on")
                 self._on_trouble(error)
                 self._closing.wait(TURN_S)
 

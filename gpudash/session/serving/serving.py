@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gpudash.session.serving.figures import Rows
     from gpudash.specs import Spec
 
+logger = logging.getLogger(__name__)
+
 BACKLOG = 128
 """Connections that wait to be taken; the system turns more away."""
 
@@ -168,7 +170,7 @@ class Serving:
         text = f"Serving the figures went wrong ({type(error).__name__}: {error})."
         session = self._session
         if session is None:
-            logging.getLogger(__name__).error(text, exc_info=error)
+            logger.error(text, exc_info=error)
             return
         session.emit(Warning(time_s=session.clock(), level="warning", device="serving", text=text))
 

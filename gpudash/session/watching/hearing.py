@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 import gpudash
+from gpudash.agent.guest import LONGEST_FAULT
 from gpudash.agent.server import AgentServer, Peer
 from gpudash.session.watching.ending import EndedRun
 from gpudash.session.watching.memory import WatchedMemory
@@ -23,10 +24,10 @@ from gpudash.session.watching.wiring import Wiring
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.records import Topic
 
-logger = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
+
+logger = logging.getLogger(__name__)
 
 HISTORY_ENTRIES = 100_000
 """Events of the memory history that a program keeps; older ones go."""
@@ -229,6 +230,8 @@ class Hearing:
             case "allocator":
                 self._allocating = self._allocating or peer
                 self.memory.take_allocator(peer.pid, self._name_of(peer), message)
+            case "fault":
+                _log_fault(peer, str(message.get("text")))
             case "stacks":
                 self.memory.take_stacks(peer.pid, message)
             case "held":
@@ -311,3 +314,9 @@ def listening() -> tuple[PrivateFolder, AgentServer]:
             f"No socket could be made for the program to talk to ({error.strerror or error}); "
             "let XDG_RUNTIME_DIR or TMPDIR name a folder that can be written."
         ) from None
+
+
+def _log_fault(peer: Peer, text: str) -> None:
+    """Log an exception of the agent in a program, each line of it as one that is not gpudash's own."""
+    lines = text[:LONGEST_FAULT].splitlines()
+    logger.error("the agent in pid %d met an error\n%s", peer.pid, "\n".join(f"    {line}" for line in lines))

@@ -5,6 +5,7 @@ the last one perhaps the run's end.
 from __future__ import annotations
 
 import csv
+import logging
 import shutil
 import threading
 import time
@@ -51,6 +52,8 @@ from gpudash.units import format_beside, format_bytes
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
     from gpudash.memory.snapshot.history.model import Snapshot
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_S = 90.0
 """Longest that the end of a run waits for its report."""
@@ -492,6 +495,7 @@ class OutOfMemoryReports:
         except ValueError as error:
             problem = f"What filled the memory could not be explained: {error}"
         except Exception as error:  # a fault of ours must not take the rest of the report with it
+            logger.exception("an out-of-memory could not be explained")
             problem = f"What filled the memory could not be explained: {type(error).__name__}: {error}."
         if problem:
             self._note(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from gpudash.telemetry.records import Event, Note, StepFinished, Topic
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
+
+logger = logging.getLogger(__name__)
 
 MOST_JOINED = 30
 """Processes that are told one by one."""
@@ -171,6 +174,7 @@ class ProgramNews:
         python = str(message.get("python") or "").split()
         words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
         text = f"{words}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{words}."
+        logger.info("pid %d is watched from inside: Python %s", peer.pid, python[0] if python else "?")
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
     def _torch(self, peer: Peer, message: Message) -> None:

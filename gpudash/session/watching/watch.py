@@ -5,6 +5,7 @@ ended.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -45,6 +46,8 @@ from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import Level, Note, OutOfMemory, RunEnded, RunStarted, Topic, Warning
 from gpudash.units import format_duration
+
+logger = logging.getLogger(__name__)
 
 OUTPUT_PERIOD_S = 0.25
 """Between two records of what has been printed."""
@@ -200,6 +203,7 @@ class Watching:
             late = code == 0 and not requests  # whoever asks now does not want to wait for its output
             ending = self._with_need(self._ending(code, stopped=self._stopping.requests > 0 and not late))
         except Exception as error:  # whatever it is, the run must end for whoever waits
+            logger.exception("watching the program failed")
             ending = self._broken(error)
         finally:
             self._left.set()
@@ -210,6 +214,7 @@ class Watching:
 
     def _attend(self) -> int:
         """Hear the program until it has ended; its exit code."""
+        logger.info("process %d began: the program that is watched", self._program.pid)
         while (code := self._program.poll()) is None:
             self._hear()
             if self._is_due("look", LOOK_PERIOD_S):
@@ -218,6 +223,7 @@ class Watching:
             if self._is_due("output", OUTPUT_PERIOD_S):
                 self._tell_output()
             self._tell_silence()
+        logger.info("process %d, the program that is watched, ended with code %d", self._program.pid, code)
         return code
 
     def _attend_the_rest(self) -> None:

@@ -7,6 +7,7 @@ output. It is ended as soon as enough is known, and by whoever asks.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -37,6 +38,8 @@ from gpudash.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from gpudash.agent.server import AgentServer, Peer
     from gpudash.agent.wire import Message
+
+logger = logging.getLogger(__name__)
 
 LEAST_S = 20.0
 """A rerun may take so long however soon the run had failed: most of it is the import of torch."""
@@ -258,6 +261,7 @@ class WholeRun:
 
     def _attend(self, server: AgentServer, process: subprocess.Popen[bytes]) -> int | None:
         """Hear the rerun until enough is known; its exit code, ``None`` where it was still going on."""
+        logger.info("process %d began: the program once more, to learn what it needs", process.pid)
         while (code := process.poll()) is None:
             self._hear(server)
             if self._left.is_set():
@@ -383,7 +387,7 @@ def _waited_s(pid: int) -> float:
 
 
 def _scratch_parent() -> Path:
-    from gpudash.settings import data_folder
+    from gpudash.system.folders import data_folder
 
     return data_folder()
 

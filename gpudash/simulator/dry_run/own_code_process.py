@@ -17,6 +17,7 @@ It ends with its standard input, also in the midst of a request.
 # an old Python is to get as far as its refusal
 
 import json
+import logging
 import os
 import queue
 import sys
@@ -48,6 +49,7 @@ def main():
 
         dry = DryRun()
     except Exception as error:  # whatever is new in a newer torch
+        logging.getLogger("gpudash").exception("no dry run can be made")
         _tell(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
         return 1
     _tell(answers, {"ready": True, "torch": torch.__version__})

@@ -25,6 +25,7 @@ from typing import Any, Literal, NoReturn
 from urllib.parse import urlencode, urlsplit
 
 from gpudash.system.foreign_files import open_regular
+from gpudash.system.log import hide
 
 PREFIX = "prometheus:"
 """What an address begins with where files are named as well."""
@@ -147,6 +148,7 @@ def read_token(address: ServerAddress, environment: Mapping[str, str] = os.envir
     token = (token or "").strip()
     if not token:
         return None
+    hide(token)
     if len(token) > LONGEST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", token):
         raise ValueError(f"The token of {TOKEN} has characters or a length that no token has; set the right one.")
     if address.scheme == "http" and not address.local:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import logging
 import os
 import re
 import selectors
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from gpudash.sources.ssh.address import SshHost
 from gpudash.sources.ssh.asking import Asking, SshQuestion
+
+logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 2**16
 """Bytes of a line; a longer one is left out without being kept."""
@@ -110,6 +113,7 @@ class Connection:
         )
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._input, self._output, self._errors = self._process.stdin, self._process.stdout, self._process.stderr
+        logger.info("process %d began: ssh to ssh://%s", self._process.pid, host.name)
         self._leads = not prompt
         self._ending = threading.Lock()
         self._problems = b""
@@ -188,6 +192,7 @@ class Connection:
             with self._ending:
                 self._signal(signal.SIGKILL)
             self._process.wait()
+        logger.info("process %d, ssh to ssh://%s, ended with code %s", self._process.pid, self._host.name, by_itself)
         self._take_problems()
         for stream in (self._input, self._output, self._errors):
             with suppress(OSError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import platform
 import sqlite3
@@ -33,6 +34,8 @@ from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sampl
 from gpudash.telemetry.runs import RunView, ending_status, run_of
 from gpudash.telemetry.series import Floats, summary
 from gpudash.telemetry.store import Key, Store
+
+logger = logging.getLogger(__name__)
 
 COMMIT_S = 0.25
 """Longest time between commits as long as `Recorder.tick` is called."""
@@ -157,6 +160,7 @@ class Recorder:
             self._release()
             self.path.unlink(missing_ok=True)
             raise RecordingError(f"{self.path} cannot be written ({_cause(error)}); choose another place") from None
+        logger.info("recording to %s", self.path.name)
 
     def add(self, record: Record) -> None:
         """Write a record. It is safe once committed, which `tick` does.
@@ -277,6 +281,7 @@ class Recorder:
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
         self._release()
+        logger.info("the recording to %s is closed: %s", self.path.name, status)
 
     def _create(self, meta: Mapping[str, Any]) -> None:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1.0)
@@ -332,6 +337,7 @@ class Recorder:
 
     def _fail(self, error: Exception) -> None:
         if self.failed is None:
+            logger.error("recording to %s stopped", self.path.name, exc_info=error)
             self.failed = (
                 f"Recording to {self.path} stopped ({_cause(error)}); what was written before is readable, "
                 "and the session goes on unrecorded."

@@ -4,6 +4,7 @@ at the left, figures and specs at the right.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_halves
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Index, Table
+
+logger = logging.getLogger(__name__)
 
 FARTHEST = 1e7
 """Seconds or steps by which a run can be moved: further than any is long."""
@@ -327,6 +330,7 @@ class LoadingRuns(threading.Thread):
         except OSError as error:
             self.problem = f"{self.reading} cannot be read: {error.strerror or error}."
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
+            logger.exception("runs could not be compared")
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
             self.runs = _told_apart(runs, self._paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from gpudash.units import format_count
 if TYPE_CHECKING:
     from gpudash.telemetry.export.writing import DataFormat, Heed
     from gpudash.ui.dashboard.plots_page import PlotsPage
+
+logger = logging.getLogger(__name__)
 
 MENU = "File/Export"
 
@@ -150,6 +153,7 @@ class ExportJob(threading.Thread):
         except RecordingError as error:
             self.words, self.problem = f"{error}.", True
         except Exception as error:  # whatever a file's content leads to is told
+            logger.exception("an export was not written")
             self.words = f"{self.out.name} was not written ({type(error).__name__}: {error})."
             self.problem = True
         else:

@@ -27,6 +27,7 @@ from gpudash.ui.window.workspace import Workspace
 if TYPE_CHECKING:
     from gpudash.ui.demo import Demo
     from gpudash.ui.window.guide import Guide
+    from gpudash.ui.window.log_view import LogView
 
 
 PAGE_SIZE = (620, 640)
@@ -74,6 +75,13 @@ def commands(workspace: Workspace) -> list[Command]:
         ),
         Command(
             "Help",
+            "Log",
+            "Show what gpudash has logged, to copy it or to find its file",
+            partial(show_log, workspace),
+            id="help.log",
+        ),
+        Command(
+            "Help",
             "Copy Diagnostics",
             "Copy what a bug report needs",
             partial(copy_diagnostics, workspace),
@@ -98,6 +106,15 @@ def show_guide(workspace: Workspace) -> Guide:
     guide = Guide(workspace.window())
     guide.show()
     return guide
+
+
+def show_log(workspace: Workspace) -> LogView:
+    """Show the log beside the window."""
+    from gpudash.ui.window.log_view import LogView
+
+    view = LogView(workspace.window())
+    view.show()
+    return view
 
 
 def copy_diagnostics(workspace: Workspace) -> None:

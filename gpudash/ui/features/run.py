@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ from gpudash.ui.widgets.tables import Column, Table
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_bytes
+
+logger = logging.getLogger(__name__)
 
 
 def commands(workspace: Workspace) -> list[Command]:
@@ -349,6 +352,7 @@ class AttachDialog(QDialog):
         try:
             self._found = self._find()
         except Exception as error:
+            logger.exception("the processes could not be listed")
             self._problem = f"The processes could not be listed ({type(error).__name__}: {error}); type the PID below."
 
     def poll(self) -> None:

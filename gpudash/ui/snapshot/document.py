@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,8 @@ from gpudash.ui.widgets.opening_page import OpeningPage
 if TYPE_CHECKING:
     from gpudash.ui.snapshot.page import SnapshotPage
     from gpudash.ui.snapshot.study import Study, Studying
+
+logger = logging.getLogger(__name__)
 
 PAGE = "gpudash.ui.snapshot.page"
 """What takes long to import, and so is imported while the file is read."""
@@ -328,6 +331,7 @@ class Reporting(threading.Thread):
         except OSError as error:
             self.words = not_written(self._path, error)
         except Exception as error:  # whatever a file's content leads to is told
+            logger.exception("the report of a snapshot was not made")
             self.words = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
         else:
             self.words = f"Wrote {self._path}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.units import format_bytes
+
+logger = logging.getLogger(__name__)
 
 Ints = NDArray[np.int64]
 
@@ -247,6 +250,7 @@ class Studying(threading.Thread):
         try:
             self.study = Study(*self._asked, beside(self._path))
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
+            logger.exception("a snapshot cannot be explained")
             self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpudash.settings import data_folder
 from gpudash.system.files import make_private_folder, written_whole
+from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
 
 RECENT_FILES = 10

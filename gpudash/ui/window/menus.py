@@ -6,6 +6,7 @@ of the same commands.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -15,6 +16,8 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from gpudash.ui.widgets.plain_text import plain_tip
+
+logger = logging.getLogger(__name__)
 
 PLOT_KEYS = Qt.ShortcutContext.WidgetWithChildrenShortcut
 """Where the keys of the commands that act on plots are heard: in those plots alone."""
@@ -78,10 +81,15 @@ class Command:
 
     def use(self) -> None:
         """Do it; a checkable command takes its other state, one of a group its own."""
+        self.choose(bool(self.group) or (self.checked is not None and not self.checked()))
+
+    def choose(self, checked: bool) -> None:
+        """Do it, a checkable command with the state that was chosen."""
+        logger.info("command %s", self.id)
         if self.checked is None:
             self.run()
         else:
-            self.run(bool(self.group) or not self.checked())
+            self.run(checked)
 
 
 def in_order(commands: Sequence[Command]) -> list[Command]:
@@ -170,7 +178,7 @@ class Menus:
         return action
 
     def _choose(self, command: Command, checked: bool) -> None:
-        command.run(checked)
+        command.choose(checked)
         self.refresh()  # what was chosen may not have come to pass
 
     def _menu(self, path: str) -> QMenu:

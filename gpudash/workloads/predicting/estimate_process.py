@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.estimate import Estimate, Target
-from gpudash.settings import log_file
 from gpudash.specs import build, workloads
+from gpudash.system.folders import log_file
 from gpudash.system.garbage import without_collection
-from gpudash.system.log import start_log
+from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.device_fit import answers
 from gpudash.workloads.running.context import MemoryLevel
@@ -47,6 +47,7 @@ def main() -> int:
     """Answer until the standard input ends; returns only when nothing can be predicted here."""
     os.nice(NICENESS)
     start_log(str(log_file()))
+    log_uncaught()
     conversation = Conversation()
     with without_collection():
         try:

@@ -5,6 +5,7 @@ code is followed in the user's Python.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
 from gpudash.specs import Spec
 from gpudash.specs.changes import SpecChange, batch_words, changes
 from gpudash.specs.model import ModelSpec
+from gpudash.system.folders import log_file
+from gpudash.system.log import VARIABLE as LOG_VARIABLE
 from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
 from gpudash.workloads.predicting.spreading import spread_over
 
@@ -310,7 +313,12 @@ class CodeFollower:
         self._python = python
         command = [python, str(FOLLOWER)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, LOG_VARIABLE: str(log_file())},
         )
 
     @property

@@ -18,9 +18,9 @@ from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.allocator.trace import Trace
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Estimate, Target, judge
-from gpudash.settings import log_file
 from gpudash.specs.model import ModelSpec
-from gpudash.system.log import start_log
+from gpudash.system.folders import log_file
+from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import Conversation
 from gpudash.workloads.predicting.device_fit import answers, unchanged
 from gpudash.workloads.predicting.model_estimate import CodeFollower, FollowedCode, RefusedError, estimates
@@ -89,6 +89,7 @@ def estimate(
 def main(python: str) -> int:
     """Answer until the standard input ends; returns only when ``python`` cannot follow anything."""
     start_log(str(log_file()))
+    log_uncaught()
     conversation = Conversation()
     try:
         follower = CodeFollower(python)

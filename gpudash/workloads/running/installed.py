@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import importlib.util
+import logging
 import os
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
 from gpudash.system.foreign_files import read_regular_text
+
+logger = logging.getLogger(__name__)
 
 NO_DRIVER = ("no NVIDIA driver", "No CUDA GPUs")
 """Warnings of a CUDA build that only say there is no GPU, which is no fault of torch."""
@@ -58,6 +61,7 @@ def torch_report(*, properties: bool = False) -> dict[str, Any]:
         else:
             report["problem"] = "torch is not installed; install it with: pip install torch"
     except Exception as error:  # a broken installation fails in any way: OSError on a library, RuntimeError, …
+        logger.warning("torch cannot be imported", exc_info=True)
         report["problem"] = _broken(error)
     else:
         report["version"] = str(torch.__version__)
@@ -190,6 +194,7 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             count = torch.cuda.device_count() if available else 0
             devices = [_device(index, properties) for index in range(count)]
         except Exception as error:  # CUDA's and the driver library's failures have no common type
+            logger.warning("CUDA cannot be used", exc_info=True)
             found = {"cuda_available": False, "devices": []}
             return {**found, "problem": _unusable(str(error) or type(error).__name__)}
     words = [str(warning.message) for warning in told]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadEr
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 Probe = Callable[[], Mapping[str, int | None]]
 Workload = Callable[[Any, Context], Mapping[str, Any]]
@@ -154,6 +157,8 @@ class Run(RequestedRun):
                 raise WorkloadError("torch", f"{torch_problem.partition(';')[0]}.", "Run: pip install torch")
             result = self._run()
         except BaseException as error:  # a workload may raise anything, and every run has an end
+            if not isinstance(error, Cancelled):
+                logger.warning("run %d ended with an exception", self.request.run_id, exc_info=True)
             ending = ending_of(error, self._progress({}), self.request.spec.name, self.request.device)
             return explained(ending, self._post_mortem)
         return RunFinished(status="finished", **self._progress(result).fields())
@@ -223,6 +228,7 @@ class Run(RequestedRun):
         try:
             context.flush()
         except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
+            logger.warning("the stages of a run that failed could not be told", exc_info=True)
             context.drop_stages()
 
     @contextmanager

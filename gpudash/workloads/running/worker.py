@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import queue
 import sys
 import threading
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # a session that only watches has a worker too, and nothing t
     from gpudash.workloads.running.context import Wishes
     from gpudash.workloads.running.hosted.run import Host
     from gpudash.workloads.running.run import Probe, RunRequest
+
+logger = logging.getLogger(__name__)
 
 _Found = TypeVar("_Found")
 
@@ -157,6 +160,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        logger.info("the worker began")
         try:
             while True:
                 order = self._next_order()
@@ -166,6 +170,7 @@ class Worker:
         finally:
             if self._spare is not None:
                 self._spare.close()
+            logger.info("the worker ended")
 
     def _next_order(self) -> Callable[[], None] | None:
         if self._wants_spare:
@@ -180,6 +185,7 @@ class Worker:
         try:
             return action()
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
+            logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             told = f"{type(error).__name__}: {first}" if first else type(error).__name__
             self._note(Topic.WORKER, f"{failure} ({told}).", details=str(error))

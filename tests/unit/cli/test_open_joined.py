@@ -46,7 +46,8 @@ def test_both_nodes_open_as_one_and_nothing_stays_behind(app: FakeApp, tmp_path:
     assert run(["open", *map(str, paths)]) == 0
     assert [path.name for path in app.given] == ["one + two.gpudash"]
     assert app.ranks == {"0", "1", "2", "3"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.gpudash", "two.gpudash"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "one.gpudash", "two.gpudash"]
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["gpudash.log"]
 
 
 def test_recordings_of_different_runs_are_refused_by_name(

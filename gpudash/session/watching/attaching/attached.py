@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import threading
@@ -33,6 +34,8 @@ from gpudash.telemetry.records import Note, RunStarted, Topic, Warning
 if TYPE_CHECKING:
     from gpudash.agent.server import AgentServer, Peer
     from gpudash.agent.wire import Message
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
 """How soon the end of the process is noticed."""
@@ -207,6 +210,7 @@ class Attached:
             else:
                 let_go(self._hearing.server, self._hear)
         except Exception as error:  # whatever it is, the run must end for whoever waits
+            logger.exception("watching an attached process failed")
             ended = False
             self._note(f"Watching the process failed ({type(error).__name__}: {error}); it runs on.")
         ending = ending_of(self._ended_run(stopped=not ended))

@@ -4,6 +4,7 @@ torchrun as a child of this process, and the socket on which it and the ranks ar
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -36,6 +37,8 @@ from gpudash.workloads.programs.parallel.joining import (
 from gpudash.workloads.running.run import NOT_EXPLAINED, RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, WorkloadError, ending_of
 from gpudash.workloads.running.sim_backend import card_fields
+
+logger = logging.getLogger(__name__)
 
 STOP_S = 0.6
 """What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""
@@ -90,6 +93,7 @@ class ParallelRun(RequestedRun):
             self._torchrun = _Torchrun(folder.path, self._job())
             ending = self._until_its_end(self._torchrun)
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+            logger.warning("a run on several devices ended with an error", exc_info=True)
             ending = ending_of(_in_words(error), self._progress(), self._spec.name, request.device)
         if self._torchrun is not None and not self._torchrun.close():
             self._joining.note(Topic.WORKER, LINGERS)
@@ -343,6 +347,8 @@ class _Torchrun:
             self._server.close()
             raise
 
+        logger.info("process %d began: torchrun", self._process.pid)
+
     @property
     def code(self) -> int | None:
         """How torchrun has ended, as `subprocess` has it; ``None`` while it is on."""
@@ -383,6 +389,7 @@ class _Torchrun:
             for _ in self._server.receive(0.05):
                 pass
         ended = ended and not self._server.peers
+        logger.info("process %d, torchrun, ended with code %s", self._process.pid, self._process.returncode)
         self._server.close()
         return ended
 

@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.devices.names import kind_of
 from gpudash.simulator.device.process_table import table_of_program
+from gpudash.system.folders import log_file
+from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import TORCH_IMPORT_S, die_with
 from gpudash.telemetry.records import EpochFinished, Event, StepFinished
 from gpudash.workloads.programs.parallel.job import BACKENDS, SOCKET, TORCHRUN, Job, read_job
@@ -30,6 +33,8 @@ from gpudash.workloads.running.accelerators import AllocatorProbe, capped, modul
 if TYPE_CHECKING:
     import torch
 
+logger = logging.getLogger(__name__)
+
 NAME = b"gpudash-rank"
 
 START = timedelta(seconds=TORCH_IMPORT_S)
@@ -38,6 +43,8 @@ START = timedelta(seconds=TORCH_IMPORT_S)
 def main() -> None:
     """Train as one rank; never returns."""
     die_with(int(os.environ.get(TORCHRUN, str(os.getppid()))), NAME)
+    start_log(str(log_file()))
+    log_uncaught()
     folder = Path(sys.argv[1])
     job = read_job(folder)
     link = Link(folder / SOCKET, job.origin_s)
@@ -46,6 +53,7 @@ def main() -> None:
     try:
         told = _train(job, link, device)
     except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
+        logger.warning("rank %d ended with an error", link.rank, exc_info=True)
         link.phase = LEAVING
         with suppress(RuntimeError):  # a broken device answers nothing more
             link.beat()

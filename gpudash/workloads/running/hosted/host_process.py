@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import queue
 import signal
@@ -17,6 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
+from gpudash.system.folders import log_file
+from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileWish
@@ -29,6 +32,8 @@ from gpudash.workloads.running.sim_backend import card_figures
 if TYPE_CHECKING:
     from gpudash.simulator.device.simulated_gpu import SimulatedGpu
     from gpudash.workloads.running.run import Probe
+
+logger = logging.getLogger(__name__)
 
 
 ANSWER_S = 1.0
@@ -49,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one request; never returns."""
     descriptor, parent, faults = (int(word) for word in arguments or sys.argv[1:4])
     die_with(parent, NAME)
+    start_log(str(log_file()))
+    log_uncaught()
     faulthandler.enable(faults)
     os.dup2(2, 1)  # what anybody prints is none of the dashboard's output
     host = _Host(socket.socket(fileno=descriptor), parent)
@@ -57,6 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         host.run()
     except BaseException:  # nothing is left that could tell it in words; the file of faults has it
+        logger.exception("the run's own process met an error")
         faulthandler.dump_traceback(faults)
         code = 1
     with suppress(OSError, ValueError):

@@ -4,6 +4,7 @@ one that ends it, as the worker's thread sees it.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import socket
@@ -31,6 +32,8 @@ from gpudash.workloads.profiling import ProfileWish
 from gpudash.workloads.running.hosted.request import answer, message_of
 from gpudash.workloads.running.run import RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, died, ending_of
+
+logger = logging.getLogger(__name__)
 
 STOP_S = 0.6
 """What a run has to end by itself once it is to stop; then its process is killed, so that Stop takes less than 1 s."""
@@ -74,11 +77,13 @@ class HostedRun(RequestedRun):
             ending = self._until_its_end(host)
             self.torch = host.torch
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
+            logger.warning("run %d in its own process ended with an error", self.request.run_id, exc_info=True)
             ending = ending_of(error, self._progress(), self.request.spec.name, self.request.device)
         if host is not None:
             try:
                 self._let_go(host)
             except Exception as error:  # nor may a callback keep the end from being told
+                logger.exception("the run's own process could not be let go")
                 self._note(f"What the run's process held may still be shown ({type(error).__name__}: {error}).")
         return ending
 
@@ -245,6 +250,7 @@ class Host:
             raise
         finally:
             theirs.close()
+        logger.info("process %d began, for a run of its own", self._process.pid)
         self._link.settimeout(SEND_S)
 
     @property
