@@ -326,6 +326,17 @@ def test_what_is_copied_to_the_host_passes_through_the_gpu_in_order(estimate: An
     assert estimate(text).document["peak_allocated_bytes"] == 2 * 3 * 2**22 * 4
 
 
+def test_a_graph_that_is_traced_for_a_log_needs_no_numbers(estimate: Any) -> None:
+    text = f"""{HEAD}
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).cuda().eval()
+print(torch.jit.trace(net, torch.randn(1, 3, 8, 8).cuda()).graph)
+step()
+"""
+
+    assert "on sizes alone" in estimate(text).document["method"]
+
+
 def test_an_error_of_the_program_is_its_own_and_names_its_line(estimate: Any) -> None:
     outcome = estimate(f"{HEAD}\nmodel(torch.zeros(3, 3).cuda())")
 

@@ -12,7 +12,7 @@ import torch
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
-from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, seeing_plainly
+from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, letting_the_tracer_in, seeing_plainly
 from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.scripts import suggested_layout
@@ -327,7 +327,8 @@ def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
     def convolution(*args: Any) -> torch.Tensor:
         if torch._C._get_tracing_state() is None:
             return convolve(*args)  # type: ignore[no-any-return]
-        made: torch.Tensor = _recorded_convolution(*args, *CUDNN_DEFAULTS)
+        with letting_the_tracer_in():
+            made: torch.Tensor = _recorded_convolution(*args, *CUDNN_DEFAULTS)
         return made
 
     return convolution
