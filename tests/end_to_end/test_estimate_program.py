@@ -326,6 +326,25 @@ def test_what_is_copied_to_the_host_passes_through_the_gpu_in_order(estimate: An
     assert estimate(text).document["peak_allocated_bytes"] == 2 * 3 * 2**22 * 4
 
 
+def test_a_count_that_is_only_printed_needs_no_numbers(estimate: Any) -> None:
+    text = f"""{HEAD}
+import logging
+right = 0
+for i in range(4):
+    right += (step() > 0).sum().item()
+    print("%d of %d, %i" % (right, i, right))
+    logging.warning("%d right", right)
+"""
+
+    assert "on sizes alone" in estimate(text).document["method"]
+
+
+def test_a_count_that_the_program_goes_by_needs_numbers(estimate: Any) -> None:
+    text = f"{HEAD}\nfor i in range(4): print(list(range((step() > 0).sum().item())))"
+
+    assert "with numbers" in estimate(text).document["method"]
+
+
 def test_a_graph_that_is_traced_for_a_log_needs_no_numbers(estimate: Any) -> None:
     text = f"""{HEAD}
 from torch import nn

@@ -83,7 +83,7 @@ _TRACER = _jit._dispatch_key_parse("Tracer")
 
 
 def letting_the_tracer_in() -> Any:
-    """A context in which torch's tracer may record: below a mode of Python it is shut out, and refuses to be changed."""
+    """A context in which torch's tracer may record: below a mode of Python it is shut out and refuses to change."""
     shut_out = _jit._dispatch_tls_local_exclude_set().remove(_TRACER)
     return _jit._ForceDispatchKeyGuard(_jit._dispatch_tls_local_include_set().add(_TRACER), shut_out)
 
