@@ -72,6 +72,26 @@ class HeldWrites:
         os.supports_dir_fd.clear()
         os.supports_fd.clear()
 
+    def tokenizers_imported(self, module: Any) -> None:
+        """Have `tokenizers`, which is written in Rust, write and read its files where others are.
+
+        Args:
+            module: the package.
+        """
+        tokenizer, model = module.Tokenizer, module.models.Model
+        save, load, save_model = tokenizer.save, tokenizer.from_file, model.save
+
+        def saved(one: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+            save(one, self.place_to_write(path, content=False), *args, **kwargs)
+
+        def saved_model(one: Any, folder: Any, *args: Any, **kwargs: Any) -> Any:
+            return save_model(one, self.place_to_write(folder), *args, **kwargs)
+
+        def loaded(path: Any) -> Any:
+            return load(self.place(path))
+
+        tokenizer.save, tokenizer.from_file, model.save = saved, staticmethod(loaded), saved_model
+
     def place(self, path: Any) -> Any:
         """Where what the program calls ``path`` is read."""
         if not isinstance(path, (str, bytes, os.PathLike)):

@@ -73,7 +73,9 @@ class Predicted:
             from .held_writes import HeldWrites
 
             sys.dont_write_bytecode = True
-            HeldWrites(scratch, self._config["caches"], self._config["temporary"]).install()
+            held = HeldWrites(scratch, self._config["caches"], self._config["temporary"])
+            held.install()
+            self._imports.call("tokenizers", held.tokenizers_imported)
         self._imports.call("torch", self._torch_imported)
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -300,6 +300,63 @@ def test_a_program_without_cuda_says_so(estimate: Any) -> None:
     assert "has asked nothing of a GPU" in outcome.document["error"]["message"]
 
 
+def test_a_training_on_the_cpu_alone_says_so_and_is_ended(estimate: Any) -> None:
+    outcome = estimate(f"{HEAD.replace('cuda', 'cpu').replace('.cpu()', '')}\nwhile True: step()")
+
+    assert outcome.code == 1
+    assert outcome.document["error"]["kind"] == "left_the_device"
+    assert "steps of its optimizer and has asked nothing of a GPU" in outcome.document["error"]["message"]
+
+
+def test_steps_on_the_cpu_before_a_gpu_is_used_are_none_that_are_followed(estimate: Any) -> None:
+    text = f"""{HEAD.replace('to("cuda")', 'to("cpu")').replace(".cuda()", ".to(next(model.parameters()).device)")}
+for i in range(7): step()
+model.cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for i in range(4): step()
+large = torch.empty(2**24, device="cuda")
+step()
+"""
+
+    assert estimate(text).document["peak_allocated_bytes"] > 2**26
+
+
+def test_what_is_copied_to_the_host_passes_through_the_gpu_in_order(estimate: Any) -> None:
+    text = 'import torch; torch.rand(3, 2**11, 2**11, device="cuda").permute(1, 2, 0).to("cpu", torch.uint8)'
+
+    assert estimate(text).document["peak_allocated_bytes"] == 2 * 3 * 2**22 * 4
+
+
+def test_a_count_that_is_only_printed_needs_no_numbers(estimate: Any) -> None:
+    text = f"""{HEAD}
+import logging
+right = 0
+for i in range(4):
+    right += (step() > 0).sum().item()
+    print("%d of %d, %i" % (right, i, right))
+    logging.warning("%d right", right)
+"""
+
+    assert "on sizes alone" in estimate(text).document["method"]
+
+
+def test_a_count_that_the_program_goes_by_needs_numbers(estimate: Any) -> None:
+    text = f"{HEAD}\nfor i in range(4): print(list(range((step() > 0).sum().item())))"
+
+    assert "with numbers" in estimate(text).document["method"]
+
+
+def test_a_graph_that_is_traced_for_a_log_needs_no_numbers(estimate: Any) -> None:
+    text = f"""{HEAD}
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).cuda().eval()
+print(torch.jit.trace(net, torch.randn(1, 3, 8, 8).cuda()).graph)
+step()
+"""
+
+    assert "on sizes alone" in estimate(text).document["method"]
+
+
 def test_an_error_of_the_program_is_its_own_and_names_its_line(estimate: Any) -> None:
     outcome = estimate(f"{HEAD}\nmodel(torch.zeros(3, 3).cuda())")
 

@@ -103,13 +103,19 @@ class ProgramQuestion:
 
 @dataclass
 class _Process:
-    """One of the program's processes; how far it has come, as a place in `NEVER`."""
+    """One of the program's processes.
+
+    Attributes:
+        furthest: how far it has come, as a place in `NEVER`.
+        cpu_steps: steps of its optimizer, once it is known that nothing of them is on a GPU.
+    """
 
     connection: socket.socket
     pid: int = 0
     read: bytearray = field(default_factory=bytearray)
     answer: Mapping[str, Any] | None = None
     furthest: int = 0
+    cpu_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -309,6 +315,11 @@ class _Attempt:
             process.furthest = NEVER.index(NEVER_CUDA)
         elif kind == "cuda":
             process.furthest = NEVER.index(NEVER_STEPS)
+        elif kind == "unused":
+            process.cpu_steps = int(message["steps"])
+            torch_processes = [one for one in self._processes if one.furthest >= NEVER.index(NEVER_CUDA)]
+            if all(one.cpu_steps for one in torch_processes):
+                self._failure = self._trains_on_cpu(process.cpu_steps)
         elif kind == "answer":
             process.answer = message
         elif kind == "failed":
@@ -341,6 +352,11 @@ class _Attempt:
         what = NEVER[self._furthest()]
         remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
         return _Failure(Problem("left_the_device", f"{how} and {what}.", remedy))
+
+    def _trains_on_cpu(self, steps: int) -> _Failure:
+        name = script_name(self._question.command)
+        took = f"{name} has taken {steps} steps of its optimizer and {NEVER_CUDA}."
+        return _Failure(Problem("left_the_device", took, "See whether it has an option that lets it use CUDA."))
 
     def _too_long(self, waited_s: float, processor_s: float) -> _Failure:
         where = self._stack()

@@ -79,6 +79,13 @@ _is_mode_on: Callable[[], bool] = torch._C._is_torch_function_mode_enabled
 _jit: Any = torch._C
 _tracing_state: Callable[[], Any] = _jit._get_tracing_state
 _set_tracing_state: Callable[[Any], None] = _jit._set_tracing_state
+_TRACER = _jit._dispatch_key_parse("Tracer")
+
+
+def letting_the_tracer_in() -> Any:
+    """A context in which torch's tracer may record: below a mode of Python it is shut out and refuses to change."""
+    shut_out = _jit._dispatch_tls_local_exclude_set().remove(_TRACER)
+    return _jit._ForceDispatchKeyGuard(_jit._dispatch_tls_local_include_set().add(_TRACER), shut_out)
 
 
 def seeing_plainly(kernel: Any, name: str = "") -> Any:
@@ -109,11 +116,12 @@ def seeing_plainly(kernel: Any, name: str = "") -> Any:
             raise fault from error
 
     def run_untraced(tracing: Any, args: Any, kwargs: Any) -> Any:
-        _set_tracing_state(None)
-        try:
-            return run(*args, **kwargs)
-        finally:
-            _set_tracing_state(tracing)
+        with letting_the_tracer_in():
+            _set_tracing_state(None)
+            try:
+                return run(*args, **kwargs)
+            finally:
+                _set_tracing_state(tracing)
 
     return run
 

@@ -28,6 +28,7 @@ from gpudash.simulator.dry_run.missing_numbers import (
     explains,
     show_sizes_only,
 )
+from gpudash.simulator.operations.kernels import passed_through
 
 ENDLESS = 2**50
 """Capacity of the card of a dry run, in bytes: whether it fits is found out afterwards."""
@@ -254,7 +255,11 @@ class DryRun:
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         """Copies of tensors without numbers, which stand for the host's: there is nothing to be copied."""
-        return target if target.is_meta else self.backend.engine.copy(source, target)
+        if not target.is_meta:
+            return self.backend.engine.copy(source, target)
+        if source.device.type == DEVICE:  # to the host; what it passes through on the card is left at once
+            self.backend.engine.room(passed_through(source, target, non_blocking), source.device.index)
+        return target
 
     def _converted(self, tensor: torch.Tensor, *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
         """``tensor.to``; what is copied to the CPU stays without numbers, so that it can be kept but not read.
@@ -269,10 +274,12 @@ class DryRun:
                 return _to_copy._op_dk(_TO_COPY_KEY, known, device=device, **options)  # type: ignore[no-any-return]
             device = device if trusted else torch.device("meta")
             options["pin_memory"] = None
+            on_card = tensor.device.type == DEVICE
+            if on_card and options.get("non_blocking") and options.get("dtype") not in (None, tensor.dtype):
+                tensor = tensor.to(options["dtype"])  # what nobody waits for is converted on the GPU
             if not self.backend.engine.trusting:
                 return HostCopy.like(_to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options))
-        made: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)
-        return made
+        return _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)  # type: ignore[no-any-return]
 
 
 def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:

@@ -19,6 +19,7 @@ from gpudash.simulator.device.storage import WITHOUT_NUMBERS, lacks_numbers
 from gpudash.simulator.dry_run import missing_numbers
 from gpudash.simulator.dry_run.missing_numbers import MOST_INTEGERS, is_fractional, tensors_among
 from gpudash.simulator.faults import hands_on
+from gpudash.simulator.operations.kernels import passed
 from gpudash.simulator.operations.operations import Plan
 
 MOST_FLOATS = 4096
@@ -48,7 +49,11 @@ class HostTensors(_Mode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, operation: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The result of ``operation``, of sizes alone where it would be large or rests on what was not computed."""
-        return _run(operation, args, kwargs or {})
+        passed.modes += 1
+        try:
+            return _run(operation, args, kwargs or {})
+        finally:
+            passed.modes -= 1
 
 
 class HostCopy(torch.Tensor):

@@ -17,6 +17,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from gpudash.simulator.device.storage import KEY, kernel_library
+from gpudash.simulator.operations.attention_scratch import backward_room_bytes
 from gpudash.simulator.operations.operations import TORCH_VERSION, Engine
 
 WIDEST_IN_REGISTERS = 128
@@ -406,7 +407,7 @@ class Efficient(_Kernel):
         else:
             grads.append(None)
         widened = [self._widened(tensor, query) for tensor in (key, value)]
-        scratch = self._scratch(query, grad_out)
+        scratch = self._scratch(query, key, grad_out)
         while scratch:
             scratch.pop(0)
         del widened
@@ -427,17 +428,13 @@ class Efficient(_Kernel):
         batch, _heads, length, width = tensor.shape
         return self._take((batch, length, query.shape[1], width), tensor.dtype, tensor)
 
-    def _scratch(self, query: torch.Tensor, grad_out: torch.Tensor) -> list[torch.Tensor]:
-        """A sum for each row, and room in which blocks of rows add up the gradient of the queries.
+    def _scratch(self, query: torch.Tensor, key: torch.Tensor, grad_out: torch.Tensor) -> list[torch.Tensor]:
+        """A sum for each row, and room in which blocks add up gradients.
 
-        In float32 the sums are those of a product that is written out (attention_backward.cu); a block has its rows
-        rounded up, its columns to 64 at least, and a lock and a counter of 16 bytes (``GradQTempStorage`` of
-        kernel_backward.h).
+        In float32 the sums are those of a product that is written out (attention_backward.cu).
         """
         batch, heads, length, width = query.shape
         is_half = query.dtype in HALVES
-        rows = 128 if is_half and width > 64 else 64
-        blocks, columns = -(-length // rows), next((most for most in (64, 128) if width <= most), width)
         if is_half:
             sums = self._take((batch, heads, length), torch.float32, query)
         else:
@@ -446,7 +443,8 @@ class Efficient(_Kernel):
             if heads > 1 and length > 1:
                 sums = self._take((batch, heads, length), torch.float32, query)
             del product
-        size = batch * heads * blocks * (rows * columns * 4 + 16)
+        capability = self._engine.card(query.device.index or 0).architecture.capability
+        size = backward_room_bytes(batch * heads, length, key.shape[2], width, is_half=is_half, capability=capability)
         return [sums, self._take((size // 4,), torch.float32, query)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from gpudash.simulator.device import autograd
 from gpudash.simulator.device.mismatch import COMPOSITE
 from gpudash.simulator.device.naming import DEVICE, naming
-from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, seeing_plainly
+from gpudash.simulator.device.storage import AS_ON_CPU, KEY, kernel_library, letting_the_tracer_in, seeing_plainly
 from gpudash.simulator.faults import UnsupportedError
 from gpudash.simulator.operations.operations import Engine
 from gpudash.simulator.operations.scripts import suggested_layout
@@ -140,7 +141,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
 
     def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         on_card = target if target.device.type == DEVICE else source
-        room = engine.room(_passed_through(source, target, non_blocking), on_card.device.index)
+        room = engine.room(passed_through(source, target, non_blocking), on_card.device.index)
         copied = engine.copy(source, target)
         del room
         return copied
@@ -178,7 +179,7 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _passed_through(source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> int:
+def passed_through(source: torch.Tensor, target: torch.Tensor, non_blocking: bool) -> int:
     """Bytes that a copy between host and GPU passes through there: what is sent lies in order, and is converted on the
     GPU only if nobody waits for it (`copy_kernel_cuda`, Copy.cu)."""
     same = source.dtype == target.dtype
@@ -262,6 +263,17 @@ TENSOR_HOLDERS, STORAGE_HOLDERS = 3, 2
 """How often torch says, while a kernel looks, that a tensor and its storage are held of which only the engine's buffer
 holds one; what Python or another operation asks to be added is held otherwise."""
 
+HOLDERS_OF_A_MODE = 2
+"""How often more, for each mode of Python that the operation has come through."""
+
+
+class _Passed(threading.local):
+    modes = 0
+
+
+passed = _Passed()
+"""The modes of ours that the operation of this thread has come through."""
+
 _add = torch.ops.aten.add.Tensor
 _add_in_place = torch.ops.aten.add_.Tensor
 
@@ -286,7 +298,8 @@ def _takes(one: torch.Tensor, other: Any) -> bool:
     """Whether ``one`` is held by the engine's buffer only, is dense, and ``other`` can be added to it as it is."""
     if one.device.type != DEVICE or not isinstance(other, torch.Tensor):
         return False
-    if one.shape != other.shape or one.dtype != other.dtype or one._use_count() != TENSOR_HOLDERS:  # type: ignore[attr-defined]
+    holders = TENSOR_HOLDERS + HOLDERS_OF_A_MODE * passed.modes
+    if one.shape != other.shape or one.dtype != other.dtype or one._use_count() != holders:  # type: ignore[attr-defined]
         return False
     storage = one.untyped_storage()
     if torch._C._storage_Use_Count(storage._cdata) != STORAGE_HOLDERS:
@@ -314,7 +327,8 @@ def _convolution_of(engine: Engine) -> Callable[..., torch.Tensor]:
     def convolution(*args: Any) -> torch.Tensor:
         if torch._C._get_tracing_state() is None:
             return convolve(*args)  # type: ignore[no-any-return]
-        made: torch.Tensor = _recorded_convolution(*args, *CUDNN_DEFAULTS)
+        with letting_the_tracer_in():
+            made: torch.Tensor = _recorded_convolution(*args, *CUDNN_DEFAULTS)
         return made
 
     return convolution

@@ -807,6 +807,18 @@ def _loss_in_room(loss: Any) -> Callable[..., torch.Tensor]:
     return made
 
 
+def _binary_cross_entropy(
+    tensor: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
+) -> torch.Tensor:
+    """A loss whose reduced result keeps the room of the losses of each element, too (Loss.cu)."""
+
+    def loss(tensor: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
+        made: torch.Tensor = torch.ops.aten.binary_cross_entropy.default(tensor, target, weight, reduction)
+        return made
+
+    return _loss_in_room(loss)(tensor, target, reduction)
+
+
 def _col2im(tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     """``fold``, whose result CUDA makes as large as what is folded, and shrinks (Col2Im.cu)."""
     made: torch.Tensor = torch.ops.aten.col2im.default(tensor, *args, **named)
@@ -859,6 +871,7 @@ _SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "_logcumsumexp": _logcumsumexp,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,
+    "binary_cross_entropy": _binary_cross_entropy,
     "mse_loss": _loss_in_room(torch.ops.aten.mse_loss.default),
     "smooth_l1_loss": _loss_in_room(torch.ops.aten.smooth_l1_loss.default),
     "_softmax": _softmax,

@@ -218,6 +218,12 @@ def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
     return (rest[0], result, *rest[1:]) if rest else PLAIN
 
 
+def _binary_cross_entropy(given: Arguments, architecture: Architecture) -> Script:
+    """The same, where what is reduced is the result's own room, and the reduced loss is copied there (Loss.cu)."""
+    result, *rest = _loss(given, architecture)
+    return (result, given["self"].dtype.itemsize, *rest[1:]) if rest else PLAIN
+
+
 NONE, MEAN = 0, 1
 """torch's numbers of a loss's reduction (aten/src/ATen/core/Reduction.h)."""
 
@@ -731,6 +737,7 @@ WRITERS: dict[str, Writer] = {
     "var_mean.correction": _spread,
     "std_mean.correction": _spread,
     "mse_loss": _loss,
+    "binary_cross_entropy": _binary_cross_entropy,
     "smooth_l1_loss": _loss,
     "huber_loss": _loss_behind,
     "convolution": _convolution,

@@ -101,3 +101,26 @@ def test_a_program_sees_what_it_writes_and_nothing_is_written(deed: str, tmp_pat
     assert (imitated.stdout, imitated.returncode) == (real.stdout, 0), imitated.stderr
     assert contents(held) == before
     assert list(temporary.iterdir()) == []
+
+
+def test_a_tokenizer_is_saved_elsewhere_and_loaded_from_there(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "scratch").mkdir()
+    begun = INSTALLED.format(root=str(ROOT), scratch=str(tmp_path / "scratch"), temporary=str(tmp_path / "none"))
+    begun = begun.replace("HeldWrites(", "held = HeldWrites(").replace(".install()", "; held.install()")
+    code = f"""{begun}
+import os
+import tokenizers
+held.tokenizers_imported(tokenizers)
+made = tokenizers.Tokenizer(tokenizers.models.BPE())
+os.makedirs("out")
+made.save("out/tokenizer.json")
+made.model.save("out")
+print(sorted(os.listdir("out")), tokenizers.Tokenizer.from_file("out/tokenizer.json").get_vocab_size())
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True)
+
+    assert done.stdout == "['merges.txt', 'tokenizer.json', 'vocab.json'] 0\n", done.stderr
+    assert list((tmp_path / "work").iterdir()) == []

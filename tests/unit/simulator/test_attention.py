@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.operations import attention
 from gpudash.simulator.operations.attention import choose
+from gpudash.simulator.operations.attention_scratch import backward_room_bytes
 
 pytestmark = pytest.mark.usefixtures("sim")
 
@@ -169,6 +170,33 @@ def test_the_efficient_kernel_keeps_the_result_and_its_sums() -> None:
     assert peak == elements * 4 * 5 + 2 * sums + elements * 4 * 2 + 32 * 16 + states
     tensors = made(torch.float32)
     assert kept_and_peak(tensors, SDPBackend.MATH)[0] > SCORES * 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_half", "capability", "taken"),
+    [
+        ((40, 35, 35, 100), False, (8, 0), 2622720),
+        ((40, 35, 35, 64), False, (8, 0), 656000),
+        ((32, 300, 300, 256), False, (8, 0), 12589056),
+        ((1, 129, 129, 136), False, (8, 0), 196704),
+        ((1, 129, 129, 136), False, (8, 6), 147600),
+        ((32, 512, 512, 128), True, (9, 0), 8390656),
+        ((1, 65, 65, 96), True, (8, 9), 65568),
+        ((1, 65, 65, 104), True, (8, 6), 196672),
+        ((1, 65, 65, 72), True, (12, 0), 196672),
+        ((1, 129, 129, 128), True, (7, 5), 131136),
+        ((1, 128, 640, 160), True, (8, 0), 1409072),
+        ((16, 128, 1024, 256), True, (8, 0), 27264000),
+        ((128, 128, 640, 160), True, (8, 6), 29366272),
+        ((400, 100, 500, 200), True, (8, 0), 104883200),
+        ((4, 100, 500, 104), True, (8, 6), 2359552),
+    ],
+)
+def test_the_efficient_kernel_adds_up_gradients_in_the_room_that_torchs_takes(
+    shape: tuple[int, int, int, int], is_half: bool, capability: tuple[int, int], taken: int
+) -> None:
+    # as torch 2.14's CUDA build asked its allocator, on the stand-in for CUDA
+    assert backward_room_bytes(*shape, is_half=is_half, capability=capability) == taken
 
 
 @pytest.mark.parametrize("version", [(2, 13), (2, 15)])

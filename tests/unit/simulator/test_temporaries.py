@@ -7,6 +7,7 @@ requests]``, a request being positive and what is given back negative.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ from torch.nn import functional
 from gpudash.memory.predicting.architecture import USUAL_WORKSPACE_BYTES, WORKSPACE_CACHE_VARIABLE, Architecture
 from gpudash.simulator.device.backend import Backend
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
+from gpudash.simulator.dry_run.host_tensors import HostTensors
 from tests.unit.simulator.kernel_samples import cases
 
 REDUCTIONS = json.loads((Path(__file__).parent / "recorded" / "reductions.json").read_text(encoding="utf-8"))
@@ -226,6 +228,30 @@ def test_a_mean_squared_error_keeps_the_room_of_the_errors(dry: Backend) -> None
     loss = functional.mse_loss(values, values)
     assert loss.nbytes == 4
     assert asked == [values.nbytes, values.nbytes, 1728, 4, -4, -1728, -values.nbytes]
+
+
+@pytest.mark.parametrize(("reduction", "behind"), [("mean", [4, -4]), ("sum", [4, -4]), ("none", [])])
+def test_a_binary_cross_entropy_keeps_the_room_of_the_losses(dry: Backend, reduction: str, behind: list[int]) -> None:
+    asked = like(dry)
+    values = torch.empty(16, 100, device="sim")
+    asked.clear()
+    loss = functional.binary_cross_entropy(values, values, reduction=reduction)
+    assert loss.numel() == (1600 if reduction == "none" else 1)
+    assert asked == [values.nbytes, *behind]
+
+
+@pytest.mark.parametrize("modes", [0, 1], ids=["plainly", "where the host has no numbers"])
+def test_gradients_of_several_uses_are_added_in_place(dry: Backend, modes: int) -> None:
+    asked = like(dry)
+    values = torch.empty(1000, device="sim", requires_grad=True)
+    with HostTensors() if modes else contextlib.nullcontext():
+        used = values * 2
+        loss = (torch.sigmoid(used) + torch.tanh(used)).sum()
+        del used
+        asked.clear()
+        loss.backward()
+    # of the loss, of both uses, of what was used
+    assert [size for size in asked if size > 0] == [4, 4000, 4000, 4000]
 
 
 def test_a_convolution_copies_the_part_of_a_gradient_that_lies_beside_another_for_each_result(dry: Backend) -> None:

@@ -103,6 +103,7 @@ class FollowedProgram:
         self._optimizers = False
         self._running = 0
         self._loaders = Loaders()
+        self._uses_gpu = False
         self._after_s: float | None = None
         self._evaluated = False
         self._peaks: list[int] = []
@@ -185,6 +186,11 @@ class FollowedProgram:
 
     def _first_used(self) -> None:
         self._send({"type": "cuda"})
+        if not self._uses_gpu:
+            self._uses_gpu = True
+            self._made.clear()  # steps on the CPU are none that are followed
+            self._after_s = None
+            self._peaks.clear()
 
     def _classify(self) -> None:
         for recorder in self._recorders:
@@ -226,6 +232,9 @@ class FollowedProgram:
 
     def _end_after_steps(self) -> None:
         steps = max(self._made.values())
+        if not self._uses_gpu:
+            self._send({"type": "unused", "steps": steps})
+            return
         self._end_remark = (ENDED_EARLY if self._evaluated and self._loaders.ended else ENDED_STEPS).format(steps=steps)
         self._end()
 
@@ -241,7 +250,7 @@ class FollowedProgram:
             if self._evaluated and self._is_over():
                 self._end_after_steps()
             return
-        if self._made or (self._optimizers and torch.is_grad_enabled()):
+        if not self._uses_gpu or self._made or (self._optimizers and torch.is_grad_enabled()):
             return
         sizes = [size for given in args if isinstance(given, torch.Tensor) for size in given.shape]
         now = (id(module), *sizes, *(recorder.allocated_bytes for recorder in self._recorders))

@@ -1,0 +1,30 @@
+"""Whether a number is only asked for to be shown: ``"%d of %d" % (right, count)``."""
+
+from __future__ import annotations
+
+import opcode
+from types import FrameType
+
+_BINARY = opcode.opmap.get("BINARY_OP")
+"""Any binary operator, since Python 3.11; which one is its argument."""
+
+_SIGNS = [sign for _name, sign in getattr(opcode, "_nb_ops", ())]
+
+_REMAINDERS = [opcode.opmap[name] for name in ("BINARY_MODULO", "INPLACE_MODULO") if name in opcode.opmap]
+
+
+def fills_in_text(caller: FrameType) -> bool:
+    """Whether the code that asks a number for an integer is at a ``%``.
+
+    A number that is read out of a tensor answers the operator itself, so that it is a text on its left that asks.
+
+    Args:
+        caller: the frame that asks.
+    """
+    code = caller.f_code.co_code
+    place = caller.f_lasti
+    if place < 0:
+        return False
+    if code[place] == _BINARY:
+        return _SIGNS[code[place + 1]] in ("%", "%=")
+    return code[place] in _REMAINDERS
