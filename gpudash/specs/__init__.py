@@ -110,19 +110,28 @@ def _offered() -> tuple[dict[str, type[Spec]], list[str]]:
     found = {spec.name: spec for spec in BUILT_IN}
     refused = []
     for point in installed():
-        try:
-            spec = _entry_point_spec(point.value)
-            if spec.name in found:
-                raise _PlugInError(f"there is a workload {spec.name!r} already; call it something else")
-            found[spec.name] = spec
-        except _PlugInError as error:
+        spec = _outcome(point.value)
+        if not isinstance(spec, str) and spec.name in found:
+            spec = f"there is a workload {spec.name!r} already; call it something else"
+        if isinstance(spec, str):
             package = f" of the package {point.dist.name}" if point.dist is not None else ""
-            refused.append(f"The workload {point.name}{package} is left out: {error}.")
+            refused.append(f"The workload {point.name}{package} is left out: {spec}.")
+        else:
+            found[spec.name] = spec
     return found, refused
 
 
 class _PlugInError(ValueError):
     """Why a workload of another package cannot be offered, and what to do, without a full stop."""
+
+
+@functools.cache
+def _outcome(module: str) -> type[Spec] | str:
+    """The spec of a third party's module, or why it cannot be offered; one that fails is not imported again."""
+    try:
+        return _entry_point_spec(module)
+    except _PlugInError as error:
+        return str(error)
 
 
 def _entry_point_spec(module: str) -> type[Spec]:
