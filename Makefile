@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m $(PYTEST_OPTIONS)
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,test-models]'
 	touch $@
 
 run: $(VENV)/.ready  ## Start gpudash; without a display it runs in the terminal and leaves a picture.

@@ -219,6 +219,8 @@ def _run_command(argv: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     with without_collection():  # in what is imported there would be none
         app = None if tuple(argv) in LIGHT else build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
+    if argv[:1] in (["run"], ["estimate"]):
+        _print_broken_entry_points()
     try:
         result = LIGHT[tuple(argv)]() if app is None else _call(app, argv)
         sys.stdout.flush()
@@ -242,6 +244,14 @@ def _run_command(argv: Sequence[str]) -> int:
         print_notice(f"What was to be printed cannot be written: {error.strerror}.")
         return Exit.FAILED
     return result if isinstance(result, int) else Exit.FINISHED
+
+
+def _print_broken_entry_points() -> None:
+    """Say at once which workloads of other packages are missing, and why."""
+    from gpudash.specs import broken_entry_points
+
+    for text in broken_entry_points():
+        print_notice(text)
 
 
 def _call(app: App, argv: Sequence[str]) -> Any:

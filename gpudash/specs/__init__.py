@@ -66,7 +66,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ENTRY_POINTS = "gpudash.workloads"
-"""Entry-point group: each names a module that holds one `Spec` subclass and imports nothing heavy."""
+"""Entry-point group: each names a module that holds one `Spec` subclass and imports nothing heavy; the guide's page on
+plug-ins has an example."""
 
 BUILT_IN: tuple[type[Spec], ...] = (
     TrainingSpec,
@@ -77,20 +78,21 @@ BUILT_IN: tuple[type[Spec], ...] = (
     ModelSpec,
     ComparisonSpec,
 )
+NEEDED = ("name", "title", "summary", "run")
+"""Attributes that every spec sets."""
+
+RESERVED = frozenset(("verbose", "json", "device"))
+"""Names that no field of a plug-in may have."""
+
 DEFAULT_WORKLOAD = TrainingSpec.name
 
 
 def workloads() -> dict[str, type[Spec]]:
     """Name → spec class: the built-in ones, then those of installed entry points, in order of name.
 
-    An entry point that cannot be imported, or holds no spec, is left out; `broken_entry_points` says why.
+    An entry point that is of no use is left out; `broken_entry_points` says why.
     """
-    found = {spec.name: spec for spec in BUILT_IN}
-    for point in installed():
-        spec = _entry_point_spec(point.value)
-        if not isinstance(spec, str):
-            found.setdefault(spec.name, spec)
-    return found
+    return _offered()[0]
 
 
 @functools.cache
@@ -100,21 +102,66 @@ def installed() -> tuple[EntryPoint, ...]:
 
 
 def broken_entry_points() -> list[str]:
-    """One sentence for each third-party workload that cannot be offered."""
-    outcomes = {point.name: _entry_point_spec(point.value) for point in installed()}
-    return [f"Workload {name} is left out: {why}" for name, why in outcomes.items() if isinstance(why, str)]
+    """One sentence for each workload of another package that cannot be offered: which, why, and what to do."""
+    return _offered()[1]
 
 
-def _entry_point_spec(module: str) -> type[Spec] | str:
+def _offered() -> tuple[dict[str, type[Spec]], list[str]]:
+    found = {spec.name: spec for spec in BUILT_IN}
+    refused = []
+    for point in installed():
+        spec = _outcome(point.value)
+        if not isinstance(spec, str) and spec.name in found:
+            spec = f"there is a workload {spec.name!r} already; call it something else"
+        if isinstance(spec, str):
+            package = f" of the package {point.dist.name}" if point.dist is not None else ""
+            refused.append(f"The workload {point.name}{package} is left out: {spec}.")
+        else:
+            found[spec.name] = spec
+    return found, refused
+
+
+class _PlugInError(ValueError):
+    """Why a workload of another package cannot be offered, and what to do, without a full stop."""
+
+
+@functools.cache
+def _outcome(module: str) -> type[Spec] | str:
+    """The spec of a third party's module, or why it cannot be offered; one that fails is not imported again."""
+    try:
+        return _entry_point_spec(module)
+    except _PlugInError as error:
+        return str(error)
+
+
+def _entry_point_spec(module: str) -> type[Spec]:
+    """The spec of a third party's module.
+
+    Raises:
+        _PlugInError: when there is none that could be offered.
+    """
     try:
         contents = vars(importlib.import_module(module))
     except Exception as error:  # a third party's module may raise anything; the program goes on without it
-        logger.exception("the workload of an installed package does not import")
-        return f"{module} does not import ({type(error).__name__}: {error})"
-    for value in contents.values():
-        if isinstance(value, type) and issubclass(value, Spec) and value is not Spec and value.__module__ == module:
-            return value
-    return f"{module} holds no subclass of gpudash.specs.Spec"
+        logger.exception("the module of a workload does not import")
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _PlugInError(f"{module} does not import ({why}); correct or uninstall the package") from error
+    own = [value for value in contents.values() if isinstance(value, type) and value.__module__ == module]
+    specs = [value for value in dict.fromkeys(own) if issubclass(value, Spec)]
+    if not specs:
+        others = f" ({', '.join(value.__name__ for value in own)} is none)" if own else ""
+        raise _PlugInError(f"{module} holds no subclass of gpudash.specs.Spec{others}; derive one from it")
+    if len(specs) > 1:
+        names = ", ".join(spec.__name__ for spec in specs)
+        raise _PlugInError(f"{module} holds {len(specs)} specs ({names}); give each a module and an entry point")
+    (spec,) = specs
+    missing = [name for name in NEEDED if not isinstance(getattr(spec, name, None), str)]
+    if missing:
+        raise _PlugInError(f"{spec.__name__} has no text as {', '.join(missing)}; set it in the class")
+    if RESERVED & spec.model_fields.keys():
+        name = min(RESERVED & spec.model_fields.keys())
+        raise _PlugInError(f"{spec.__name__} has a field {name!r}, which is a flag of every command; rename it")
+    return spec
 
 
 def build(spec: type[Spec], values: Mapping[str, Any], preset: str | None = None) -> Spec:

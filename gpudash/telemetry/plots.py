@@ -576,7 +576,7 @@ EXTRA = frozenset({"transfer", "utilisation", "throughput"})
 
 
 ORDER = ("memory", "rank_memory", "rank_step", "loss", "rank_share", "transfer", "utilisation", "throughput")
-"""Plots of a run with ranks, from top to bottom."""
+"""Plots of a run with ranks, from top to bottom; others stand below them."""
 
 
 def with_ranks(
@@ -596,7 +596,7 @@ def with_ranks(
     there |= {plot.id: plot for plot in rank_plots(store, places, shown_rank)}
     if "rank_memory" in there and all(kind_of(place.device) == "cpu" for place in places):
         there["memory"] = replace(there["memory"], extra=True)  # there is one memory, and its card says how full it is
-    return [there[name] for name in ORDER if name in there]
+    return sorted(there.values(), key=lambda plot: ORDER.index(plot.id) if plot.id in ORDER else len(ORDER))
 
 
 def rank_plots(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> list[PlotSpec]:

@@ -23,6 +23,7 @@ from gpudash.devices.names import Simulation
 from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
 from gpudash.settings import Settings, load_settings
+from gpudash.specs import broken_entry_points
 from gpudash.system.files import resource
 from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -100,7 +101,8 @@ def run(
     """
     app = application()
     logger.info("the window opens with Qt %s on %s", qVersion(), app.platformName())
-    settings, notices = load_settings()
+    settings, problems = load_settings()
+    notices = [*problems, *broken_entry_points()]
     recording = recording_target(settings, "session", file=None, record=True)
     session = Session(settings, recording=recording, may_number=True, notices=notices, simulation=simulation)
     try:

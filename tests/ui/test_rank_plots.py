@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudash.telemetry.plots import PlotSpec, plots_for
+from gpudash.telemetry.plots import ORDER, PlotSpec, plots_for, with_ranks
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Note, RunStarted, Transfer
 from gpudash.ui.colours import DARK, LIGHT, Palette
@@ -70,6 +70,15 @@ def test_under_a_warning_a_memory_has_two_fifths_of_the_height_beside_ranks_too(
     with store.lock:
         warned = plots_for(store, selected="host", words="", allocator=None, warn_ratio=0.85, warned=True)
     assert {spec.id: spec.least_share for spec in warned if spec.least_share} == {large: 0.4}
+
+
+def test_a_plot_that_the_order_does_not_know_stands_below_the_others(fed: Fed) -> None:
+    store = fed(2)[0].session.store
+    some = [PlotSpec(id=name, title=name, curves=(), unit="") for name in ("of tomorrow", "memory", "loss")]
+    with store.lock:
+        drawn = [plot.id for plot in with_ranks(some, store, [], None)]
+    assert "of tomorrow" not in ORDER
+    assert drawn[0] == "memory" and drawn[-1] == "of tomorrow" and "loss" in drawn
 
 
 def test_a_run_without_ranks_has_the_plots_it_had() -> None:

@@ -30,6 +30,6 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
 def test_every_distribution_that_the_tests_need_has_its_version_there() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     named = {canonicalize_name(re.split("==", line)[0]) for line in lines if line.strip()}
-    wanted = needed("gpudash", frozenset({"test"}), set())
+    wanted = needed("gpudash", frozenset({"test", "test-models"}), set())
     assert len(wanted) > 40
     assert sorted(wanted - named - {"setuptools"}) == []

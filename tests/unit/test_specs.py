@@ -194,19 +194,42 @@ class MySpec(Spec):
 """
 
 
-def test_a_third_party_workload_is_offered_and_a_broken_one_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gpudash_test_plugin.py").write_text(PLUGIN)
-    (tmp_path / "gpudash_test_empty.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    points = [
-        EntryPoint(name=name, value=f"gpudash_test_{name}", group=specs.ENTRY_POINTS)
-        for name in ("plugin", "empty", "missing")
-    ]
+MISTAKES = {
+    "": "holds no subclass of gpudash.specs.Spec; derive one from it.",
+    "raise SyntaxError('not\\ntoday')": "does not import (SyntaxError: not today); correct or uninstall the package.",
+    "class Other: name = 'other'": "holds no subclass of gpudash.specs.Spec (Other is none); derive one from it.",
+    PLUGIN + PLUGIN.split("\n\n")[-1].replace("class ", "class Second"): "holds 2 specs (",
+    "from gpudash.specs import Spec\nclass Bare(Spec):\n    name = 'bare'": "Bare has no text as title, summary, run;",
+    PLUGIN.replace("'mine'", "'training'").replace('"mine"', '"training"'): "there is a workload 'training' already;",
+    PLUGIN + "    verbose: bool = False\n": "has a field 'verbose', which is a flag of every command; rename it.",
+}
+"""Content of a plug-in's module → what is said of it."""
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, folder: Path, *contents: str) -> None:
+    """Install a package for each content of a module."""
+    points = []
+    for number, content in enumerate(contents):
+        name = f"gpudash_test_{abs(hash(content))}_{number}"
+        (folder / f"{name}.py").write_text(content)
+        points.append(EntryPoint(name=f"plug{number}", value=name, group=specs.ENTRY_POINTS))
+    monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(specs, "installed", lambda: points)
+
+
+@pytest.mark.parametrize("content", MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_in_a_plug_in_is_one_sentence_and_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    plug_in(monkeypatch, tmp_path, content, PLUGIN)
     assert list(workloads()) == [*(spec.name for spec in BUILT_IN), "mine"]
-    told = broken_entry_points()
-    assert len(told) == 2
-    assert "holds no subclass" in told[0]
-    assert "does not import (ModuleNotFoundError" in told[1]
+    (told,) = broken_entry_points()
+    assert told.startswith("The workload plug0 is left out: ") and told.endswith(".") and "\n" not in told
+    assert MISTAKES[content] in told
+
+
+def test_of_two_plug_ins_of_the_same_name_the_first_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plug_in(monkeypatch, tmp_path, PLUGIN, PLUGIN)
+    assert workloads()["mine"].__module__.endswith("_0")
+    (told,) = broken_entry_points()
+    assert told.startswith("The workload plug1 is left out: there is a workload 'mine' already;")

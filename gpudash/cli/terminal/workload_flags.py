@@ -14,7 +14,7 @@ from pydantic import create_model
 
 from gpudash.cli.terminal.flags import SimulateOptions, size_text
 from gpudash.cli.terminal.output import RequestError
-from gpudash.specs import Spec, broken_entry_points
+from gpudash.specs import Spec
 from gpudash.specs.comparison import spec_of
 from gpudash.specs.invalid import did_you_mean, flag
 from gpudash.specs.memory_cap import MemoryCap
@@ -75,9 +75,7 @@ def with_nested(
 def no_workload(name: str, there: Sequence[str]) -> RequestError:
     """What to say of the name of a workload that is none of those ``there``."""
     listed = f"There is: {', '.join(there)}."
-    return RequestError(
-        f"There is no workload {name!r}{did_you_mean(name, there)}.", " ".join([listed, *broken_entry_points()])
-    )
+    return RequestError(f"There is no workload {name!r}{did_you_mean(name, there)}.", listed)
 
 
 def parsed_fields(chosen: type[Spec], words: Sequence[str]) -> dict[str, Any]:

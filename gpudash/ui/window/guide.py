@@ -36,6 +36,7 @@ ORDER = (
     "out-of-memory",
     "watch",
     "workloads",
+    "plug-ins",
     "terminal",
     "recordings",
     "several-gpus",

@@ -1,0 +1,1 @@
+"""Sorting, as a workload of gpudash."""
