@@ -103,6 +103,8 @@ def test_the_usual_plots_have_only_curves_of_which_something_was_told(shown: Sho
         "utilisation": ["GPU"],
         "temperature": ["temperature"],
         "power": ["power"],
+        "SM clock": ["SM clock"],
+        "memory clock": ["memory clock"],
     }
     assert shown.document.past.view.range() == (0.0, HOUR_S)
 
@@ -118,7 +120,7 @@ def test_a_failure_is_told_in_place_and_what_was_there_stays(shown: Shown) -> No
     shown.later(0.1)
     assert shown.document.problem.isVisible()
     assert shown.document.problem.accessibleName() == "http://host:9090 does not answer (timed out)."
-    assert len(shown.document.past.plots.plots) == 4
+    assert len(shown.document.past.plots.plots) == 6
 
 
 def test_a_preset_asks_for_that_part_with_no_more_points_than_pixels(shown: Shown) -> None:
