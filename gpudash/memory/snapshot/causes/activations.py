@@ -35,7 +35,10 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
         return None
     whose = "One step's activations" if case.trains else "The activations of one pass"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
-    return ProgramCause(text, (*_smaller_batch(case), *_checkpointed(case)), is_of_activations=True)
+    batches = batch_sizes(case)
+    named = [remedy for batch in batches if batch.is_named for remedy in _halved(case, batch)]
+    by_shape = [remedy for batch in batches if not batch.is_named for remedy in _halved(case, batch)]
+    return ProgramCause(text, (*named, *_checkpointed(case), *by_shape), is_of_activations=True)
 
 
 def _still_to_come(case: Case) -> int:
@@ -49,13 +52,8 @@ def _still_to_come(case: Case) -> int:
     return max(0, weights - gradients) + states * weights
 
 
-def _smaller_batch(case: Case) -> Iterator[Remedy]:
-    """The batch halved until what was asked passes, and what is known to follow has room beside it."""
-    for found in batch_sizes(case):
-        yield from _halved(case, found)
-
-
 def _halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
+    """The batch halved until what was asked passes, and what is known to follow has room beside it."""
     whole = found.value
     scaled = _of_a_batch(case)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same

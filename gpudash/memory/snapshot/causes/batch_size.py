@@ -42,11 +42,13 @@ class BatchSize:
         file: where it stands.
         value: so many.
         numbers: the expressions that say so, on one line each, the one to name first.
+        is_named: whether the program calls it that.
     """
 
     file: SourceFile
     value: int
     numbers: Sequence[ast.expr]
+    is_named: bool = True
 
     def patch(self, value: int) -> str:
         """The diff that sets another size."""
@@ -178,7 +180,7 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
             shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
             reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
             numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
-            yield BatchSize(file, value, tuple(numbers.values()))
+            yield BatchSize(file, value, tuple(numbers.values()), is_named=False)
 
 
 def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:

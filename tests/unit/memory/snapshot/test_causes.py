@@ -19,10 +19,10 @@ def step(model, data):
 """
 
 
-def explained_with(program: str, others: dict[str, str] | None = None) -> Explanation:
+def explained_with(program: str, others: dict[str, str] | None = None, step: str = STEP) -> Explanation:
     """A first step of which the activations are too many, by a program whose model is called in line 41."""
     lines = program.splitlines()
-    files = {TRAIN: [*lines, *[""] * (39 - len(lines)), *STEP.splitlines()]}
+    files = {TRAIN: [*lines, *[""] * (39 - len(lines)), *step.splitlines()]}
     files |= {name: text.splitlines() for name, text in (others or {}).items()}
 
     def source(file: str, line: int) -> str:
@@ -71,6 +71,14 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
 def test_the_batch_is_found_in_a_module_that_the_program_imports() -> None:
     found = explained_with("from settings import values", {"/home/mia/settings/values.py": "# all\nbatch_size = 64\n"})
     assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
+
+
+def test_where_no_name_says_it_the_batch_is_the_first_size_of_what_a_step_makes() -> None:
+    step = STEP.replace("model(data)", "model(torch.randn(64, 8)).view(64, -1)")
+    assert changed(explained_with("", step=step).remedies[0].patch) == [
+        "-    loss = model(torch.randn(64, 8)).view(64, -1).mean()",
+        "+    loss = model(torch.randn(16, 8)).view(16, -1).mean()",
+    ]
 
 
 @pytest.mark.parametrize("program", ["num_batches = 64", "log_every_batch = 64", "batch_size = size()", "batch = True"])
