@@ -158,6 +158,19 @@ def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
+def imported_names(file: SourceFile) -> Iterator[str]:
+    """Paths that the modules which a file imports may have, relative to the folder of any file of the program."""
+    for node in file.nodes():
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = node.module or ""
+            modules = [*filter(None, [package]), *(".".join(filter(None, (package, a.name))) for a in node.names)]
+        above = "../" * max(0, node.level - 1) if isinstance(node, ast.ImportFrom) else ""
+        yield from (f"{above}{module.replace('.', '/')}.py" for module in modules)
+
+
 def _blocks(node: ast.AST) -> Iterator[ast.AST]:
     return (
         child

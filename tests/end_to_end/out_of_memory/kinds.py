@@ -63,10 +63,17 @@ KINDS = (
     Kind("capped_process", "a cap that the program sets", 1024, r"The cap of 154 MiB that capped_process.py:6 sets"),
     Kind("evaluation_with_graph", "an evaluation without no_grad", 1024, r"torch.no_grad\(\) is missing", is_fast=True),
     Kind(
+        "validation_within_an_epoch",
+        "a validation without no_grad amid an epoch",
+        768,
+        r"forward passes at .*:19 keep their graph",
+    ),
+    Kind(
         "state_of_the_optimizer", "the optimizer's first step", 768, r"The first step of AdamW makes its state: 256 MiB"
     ),
     Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
     Kind("batch_too_large", "a batch too large for the first step", 640, r"One step's activations are too many"),
+    Kind("batch_in_a_dictionary", "a batch too large, of a dictionary", 512, r"One step's activations are too many"),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),
     Kind(

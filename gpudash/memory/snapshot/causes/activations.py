@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -13,10 +12,11 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, INPUTS, TEMPO
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.batch_size import SMALLEST, BatchSize, batch_sizes
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
-from gpudash.memory.snapshot.source_edits import Function, SourceFile, keyword_of, method_of
+from gpudash.memory.snapshot.source_edits import Function, SourceFile, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
 
@@ -26,10 +26,6 @@ SHARE_OF_LIVE = 0.3
 FEWEST_LAYERS = 4
 """Times that a loop over layers must have run for checkpointing them to save something."""
 
-SMALLEST_BATCH = 1
-
-_BATCH = re.compile(r"(?i)^(train_|micro_|per_device_train_)?(batch(_?size)?|bs|bsz)$")
-
 
 def activations_of_a_step(case: Case) -> ProgramCause | None:
     """A step that takes more than the card has, in its forward or backward pass."""
@@ -37,8 +33,12 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     size = case.bytes_of(lives) + (case.found.requested_bytes or 0)
     if size < SHARE_OF_LIVE * case.live_bytes or case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None
-    text = f"One step's activations are too many for the card: {format_bytes(size)} with the request that was refused."
-    return ProgramCause(text, (*_smaller_batch(case), *_checkpointed(case)), is_of_activations=True)
+    whose = "One step's activations" if case.trains else "The activations of one pass"
+    text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
+    batches = batch_sizes(case)
+    named = [remedy for batch in batches if batch.is_named for remedy in _halved(case, batch)]
+    by_shape = [remedy for batch in batches if not batch.is_named for remedy in _halved(case, batch)]
+    return ProgramCause(text, (*named, *_checkpointed(case), *by_shape), is_of_activations=True)
 
 
 def _still_to_come(case: Case) -> int:
@@ -52,30 +52,25 @@ def _still_to_come(case: Case) -> int:
     return max(0, weights - gradients) + states * weights
 
 
-def _smaller_batch(case: Case) -> Iterator[Remedy]:
+def _halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     """The batch halved until what was asked passes, and what is known to follow has room beside it."""
-    found = _batch(case)
-    if found is None:
-        return
-    file, value = found
-    whole = int(ast.literal_eval(value))
+    whole = found.value
     scaled = _of_a_batch(case)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
     spare = 1 if case.history.phase_at(case.moment) == PHASES[BACKWARD] else 2
     batch = whole
-    while batch > SMALLEST_BATCH:
+    while batch > SMALLEST:
         batch //= 2
         ran = case.resized(scaled, batch / whole, request=True)
         more = _still_to_come(case) + int((spare - 1) * case.bytes_of(scaled) * batch / whole)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
-            changed = file.replaced(value, str(batch))
             times = -(-whole // batch)
+            alike = f", {times} of them for each optimizer step to train alike" if case.trains else ""
             yield Remedy(
-                f"{short(file.file)}:{value.lineno}: a batch of {batch} in place of {whole}, {times} of them for each "
-                "optimizer step to train alike",
+                f"{short(found.file.file)}:{found.numbers[0].lineno}: a batch of {batch} in place of {whole}{alike}",
                 predicted_peak_bytes=ran.peak_reserved,
                 verified_by=BY_REPLAY,
-                patch="" if changed is None else file.patch({changed[0]: (changed[1],)}),
+                patch=found.patch(batch),
             )
             return
 
@@ -90,34 +85,6 @@ def _of_a_batch(case: Case) -> Ints:
     # what a backward pass makes of a weight's size is its gradient, which does not become smaller
     like_weights = np.array([size in sizes for size in case.lives.requested.tolist()], bool)
     return np.flatnonzero(scaled & ~(like_weights & (case.lives.phase == BACKWARD)))
-
-
-def _batch(case: Case) -> tuple[SourceFile, ast.Constant] | None:
-    """The number in the program's source that is its batch, where there is a single one."""
-    found: dict[tuple[str, int, int], tuple[SourceFile, ast.Constant]] = {}
-    for file in case.program_files:
-        for node in file.nodes():
-            for value in _batches(node):
-                if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > SMALLEST_BATCH:
-                    found[file.file, value.lineno, value.col_offset] = file, value
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
-def _batches(node: ast.AST) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Assign):
-        if any(isinstance(target, ast.Name) and _BATCH.match(target.id) for target in node.targets):
-            yield node.value
-    elif isinstance(node, ast.AnnAssign):
-        if isinstance(node.target, ast.Name) and _BATCH.match(node.target.id) and node.value is not None:
-            yield node.value
-    elif isinstance(node, ast.Call):
-        yield from (keyword.value for keyword in node.keywords if keyword.arg and _BATCH.match(keyword.arg))
-        option = next((arg for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)), None)
-        default = keyword_of(node, "default")
-        if method_of(node) != "add_argument" or option is None or default is None:
-            return
-        if _BATCH.match(str(option.value).lstrip("-").replace("-", "_")):
-            yield default
 
 
 def _checkpointed(case: Case) -> Iterator[Remedy]:

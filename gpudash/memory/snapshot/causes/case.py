@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,13 +14,17 @@ from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_own
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import Lives
+from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.replay.trace_program import REFUSED, SPECIAL, TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_replay import ReplayRun, Rerun
-from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.memory.snapshot.source_edits import SourceFile, imported_names, method_of
 from gpudash.telemetry.explanation import Explanation, Remedy
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+MOST_IMPORTED = 200
+"""Paths that are looked at for what a program's files import."""
 
 BY_REPLAY = "replay"
 """What a remedy is verified by."""
@@ -119,6 +124,27 @@ class Case:
         stacks = [*self.lives.stack[self.alive].tolist(), int(self.history.columns.stack[self.moment])]
         names = {frame.file: None for stack in dict.fromkeys(stacks) if stack >= 0 for frame in self.own_frames[stack]}
         return [self.file(name) for name in names]
+
+    @cached_property
+    def imported_files(self) -> list[SourceFile]:
+        """Files beside the program's that these import, where such settings stand as no stack leads through."""
+        roots = list(dict.fromkeys(posixpath.dirname(file.file) for file in self.program_files))
+        known = {file.file for file in self.program_files}
+        names = [name for file in self.program_files for name in imported_names(file)]
+        found = []
+        for name in list(dict.fromkeys(f"{root}/{part}" for root in roots for part in names))[:MOST_IMPORTED]:
+            path = posixpath.normpath(name)
+            if path not in known and any(self.source(path, line) for line in range(1, 6)):
+                found.append(self.file(path))
+        return found
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the program differentiates anything, as far as its trace and its source show."""
+        differentiates = (PHASES[BACKWARD], PHASES[OPTIMIZER])
+        return any(band.name in differentiates for band in self.history.phases) or any(
+            method_of(node) == "backward" for file in self.program_files for node in file.nodes()
+        )
 
     def with_frames(self, wanted: Sequence[tuple[str, int]]) -> Bools:
         """Of each life, whether one of these lines is in its stack."""

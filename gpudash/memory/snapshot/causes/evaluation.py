@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeGuard
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile
+from gpudash.memory.snapshot.leak_edits import COLLECTS
+from gpudash.memory.snapshot.source_edits import Function, Loop, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_beside, format_bytes
 
@@ -46,8 +49,6 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
     passes = _passes(case, lives)
-    if len(passes) < FEWEST_PASSES and not _ends_with(case, line):
-        return None
     return ProgramCause(_text(line, len(passes), size), tuple(_remedies(case, line, lives, passes)))
 
 
@@ -70,28 +71,124 @@ def _call_of_model(case: Case, life: int) -> Frame | None:
 
 
 def _trains(case: Case, life: int, line: Frame) -> bool:
-    """Whether a line that led to a pass has a backward pass after it, or in its loop; or keeps no graph anyway."""
+    """Whether what a pass gives comes to a backward pass, as far as the lines show that led to it; or it keeps no graph
+    anyway.
+    """
     frames = case.frames(life)
     outer = frames[frames.index(line) :]
-    return any(_differentiates(case.file(frame.file), frame.line) for frame in outer) or not any(
-        case.file(frame.file).path(frame.line) for frame in outer
+    flow = Flow(DIFFERENTIATES | _differentiating(case))
+    for frame in outer:
+        path = case.file(frame.file).path(frame.line)
+        if any(word in text for text in _contexts(path) for word in _WITHOUT_GRAPH):
+            return True
+        if path and flow.differentiates(path):
+            return True
+    return not any(case.file(frame.file).path(frame.line) for frame in outer)
+
+
+class Flow:
+    """Where the values of a statement go, by the names that hold them, in the order in which statements run.
+
+    Args:
+        differentiates: functions and methods that run a backward pass on what they are given.
+    """
+
+    def __init__(self, differentiates: frozenset[str] = DIFFERENTIATES) -> None:
+        self._by = differentiates
+        self._names: set[str] = set()
+        self._given: set[str] = set()
+
+    def differentiates(self, path: Sequence[ast.AST]) -> bool:
+        """Whether a value of the last statement of a path comes to a backward pass within its function.
+
+        Attributes that hold such a value do so also for the next path, which is that of the function's caller.
+        """
+        statement = path[-1]
+        assert isinstance(statement, ast.stmt)
+        self._names = {name for name in self._names if "." in name} | _bound(statement)
+        scope = max(place for place, node in enumerate(path[:-1]) if isinstance(node, Function | ast.Module))
+        inner = path[scope]
+        self._given = {argument.arg for argument in inner.args.args} if isinstance(inner, Function) else set()
+        if _calls_one(statement, DIFFERENTIATES):
+            return True
+        for place in range(len(path) - 2, scope - 1, -1):
+            around, inside = path[place], path[place + 1]
+            if not isinstance(around, Loop) and place > scope:
+                continue
+            simple = [node for node in ast.walk(around) if _is_simple(node) and not _is_within(inside, node)]
+            simple = [node for node in simple if isinstance(around, Loop) or not _is_in_function(around, node)]
+            simple.sort(key=lambda node: (node.lineno, node.col_offset))
+            begin = int(getattr(inside, "lineno", 0))
+            behind = [node for node in simple if node.lineno > begin]
+            # a loop comes back to what stands before
+            before = [node for node in simple if node.lineno <= begin] if isinstance(around, Loop) else []
+            if any(self._passes_on(node) for node in (*behind, *before)):
+                return True
+        return False
+
+    def _passes_on(self, node: ast.stmt) -> bool:
+        """Whether a statement differentiates a value; if not, what it makes of it is followed."""
+        if any(_is_call_of(inner, self._by) and _read(inner) & self._names for inner in ast.walk(node)):
+            return True
+        if isinstance(node, ast.Expr) and _read(node) & self._names and _bound(node) & self._given:
+            return True  # a list of the caller's takes it in, and what becomes of that is not followed
+        if isinstance(node, Loop):
+            anew = _read(node.target) if not isinstance(node, ast.While) else set()
+            self._names -= anew
+        elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
+            self._names |= _bound(node)
+        elif isinstance(node, ast.Assign):
+            self._names -= _bound(node)
+        return False
+
+
+def _is_simple(node: ast.AST) -> TypeGuard[ast.stmt]:
+    """Whether a node is a statement without others in it, or the head of a loop."""
+    return isinstance(node, ast.stmt) and (not hasattr(node, "body") or isinstance(node, Loop))
+
+
+def _is_within(around: ast.AST, node: ast.stmt) -> bool:
+    first, last = int(getattr(around, "lineno", 0)), int(getattr(around, "end_lineno", None) or 0)
+    return first <= node.lineno <= last
+
+
+def _is_in_function(around: ast.AST, node: ast.stmt) -> bool:
+    return any(
+        inner is not around and isinstance(inner, Function) and _is_within(inner, node) for inner in ast.walk(around)
     )
 
 
-def _differentiates(file: SourceFile, line: int) -> bool:
-    path = file.path(line)
-    if not path:
-        return False
-    if any("no_grad" in text or "inference_mode" in text for text in _contexts(path)):
-        return True
-    scope = next(node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module))
-    loops: list[ast.AST] = [node for node in path[path.index(scope) :] if isinstance(node, Loop)]
-    nodes = loops[:1] or [node for node in ast.iter_child_nodes(scope) if _is_behind(node, line)]
-    return any(_calls_one(node, DIFFERENTIATES) for node in nodes)
+def _bound(node: ast.AST) -> set[str]:
+    """Names that a statement gives a value, or collects one under."""
+    targets: list[ast.expr] = []
+    match node:
+        case ast.Assign(targets=found):
+            targets = list(found)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            targets = [target]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr=method))) if method in COLLECTS:
+            targets = [target]
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else (target,))]
+    return {ast.unparse(part.value if isinstance(part, ast.Subscript | ast.Starred) else part) for part in parts}
 
 
-def _is_behind(node: ast.AST, line: int) -> bool:
-    return isinstance(node, ast.stmt) and (node.end_lineno or 0) >= line and not isinstance(node, Function)
+def _read(node: ast.AST) -> set[str]:
+    """Names that stand in a node, and attributes as they are written."""
+    return {ast.unparse(inner) for inner in ast.walk(node) if isinstance(inner, ast.Name | ast.Attribute)}
+
+
+def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
+    return method_of(node) in names
+
+
+def _differentiating(case: Case) -> frozenset[str]:
+    """Functions of the program that run a backward pass themselves."""
+    return frozenset(
+        node.name
+        for file in (*case.program_files, *case.imported_files)
+        for node in file.nodes()
+        if isinstance(node, Function) and node.name != "forward" and _calls_one(node, DIFFERENTIATES)
+    )
 
 
 def _contexts(path: list[ast.AST]) -> list[str]:
@@ -100,10 +197,7 @@ def _contexts(path: list[ast.AST]) -> list[str]:
 
 
 def _calls_one(node: ast.AST, names: frozenset[str]) -> bool:
-    return any(
-        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in names
-        for inner in ast.walk(node)
-    )
+    return any(_is_call_of(inner, names) for inner in ast.walk(node))
 
 
 def _passes(case: Case, lives: Ints) -> list[Ints]:
@@ -115,12 +209,6 @@ def _passes(case: Case, lives: Ints) -> list[Ints]:
         # where one line runs several times in a pass, as in a loop over layers, the widest gap between them is the pass
         return [ordered[begin:end] for begin, end in zip(begins, [*begins[1:], len(ordered)], strict=True)]
     return [ordered]
-
-
-def _ends_with(case: Case, line: Frame) -> bool:
-    """Whether nothing of the file differentiates at all: then a single pass need not keep its graph either."""
-    file = case.file(line.file)
-    return file.module is not None and not _calls_one(file.module, DIFFERENTIATES | {"step", "fit", "train"})
 
 
 def _text(line: Frame, passes: int, size: int) -> str:
@@ -163,9 +251,9 @@ def _edit(case: Case, line: Frame) -> tuple[str, str]:
         added = (f"{file.indent(first)}@torch.no_grad()", file.lines[first - 1])
         patch = file.patch({first: added}) if file.imports("torch") else ""
         return f"evaluate under {words}: put @torch.no_grad() above def {scope.name}", patch
-    loop = next((node for node in path if isinstance(node, Loop)), None)
+    loop = next((node for node in path if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES)), None)
     around = loop if loop is not None else path[-1]
     assert isinstance(around, ast.stmt)
     changed = file.indented([around], "with torch.no_grad():") if file.imports("torch") else None
     what = "loop" if loop is not None else "line"
-    return f"put this {what} under with {words}:", "" if changed is None else file.patch(changed)
+    return f"put this {what} into with {words}", "" if changed is None else file.patch(changed)

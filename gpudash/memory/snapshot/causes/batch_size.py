@@ -1,0 +1,206 @@
+"""Where a program's source says how large its batch is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpudash.memory.allocator.trace import WEIGHTS
+from gpudash.memory.snapshot.causes.case import Case
+from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
+
+SMALLEST = 1
+
+SMALLEST_OF_SHAPE = 8
+"""A first size of tensors that counts as their batch, where no name says so."""
+
+MOST = 2
+"""Places that are offered."""
+
+_BATCH = re.compile(r"(?i)batch_?size|^batch$|_batch$|(images|samples|imgs|sequences)_per_(batch|gpu|device)|^bsz?$")
+_NOT_OF_A_STEP = re.compile(r"(?i)num|count|idx|index|accum|interval|every|log|per_epoch|^n_|_id$")
+_EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validation|eval|test|dev|infer|inference|predict)")
+_TRAINS = re.compile(r"(?i)train")
+
+_OPTIONS = frozenset({"add_argument", "option", "Option", "Argument"})
+_LOOKS_UP = frozenset({"get", "getenv", "setdefault", "pop"})
+_SHAPED = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"})
+_RESHAPES = frozenset({"view", "reshape", "expand", "repeat", "arange"})
+
+_GIVEN, _SET, _KEYWORD, _DEFAULT, _SHAPE = range(5)
+"""How sure a place is to be the one that counts: what a function of the program is given takes the place of what is set
+elsewhere, and of its own default."""
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """A batch's size in the source.
+
+    Attributes:
+        file: where it stands.
+        value: so many.
+        numbers: the expressions that say so, on one line each, the one to name first.
+        is_named: whether the program calls it that.
+    """
+
+    file: SourceFile
+    value: int
+    numbers: Sequence[ast.expr]
+    is_named: bool = True
+
+    def patch(self, value: int) -> str:
+        """The diff that sets another size."""
+        splices = [
+            Splice(number.lineno, number.col_offset, number.end_col_offset or 0, str(value)) for number in self.numbers
+        ]
+        return self.file.patch(self.file.spliced(splices))
+
+
+def batch_sizes(case: Case) -> list[BatchSize]:
+    """Numbers that the program's source calls the size of its batch, the surest first, and at most `MOST`.
+
+    Where no name says so, it is the first size of the tensors that the program makes in each step.
+    """
+    found: list[tuple[bool, int, bool, BatchSize]] = []
+    for file in (*case.program_files, *case.imported_files):
+        own = {node.name for node in file.nodes() if isinstance(node, Function | ast.ClassDef)}
+        for node in file.nodes():
+            for name, number, sureness in _named(node, own):
+                value = whole_number(number)
+                if value is None or value <= SMALLEST or number.lineno != number.end_lineno:
+                    continue
+                batch = BatchSize(file, value, (number,))
+                found.append((_EVALUATES.search(name) is not None, sureness, not _TRAINS.search(name), batch))
+    found.sort(key=lambda one: one[:3])
+    if not found:
+        return list(_by_shape(case))[:1]
+    first_evaluates = found[0][0]
+    return [batch for evaluates, _, _, batch in found if evaluates == first_evaluates][:MOST]
+
+
+def whole_number(expression: ast.expr) -> int | None:
+    """The value of a number, or of a product or power of numbers; ``None`` of anything else."""
+    match expression:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Constant(value=str(text)) if text.isdecimal() and len(text) < 10:
+            return int(text)
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Pow() | ast.LShift() as operator, right=right):
+            one, two = whole_number(left), whole_number(right)
+            if one is None or two is None or not 0 <= two < 2**20 or not 0 <= one < 2**20:
+                return None
+            if isinstance(operator, ast.Mult):
+                return one * two
+            exponent = two if isinstance(operator, ast.Pow) else 0
+            return one**exponent if exponent and exponent <= 20 else one << two if not exponent and two <= 20 else None
+    return None
+
+
+def is_batch(name: str) -> bool:
+    """Whether a variable, field or option of this name is the size of a batch."""
+    return _BATCH.search(name) is not None and _NOT_OF_A_STEP.search(name) is None
+
+
+def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
+    """What a node gives to the size of a batch: its name, the number, how sure it is to count."""
+    pairs: list[tuple[str, ast.expr, int]] = []
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                pairs += [(name, number, _SET) for name, number in _assigned(target, value)]
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            default = keyword_of(value, "default") if isinstance(value, ast.Call) else None
+            pairs += [(name, default or value, _SET) for name, _ in _assigned(target, value)]
+        case ast.Dict(keys=keys, values=values):
+            pairs += [(_text(key), value, _SET) for key, value in zip(keys, values, strict=True)]
+        case ast.Call():
+            pairs += _of_call(node, own)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            arguments = node.args
+            positional = [*arguments.posonlyargs, *arguments.args]
+            with_default = positional[len(positional) - len(arguments.defaults) :]
+            pairs += [(a.arg, d, _DEFAULT) for a, d in zip(with_default, arguments.defaults, strict=True)]
+            keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            pairs += [(a.arg, d, _DEFAULT) for a, d in keyword_only if d is not None]
+    yield from (pair for pair in pairs if is_batch(pair[0]))
+
+
+def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
+    method = method_of(call)
+    texts = [*filter(None, map(_text, call.args))]
+    if method in _OPTIONS:
+        default = keyword_of(call, "default")
+        names = [text.lstrip("-").replace("-", "_") for text in texts]
+        if default is not None:
+            yield from ((name, default, _SET) for name in names)
+        return
+    if method in _LOOKS_UP and texts and len(call.args) == 2:
+        yield texts[0].lower(), call.args[1], _DEFAULT
+        return
+    data = ast.unparse(call.args[0]) if call.args else ""
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            # a loader of other data than the training's is named after it
+            name = f"val_{keyword.arg}" if _EVALUATES.search(data) else keyword.arg
+            sureness = _GIVEN if method in own else _SET if method == "dict" else _KEYWORD
+            yield name, keyword.value, sureness
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+            yield name, value
+        case ast.Tuple(elts=targets) if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
+            for one, its_value in zip(targets, value.elts, strict=True):
+                yield from _assigned(one, its_value)
+
+
+def _text(node: ast.AST | None) -> str:
+    """The text that a constant is; "" of anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _by_shape(case: Case) -> Iterator[BatchSize]:
+    """First sizes of tensors that are made in a loop or a function, and are there now; the most frequent first."""
+    others = case.alive[case.lives.category[case.alive] != case.history.categories.index(WEIGHTS)]
+    for file in case.program_files:
+        sizes: dict[int, list[ast.expr]] = {}
+        seen: set[int] = set()
+        for node in file.nodes():
+            number = _first_size(node, _SHAPED)
+            value = None if number is None else whole_number(number)
+            if number is None or value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
+                continue
+            sizes.setdefault(value, []).append(number)
+            if case.with_frames([(file.file, number.lineno)])[others].any():
+                seen.add(value)
+        for value in sorted(seen, key=lambda size: -len(sizes[size])):
+            shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
+            reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
+            numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
+            yield BatchSize(file, value, tuple(numbers.values()), is_named=False)
+
+
+def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:
+    """The first size of the tensor that a call makes or reshapes; ``None`` of other nodes."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return None
+    first: ast.expr = node.args[0]
+    if method_of(node) == "randint" and makers is _SHAPED:
+        first = keyword_of(node, "size") or node.args[-1]
+        first = first if isinstance(first, ast.Tuple | ast.List) else ast.Tuple(elts=[])
+    elif method_of(node) not in makers:
+        return None
+    if isinstance(first, ast.Tuple | ast.List):
+        return first.elts[0] if first.elts else None
+    return first
+
+
+def _runs_in_a_step(file: SourceFile, number: ast.expr) -> bool:
+    path = file.path(number.lineno)
+    scope = next((node for node in reversed(path) if isinstance(node, Function)), None)
+    if scope is not None:
+        return scope.name != "__init__"
+    return any(isinstance(node, Loop) for node in path)

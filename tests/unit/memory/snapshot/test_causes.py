@@ -1,0 +1,137 @@
+"""What in a program filled the memory is read from its trace and its source together."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from gpudash.memory.snapshot.causes.evaluation import Flow
+from gpudash.memory.snapshot.source_edits import SourceFile
+from gpudash.telemetry.explanation import Explanation
+from gpudash.units import MIB
+from tests.unit.memory.snapshot.made import TRAIN, WEIGHTS, Made, explained
+
+STEP = """\
+def step(model, data):
+    loss = model(data).mean()
+    loss.backward()
+"""
+
+
+def explained_with(program: str, others: dict[str, str] | None = None, step: str = STEP) -> Explanation:
+    """A first step of which the activations are too many, by a program whose model is called in line 41."""
+    lines = program.splitlines()
+    files = {TRAIN: [*lines, *[""] * (39 - len(lines)), *step.splitlines()]}
+    files |= {name: text.splitlines() for name, text in (others or {}).items()}
+
+    def source(file: str, line: int) -> str:
+        text = files.get(file, [])
+        return text[line - 1] if line <= len(text) else ""
+
+    made = Made(capacity=200 * MIB)
+    made.malloc(30 * MIB, WEIGHTS)
+    made.until_full(60 * MIB, 0)
+    return explained(made.snapshot(), source=source)
+
+
+def changed(patch: str) -> list[str]:
+    return [row for row in patch.splitlines()[2:] if row[:1] in "+-"]
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("BATCH_SIZE = 64", "BATCH_SIZE = 16"),
+        ("batch_size, rate = 64, 0.1", "batch_size, rate = 16, 0.1"),
+        ("batch = 2**6", "batch = 16"),
+        ("class Options:\n    batch_size: int = 64", "    batch_size: int = 16"),
+        ("CONFIG = {'rate': 0.1, 'train': {'batch_size': 64}}", "CONFIG = {'rate': 0.1, 'train': {'batch_size': 16}}"),
+        ("config['batch_size'] = 64", "config['batch_size'] = 16"),
+        ("self.batch_size = 64", "self.batch_size = 16"),
+        ("p.add_argument('-b', '--batch-size', default=64)", "p.add_argument('-b', '--batch-size', default=16)"),
+        ("loader = DataLoader(data, batch_size=64)", "loader = DataLoader(data, batch_size=16)"),
+        ("def load(data, batch_size=64):\n    pass", "def load(data, batch_size=16):"),
+        ("samples_per_gpu = 64", "samples_per_gpu = 16"),
+        ("size = int(os.environ.get('BATCH_SIZE', 64))", "size = int(os.environ.get('BATCH_SIZE', 16))"),
+        ("eval_batch_size = 128\ntrain_batch_size = 64", "train_batch_size = 16"),
+        (
+            "a = Loader(val_data, batch_size=128)\nb = Loader(d, batch_size=64)",
+            "b = Loader(d, batch_size=16)",
+        ),
+        ("class Options:\n    batch_size: int = 8\no = Options(batch_size=64)", "o = Options(batch_size=16)"),
+    ],
+)
+def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> None:
+    remedies = explained_with(program).remedies
+    assert changed(remedies[0].patch)[1:] == [f"+{line}"]
+    assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
+
+
+def test_the_batch_is_found_in_a_module_that_the_program_imports() -> None:
+    found = explained_with("from settings import values", {"/home/mia/settings/values.py": "# all\nbatch_size = 64\n"})
+    assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
+
+
+def test_where_no_name_says_it_the_batch_is_the_first_size_of_what_a_step_makes() -> None:
+    step = STEP.replace("model(data)", "model(torch.randn(64, 8)).view(64, -1)")
+    assert changed(explained_with("", step=step).remedies[0].patch) == [
+        "-    loss = model(torch.randn(64, 8)).view(64, -1).mean()",
+        "+    loss = model(torch.randn(16, 8)).view(16, -1).mean()",
+    ]
+
+
+@pytest.mark.parametrize("program", ["num_batches = 64", "log_every_batch = 64", "batch_size = size()", "batch = True"])
+def test_other_numbers_are_not_taken_for_the_batch(program: str) -> None:
+    assert not any(remedy.patch for remedy in explained_with(program).remedies)
+
+
+def differentiates(program: str, line: int) -> bool:
+    lines = program.splitlines()
+    file = SourceFile(TRAIN, lambda _file, number: lines[number - 1] if number <= len(lines) else "")
+    path = file.path(line)
+    assert isinstance(path[-1], ast.stmt)
+    return Flow().differentiates(path)
+
+
+VALIDATED_IN_THE_LOOP = """\
+for data, target in loader:
+    output = model(data)
+    loss = criterion(output, target)
+    loss.backward()
+    if step % 100 == 0:
+        total = 0
+        for data, target in held_back:
+            output = model(data)
+            total += criterion(output, target)
+        print(total)
+"""
+
+ROLLED_OUT = """\
+for update in range(9):
+    chances = []
+    for time in range(9):
+        chance = policy(look())
+        chances.append(chance.log_prob(act()))
+    loss = -torch.stack(chances).mean()
+    loss.backward()
+"""
+
+
+def test_a_validation_within_the_loop_of_a_training_is_told_from_its_steps() -> None:
+    assert differentiates(VALIDATED_IN_THE_LOOP, 2)
+    assert not differentiates(VALIDATED_IN_THE_LOOP, 8)
+
+
+def test_values_are_followed_through_collections_to_a_backward_pass_behind_the_loop() -> None:
+    assert differentiates(ROLLED_OUT, 4)
+
+
+def test_a_loss_that_is_added_up_comes_to_the_backward_pass_of_a_later_round() -> None:
+    assert differentiates(
+        "loss = 0\nfor x in data:\n    if last(x):\n        loss.backward()\n    loss = loss + f(x)\n", 5
+    )
+
+
+def test_what_a_list_of_the_caller_takes_in_is_not_said_to_come_to_nothing() -> None:
+    assert differentiates("def step(x, losses):\n    loss = model(x)\n    losses.append(loss)\n", 2)
