@@ -120,7 +120,8 @@ class StreamWaits:
                 return False
             began = cuda.Event(enable_timing=True)
             began.record()
-        except Exception:  # the program's own next call meets it too, and says it in its place
+        except Exception as error:  # the program's own next call meets it too, and raises it in its place
+            note_fault(error)
             self.measuring = False
             return False
         self._began = began
@@ -132,7 +133,8 @@ class StreamWaits:
         try:
             ended = sys.modules["torch"].cuda.Event(enable_timing=True)
             ended.record()
-        except Exception:
+        except Exception as error:
+            note_fault(error)
             self.measuring = False
             return
         self._pairs.append((began, ended))
@@ -144,7 +146,8 @@ def _held_s(pairs: list[tuple[Any, Any]]) -> float | None:
         if pairs and not pairs[-1][1].query():
             return None
         return float(sum(began.elapsed_time(ended) for began, ended in pairs)) / 1e3
-    except Exception:
+    except Exception as error:
+        note_fault(error)
         return None
 
 
