@@ -218,6 +218,31 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     return replace(found, remedies=ordered((works, *rest)))
 
 
+def with_reruns_of(found: Explanation, told: Explanation) -> Explanation:
+    """``found``, which explains a moment anew, with what reruns had found when it was explained before.
+
+    Args:
+        found: its remedies have their diffs.
+        told: the explanation of before.
+    """
+    tried = [remedy for remedy in told.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
+    if told.requested_bytes != found.requested_bytes or not (tried or told.need):
+        return found
+    fresh = {remedy.change: remedy for remedy in found.remedies}
+    before = {remedy.change for remedy in told.remedies}
+    kept = [
+        remedy
+        for remedy in found.remedies
+        if remedy.change in before or not (remedy.patch or variable_of(remedy) or is_bound(remedy))
+    ]
+    changes = {remedy.change for remedy in tried}
+    made = [
+        remedy if remedy.change not in fresh else replace(remedy, patch=fresh[remedy.change].patch) for remedy in tried
+    ]
+    made += [remedy for remedy in kept if remedy.change not in changes]
+    return replace(found, remedies=ordered(made), remedies_note=told.remedies_note, need=told.need)
+
+
 def without_need(found: Explanation, why: str) -> Explanation:
     """``found`` where the need of the whole run could not be found.
 
