@@ -15,7 +15,7 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
 from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
-from gpudash.units import GIB, MIB, format_count, format_duration
+from gpudash.units import GIB, format_count, format_duration
 
 RERUN = "rerun"
 NUMBERLESS = "rerun without numbers"
@@ -27,9 +27,6 @@ on a simulated card, whose allocator is the model's own."""
 
 REAL_TOLERANCE = 0.02
 """The same on a real card: kernels ask for workspaces that only they know."""
-
-ROUNDING_BYTES = 2 * MIB
-"""And beside that: torch counts the ends of blocks that it does not split."""
 
 MOST_TRIED = 2
 """Remedies that a rerun each tries."""
@@ -129,13 +126,11 @@ class CardRequests:
         ended = self.on(room_of(found))
         if self.trace is None or ended.failed_at is None:
             return False
-        blocks = self.trace.events[: ended.failed_at]
-        live = sum(_rounded(self.trace.sizes[abs(block) - 1]) * (1 if block > 0 else -1) for block in blocks)
         then = sum(found.by_category.values())
         tolerance = SIMULATED_TOLERANCE if found.simulated else REAL_TOLERANCE
         asked = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
         is_same = _rounded(asked) == _rounded(found.requested_bytes or 0)
-        return abs(live - then) <= tolerance * then + ROUNDING_BYTES and (is_same or not found.simulated)
+        return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
 
     def room(self) -> int:
         """The fewest bytes for PyTorch with which every request is served."""
