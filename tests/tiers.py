@@ -54,7 +54,17 @@ SAMPLES = (
 """One real window and one real run from end to end, which every `make test` has."""
 
 STARTING = frozenset(
-    {"executable", "subprocess", "isolate", "OpenedSnapshot", "ChildProcess", "HostedRun", "Host", "ParallelRun"}
+    {
+        "executable",
+        "subprocess",
+        "isolate",
+        "can_hold_back",
+        "OpenedSnapshot",
+        "ChildProcess",
+        "HostedRun",
+        "Host",
+        "ParallelRun",
+    }
 )
 """Names in code that starts a Python: ``sys.executable``, ``subprocess``, and what does so for the program."""
 

@@ -53,7 +53,8 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
         RequestError: when the request was wrong or interrupted.
     """
     from gpudash.session import Answer, Session
-    from gpudash.session.predicting.program import ProgramQuestion, predict_program, script_name
+    from gpudash.session.predicting.attempt import script_name
+    from gpudash.session.predicting.program import ProgramQuestion, predict_program
 
     budget = options.budget()
     settings, notices = load_settings()

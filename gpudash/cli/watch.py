@@ -72,9 +72,9 @@ class WatchOptions(ServeOptions, RecordOptions, SimulateOptions):
     loss, accuracy, step and epoch count, as in `it (?P<step>[0-9]+) L=(?P<loss>[-+.e0-9]+)`."""
 
     find_need: bool | None = None
-    """After an out-of-memory on a simulated GPU, run the command again on a larger one, to find out what the whole run
-    needs: without output, network or lasting files, at the lowest priority, for 10 min at most. Left out: at most twice
-    as long as it took to fail, where that was within 5 min and what it writes can be held back. Ctrl+C leaves it."""
+    """After an out-of-memory, run the command again, without numbers or on a larger simulated GPU, to find out what the
+    whole run needs: without output, network or lasting files, at the lowest priority, for 10 min at most. Left out: at
+    most twice as long as it took to fail, where what it writes can be held back. Ctrl+C leaves it."""
 
     attach: Pid | None = None
     """Watch a running process by its number instead of starting a command: from inside where its Python is 3.14 or

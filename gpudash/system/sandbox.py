@@ -3,28 +3,40 @@
 The command sees every file as it is. What it writes lands in SCRATCH by overlays (overlayfs in a user namespace), or is
 refused as by a read-only file system where there can be no overlay; the folders KEPT alone are written to as they are,
 and /dev/shm. It has no network but its own loopback, the lowest priority, and is the first to be killed when the
-computer's memory is full. Without SCRATCH it has only the last two. A process of its own, standard library alone.
+computer's memory is full. Without SCRATCH it has only the last two. With ``--as-usual`` before SCRATCH it has the
+network, services' sockets and the priority of every program, and does not end with whoever started it. A process of its
+own, standard library alone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+AS_USUAL = "--as-usual"
+
+PROBE = "--probe"
+
 NOT_HELD_BACK = 121
 """Exit code where writing cannot be held back, so that the command was not run."""
+
+CANNOT_EXECUTE = 126
+"""Exit code where there is no such command, or it is none, as shells have it."""
 
 PROBE_S = 10.0
 """Longest that is waited for the answer whether it can."""
@@ -55,6 +67,12 @@ _KERNELS_OWN = frozenset(
 
 _SHARED_MEMORY = "/dev/shm"
 
+_EVERYBODYS = ("/tmp", "/var/tmp")
+"""Where every user may make files, in a folder of somebody else's."""
+
+_MOST_ENTRIES = 1000
+"""Files and folders that are shown of such a folder."""
+
 _SOCKETS = "/run"
 """Where services listen, of databases and containers: they are hidden, as a socket is no matter of the network."""
 
@@ -75,23 +93,45 @@ class _Mount:
     read_only: bool
 
 
-def can_hold_back() -> bool:
-    """Whether this system lets its user hold back what a command writes; asks a process of its own."""
-    command = [sys.executable, "-I", "-S", __file__, "--probe"]
+def can_hold_back(scratch: str = "", folder: str | None = None) -> bool:
+    """Whether this system lets its user hold back what a command writes; asks a process of its own.
+
+    Args:
+        scratch: an empty folder on a disk, in which what a command writes is to land; with it a command has to be able
+            to write, too: its folder, where that is its user's, is not read-only then. "" where that need not be.
+        folder: the command's; ``None``: the present one.
+    """
+    command = [sys.executable, "-I", "-S", __file__, PROBE, *filter(None, (scratch,))]
     try:
-        return subprocess.run(command, capture_output=True, timeout=PROBE_S, check=False).returncode == 0
+        done = subprocess.run(command, capture_output=True, timeout=PROBE_S, check=False, cwd=folder)
     except (OSError, subprocess.SubprocessError):
         return False
+    finally:
+        if scratch:
+            empty(scratch)
+    return done.returncode == 0
 
 
-def command_in_sandbox(command: Sequence[str], scratch: str = "", kept: Sequence[str] = ()) -> list[str]:
+def command_in_sandbox(
+    command: Sequence[str], scratch: str = "", kept: Sequence[str] = (), *, as_usual: bool = False
+) -> list[str]:
     """The command that runs ``command`` as this module says.
 
     Args:
         scratch: an empty folder on a disk; "" to hold back nothing.
         kept: folders that are written to as they are.
+        as_usual: whether it has the network, and the priority of every program.
     """
-    return [sys.executable, "-I", "-S", __file__, *([scratch, *kept] if scratch else ()), "--", *command]
+    words = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
+    return [sys.executable, "-I", "-S", __file__, *words, "--", *command]
+
+
+def empty(scratch: str) -> None:
+    """Remove what a command has left in its scratch folder."""
+    clear(scratch)
+    with os.scandir(scratch) as entries:
+        for entry in entries:
+            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def clear(scratch: str) -> None:
@@ -116,56 +156,89 @@ def _yield_to_others() -> None:
 
 
 def _main(arguments: Sequence[str]) -> None:
-    _yield_to_others()
-    if arguments == ["--probe"]:
-        _enter_namespaces()
-        _set_read_only("/", read_only=True)
+    if arguments[0] == PROBE:
+        _probe(*arguments[1:])
         return
+    as_usual = arguments[0] == AS_USUAL
+    if not as_usual:
+        _yield_to_others()
     at = arguments.index("--")
-    command = arguments[at + 1 :]
+    folders, command = arguments[as_usual:at], arguments[at + 1 :]
     parent = os.getppid()
-    if at:
-        _hold_back_of(command, arguments[0], arguments[:at])
-    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if folders:
+        _hold_back_of(command, folders, online=as_usual)
+    if not as_usual:
+        _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(NOT_HELD_BACK)
-    os.execvp(command[0], list(command))
-
-
-def _hold_back_of(command: Sequence[str], scratch: str, kept: Sequence[str]) -> None:
-    """Hold back what a command will write that this process becomes; where that cannot be done, end."""
-    folder = str(Path.cwd())
     try:
-        _hold_back(scratch, kept, [folder, os.environ.get("HOME", ""), *_ABSOLUTE.findall("\n".join(command))])
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} could not be started ({error.strerror or error}).\n")
+        os._exit(CANNOT_EXECUTE)
+
+
+def _probe(scratch: str = "") -> None:
+    """Try what holding back takes.
+
+    Raises:
+        OSError: where it cannot be done.
+    """
+    if not scratch:
+        _enter_namespaces(online=False)
+        _set_read_only("/", read_only=True)
+        return
+    folder = Path.cwd()
+    writes = os.access(folder, os.W_OK)
+    _hold_back_of([], [scratch], online=True)
+    if writes:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def _hold_back_of(command: Sequence[str], folders: Sequence[str], *, online: bool) -> None:
+    """Hold back what a command will write that this process becomes; where that cannot be done, end.
+
+    Args:
+        folders: that are written to as they are; the first is the scratch folder.
+    """
+    folder = str(Path.cwd())
+    named = [os.environ.get(name, "") for name in ("HOME", "TMPDIR")]
+    wanted = [folder, *named, *_ABSOLUTE.findall("\n".join(command))]
+    try:
+        _hold_back(folders[0], folders, wanted, online=online)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         os._exit(NOT_HELD_BACK)
     os.chdir(folder)  # the same path, and what lies there now
 
 
-def _enter_namespaces() -> None:
+def _enter_namespaces(*, online: bool) -> None:
     """Raises: OSError: where the system does not let its users do so."""
     user, group = os.getuid(), os.getgid()
-    _checked(_libc.unshare(_NEWUSER | _NEWNS | _NEWNET), "unshare")
+    _checked(_libc.unshare(_NEWUSER | _NEWNS | (0 if online else _NEWNET)), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         Path("/proc/self", name).write_text(text, encoding="ascii")
     _mount("none", "/", None, _REC | _PRIVATE)
-    _start_loopback()
+    if not online:
+        _start_loopback()
 
 
-def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None:
+def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, online: bool) -> None:
     """Let nothing that is written from now on stay, but in the folders ``kept``.
 
     Args:
         wanted: files and folders that the command may want to write to.
+        online: whether there is a network, and services are there.
     """
-    mounts, hidden = _mounts(), _hidden(wanted)
+    mounts, hidden = _mounts(), "" if online else _hidden(wanted)
     layered = [path for path in _layered(mounts, wanted) if path != hidden and not _is_beneath(path, [hidden])]
     mounts = [mount for mount in mounts if not _is_beneath(mount.path, [hidden])]
-    _enter_namespaces()
+    everybodys = [path for path in _EVERYBODYS if path not in layered and os.access(path, os.W_OK)]
+    _enter_namespaces(online=online)
     beneath = [mount.path for mount in mounts if mount.path not in layered and _is_beneath(mount.path, layered)]
     # what lies there now, whatever is laid over the path later
-    descriptors = {path: _located(path) for path in dict.fromkeys((*layered, *kept, *beneath))}
+    descriptors = {path: _located(path) for path in dict.fromkeys((*layered, *kept, *beneath, *everybodys))}
     _set_read_only("/", read_only=True)
     with suppress(OSError):  # a system may have none
         _set_read_only(_SHARED_MEMORY, read_only=False)
@@ -175,6 +248,8 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str]) -> None
     _mount(f"/proc/self/fd/{descriptors[scratch]}", scratch, None, _BIND)
     _set_read_only(scratch, read_only=False)
     layers = _located(scratch)
+    for number, path in enumerate(everybodys):
+        _make_anew(path, descriptors[path], layers, number)
     for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
         with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
             if path in layered:
@@ -241,6 +316,34 @@ def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
     Path(upper).mkdir()
     Path(work).mkdir()
     _mount("overlay", path, "overlay", 0, f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr")
+
+
+def _make_anew(path: str, lower: int, layers: int, number: int) -> None:
+    """Put a folder in place of another user's in which everybody may make files, with what lies in that.
+
+    Raises:
+        OSError: where that cannot be done.
+    """
+    made = f"/proc/self/fd/{layers}/anew-{number}"
+    Path(made).mkdir()
+    Path(made).chmod(0o1777)
+    with os.scandir(f"/proc/self/fd/{lower}") as entries:
+        for entry in itertools.islice(entries, _MOST_ENTRIES):
+            with suppress(OSError):  # it may be gone by now
+                _show(entry, f"{made}/{entry.name}")
+    _mount(made, path, None, _BIND | _REC)
+
+
+def _show(entry: os.DirEntry[str], path: str) -> None:
+    """Raises: OSError: where that cannot be done."""
+    if entry.is_symlink():
+        Path(path).symlink_to(Path(entry.path).readlink())
+        return
+    if entry.is_dir():
+        Path(path).mkdir()
+    else:
+        Path(path).touch()
+    _mount(entry.path, path, None, _BIND | _REC)
 
 
 def _is_beneath(path: str, folders: Sequence[str]) -> bool:

@@ -194,8 +194,8 @@ class Remedy(RunChange):
             failed, and when it was not tried.
         flags: the change as ``gpudash run`` takes it.
         predicted_peak_bytes: reserved, with the change.
-        verified_by: "dry run", "replay" of what the run had asked for, or "rerun" of the whole program; "" when it was
-            not tried.
+        verified_by: "dry run", "replay" of what the run had asked for, "rerun" of the whole program, or "rerun without
+            numbers"; "" when it was not tried.
         rewrites: what it changes in the program, where that is known to the character.
         patch: the change as a unified diff, with paths relative to the program's folder, or to the root where that is
             not known; "" where there is none.
@@ -229,16 +229,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Need:
-    """What the whole run needs, found by running the program again on a larger simulated card; sizes in bytes.
+    """What the whole run needs, found by running the program again; sizes in bytes.
 
     Attributes:
         capacity_bytes: the smallest card on which everything that was asked for is served; of a part of a run one on
             which that takes no release of the cache.
         pytorch_bytes: that of it PyTorch has.
-        peak_allocated_bytes, peak_reserved_bytes: the highest of each on the larger card.
+        peak_allocated_bytes, peak_reserved_bytes: the highest of each on a card with room to spare.
         steps: that were complete when it was found.
         is_whole: whether the program ran to its end.
         seconds: that it took.
+        found_by: "rerun" on a larger simulated card, or "rerun without numbers" on one that is not there.
+        remark: what was not run, in words; "" where there is nothing to be said.
     """
 
     capacity_bytes: int
@@ -248,6 +250,8 @@ class Need:
     steps: int
     is_whole: bool
     seconds: float
+    found_by: str = "rerun"
+    remark: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ import pytest
 import gpudash
 from gpudash.simulator.notebook import predict_cell
 from gpudash.simulator.predict import PredictionError, predict_program
+from gpudash.system.sandbox import can_hold_back
 from gpudash.units import GIB
-from tests.end_to_end.conftest import Outcome, run_python, start_python
+from tests.end_to_end.conftest import Outcome, environment, run_python, start_python
 from tests.end_to_end.cuda_scripts.__main__ import CASES, as_cuda
 from tests.end_to_end.cuda_scripts.predicting import predicted
 from tests.json_page import undescribed
+from tests.unit.test_sandbox import FORBIDDEN
 
 HEAD = """
 import os, sys, time
@@ -87,7 +89,7 @@ model.load_state_dict(torch.load("out/run/best.pt")["model"])
 os.rename("metrics.json", "renamed.json")
 shutil.rmtree("old")
 seen = [open("log.txt").read(), open("renamed.json").read(), os.path.exists("metrics.json"), os.path.exists("old"),
-        sorted(os.listdir("out/run")), sorted(p.name for p in pathlib.Path(".").iterdir())]
+        sorted(os.listdir("out/run")), sorted(p.name for p in pathlib.Path(".").iterdir() if p.name != "home")]
 print("SEEN", json.dumps(seen), file=sys.stderr)
 """
 
@@ -100,6 +102,33 @@ print("SEEN", json.dumps(seen), file=sys.stderr)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == ["log.txt", "old", "train.py"]
     assert (tmp_path / "log.txt").read_text() == "before\n"
     assert (tmp_path / "old" / "kept.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["namespaces", "no namespaces"])
+def test_what_holds_back_its_writing_is_said_and_where_the_system_does_it_holds_for_any_code(
+    home: Path, tmp_path: Path, allowed: bool
+) -> None:
+    allowed = allowed and can_hold_back()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    by_others = (
+        "os.system('echo x > by_shell'); sqlite3.connect('by.db').execute('create table t (x)').connection.close()"
+    )
+    text = f"{HEAD}\nimport sqlite3\nopen('by_python', 'w').write('x')\n{by_others if allowed else ''}\nstep()\n"
+    (folder / "train.py").write_text(text)
+    command = (sys.executable, "-m", "gpudash", "estimate", "--simulate", "8GiB", "--json")
+    done = subprocess.run(
+        [*(() if allowed else FORBIDDEN), *command, "--", sys.executable, "train.py"],
+        env=environment(home),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    held = "held back by overlays, whichever code wrote it" if allowed else "what it wrote through Python was held back"
+    assert held in json.loads(done.stdout)["remark"]
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
 
 
 def test_a_program_that_may_write_writes_all_but_checkpoints(estimate: Any, tmp_path: Path) -> None:

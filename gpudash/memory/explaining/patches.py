@@ -10,7 +10,7 @@ import ast
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from gpudash.system.foreign_files import read_regular
 from gpudash.telemetry.explanation import Explanation, Remedy, Rewrite
@@ -25,6 +25,16 @@ CONTEXT_LINES = 3
 
 NO_NEWLINE = b"\n\\ No newline at end of file\n"
 """What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
+
+
+def patching(command: Sequence[str], patch: Path) -> list[str]:
+    """The command that edits a program, in its folder, before it runs.
+
+    Args:
+        command: that runs it.
+        patch: a file with the diff.
+    """
+    return ["sh", "-c", 'patch -p0 -s -N --batch < "$0" && exec "$@"', str(patch), *command]
 
 
 def with_patches(found: Explanation, folder: str) -> Explanation:

@@ -1,22 +1,32 @@
-"""What a whole run needs that ran out of memory: from all that it asked for on a larger card, a figure and no bound."""
+"""What a whole run needs that ran out of memory: a figure and no bound, from what it asked for when it ran again."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpudash.memory.allocator import AllocatorSettings
+from gpudash.memory.allocator.blocks import SMALLEST_BLOCK
 from gpudash.memory.allocator.trace import TEMPORARY, Trace
 from gpudash.memory.explaining.remedies import AT_LEAST, ordered
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.predicting.estimate import smallest_card
-from gpudash.memory.predicting.fit import card_of, minimum_room, run_on
+from gpudash.memory.predicting.fit import Outcome, card_of, minimum_room, peaks, run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy
 from gpudash.units import GIB, format_count, format_duration
 
 RERUN = "rerun"
-"""What a remedy is verified by."""
+NUMBERLESS = "rerun without numbers"
+"""What a remedy is verified by: a rerun on a simulated card, and one on a card that is not there."""
+
+SIMULATED_TOLERANCE = 0.001
+"""How far a run without numbers may lie from the one that failed where memory ran out, as a part of what was live then,
+on a simulated card, whose allocator is the model's own."""
+
+REAL_TOLERANCE = 0.02
+"""The same on a real card: kernels ask for workspaces that only they know."""
 
 MOST_TRIED = 2
 """Remedies that a rerun each tries."""
@@ -77,6 +87,51 @@ class CardRequests:
             fraction=float(data["fraction"]),
         )
 
+    @classmethod
+    def of_answer(
+        cls, card: Mapping[str, Any], allocator: str, *, context_bytes: int, others_bytes: int
+    ) -> CardRequests:
+        """Of what a run without numbers has answered.
+
+        Args:
+            card: one of its cards.
+            allocator: its settings of the allocator, as ``PYTORCH_CUDA_ALLOC_CONF`` has them.
+            context_bytes, others_bytes: as of the class.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it did not.
+        """
+        trace = Trace.from_json(card["trace"])
+        settings = AllocatorSettings.parse(allocator)
+        highest = peaks(trace, replace(settings, per_process_memory_fraction=1.0))
+        return cls(
+            index=int(card["index"]),
+            trace=trace if len(trace.events) <= MOST_EVENTS else None,
+            settings=settings,
+            context_bytes=context_bytes,
+            others_bytes=others_bytes,
+            peak_allocated_bytes=highest.allocated,
+            peak_reserved_bytes=highest.reserved,
+            fraction=float(card["fraction"]),
+        )
+
+    def on(self, room: int) -> Outcome:
+        """How the requests end where PyTorch can have so many bytes."""
+        if self.trace is None:
+            return Outcome(fits=self.peak_reserved_bytes <= room, failed_at=None, retries=0)
+        return run_on(self.trace, room, replace(self.settings, per_process_memory_fraction=1.0))
+
+    def agrees_with(self, found: Explanation) -> bool:
+        """Whether the requests run out on the card as it was where the run did that failed."""
+        ended = self.on(room_of(found))
+        if self.trace is None or ended.failed_at is None:
+            return False
+        then = sum(found.by_category.values())
+        tolerance = SIMULATED_TOLERANCE if found.simulated else REAL_TOLERANCE
+        asked = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
+        is_same = _rounded(asked) == _rounded(found.requested_bytes or 0)
+        return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
+
     def room(self) -> int:
         """The fewest bytes for PyTorch with which every request is served."""
         most = self.peak_reserved_bytes
@@ -88,12 +143,24 @@ class CardRequests:
         return found if run_on(self.trace, found, settings).fits else most
 
 
-def need_of(asked: CardRequests, *, steps: int, is_whole: bool, seconds: float) -> Need:
+def room_of(found: Explanation) -> int:
+    """Bytes that PyTorch could have of a card when memory ran out, as it was."""
+    room = found.capacity_bytes - found.part_bytes("context", "process", "unattributed")
+    return room if found.allowed_bytes is None else min(room, found.allowed_bytes)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // SMALLEST_BLOCK) * SMALLEST_BLOCK
+
+
+def need_of(
+    asked: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
+) -> Need:
     """What a card must have for all that was asked of it.
 
     Args:
         asked: the requests.
-        steps, is_whole, seconds: as of `Need`.
+        steps, is_whole, seconds, found_by, remark: as of `Need`.
     """
     # a part of a run is taken with room to spare: what comes later finds the cache in pieces
     room = asked.room() if is_whole else asked.peak_reserved_bytes
@@ -108,6 +175,8 @@ def need_of(asked: CardRequests, *, steps: int, is_whole: bool, seconds: float) 
         steps=steps,
         is_whole=is_whole,
         seconds=seconds,
+        found_by=found_by,
+        remark=remark,
     )
 
 
@@ -120,13 +189,14 @@ def with_need(found: Explanation, need: Need) -> Explanation:
 
 def to_be_tried(found: Explanation) -> Iterator[Remedy]:
     """The remedies that can be tried by running the program again with them, the most promising first."""
-    can_be = (remedy for remedy in found.remedies if remedy.fits is None and (remedy.patch or _is_variable(remedy)))
+    can_be = (remedy for remedy in found.remedies if remedy.fits is None and (remedy.patch or variable_of(remedy)))
     yield from list(can_be)[:MOST_TRIED]
 
 
-def _is_variable(remedy: Remedy) -> bool:
-    name, given, _value = remedy.flags.partition("=")
-    return bool(given) and name.isidentifier()
+def variable_of(remedy: Remedy) -> dict[str, str]:
+    """The variable that a remedy sets, with its value; nothing where it sets none."""
+    name, given, value = remedy.flags.partition("=")
+    return {name: "".join(shlex.split(value))} if given and name.isidentifier() else {}
 
 
 def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explanation:
@@ -139,8 +209,33 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     rest = tuple(other for other in found.remedies if other != remedy)
     if need is None:
         return replace(found, remedies=rest)
-    works = replace(remedy, fits=True, verified_by=RERUN, predicted_peak_bytes=need.peak_reserved_bytes)
+    works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=need.peak_reserved_bytes)
     return replace(found, remedies=ordered((works, *rest)))
+
+
+def with_reruns_of(found: Explanation, told: Explanation) -> Explanation:
+    """``found``, which explains a moment anew, with what reruns had found when it was explained before.
+
+    Args:
+        found: its remedies have their diffs.
+        told: the explanation of before.
+    """
+    tried = [remedy for remedy in told.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
+    if told.requested_bytes != found.requested_bytes or not (tried or told.need):
+        return found
+    fresh = {remedy.change: remedy for remedy in found.remedies}
+    before = {remedy.change for remedy in told.remedies}
+    kept = [
+        remedy
+        for remedy in found.remedies
+        if remedy.change in before or not (remedy.patch or variable_of(remedy) or is_bound(remedy))
+    ]
+    changes = {remedy.change for remedy in tried}
+    made = [
+        remedy if remedy.change not in fresh else replace(remedy, patch=fresh[remedy.change].patch) for remedy in tried
+    ]
+    made += [remedy for remedy in kept if remedy.change not in changes]
+    return replace(found, remedies=ordered(made), remedies_note=told.remedies_note, need=told.need)
 
 
 def without_need(found: Explanation, why: str) -> Explanation:
@@ -160,6 +255,12 @@ def is_bound(remedy: Remedy) -> bool:
 def need_text(need: Need) -> str:
     """What the need was found by, in a sentence."""
     took = format_duration(need.seconds)
+    if need.found_by == NUMBERLESS:
+        how = f"The same command ran without numbers, on a GPU that is not there, {{}} in {took}"
+        if need.is_whole:
+            return f"{how.format('to its end')}."
+        more = need.remark or "the data loaders of its training were ended early"
+        return f"{how.format(f'for {_steps(need)}')}: {more}. --find-need runs it for longer."
     if need.is_whole:
         return f"The same command ran to its end on a larger simulated GPU in {took}."
     return (
@@ -178,4 +279,4 @@ def _remedy(need: Need) -> Remedy:
     words += "" if need.is_whole else f", for {_steps(need)}"
     words += "" if card is None else f": a card with {card // GIB} GiB"
     fits = True if need.is_whole else None
-    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=fits, verified_by=RERUN)
+    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=fits, verified_by=need.found_by)

@@ -48,6 +48,7 @@ class Outcome:
         retries: how often cached segments had to be released first.
         taken: the most bytes taken of the card.
         lacking: the smallest capacity that would have served a request that this one refused; ``None`` without one.
+        live: bytes that were allocated where it ended.
     """
 
     fits: bool
@@ -55,6 +56,7 @@ class Outcome:
     retries: int
     taken: int = 0
     lacking: int | None = None
+    live: int = 0
 
 
 def peaks(
@@ -152,8 +154,8 @@ def run_on(trace: Trace, room: int, settings: AllocatorSettings | None = None, a
             else:
                 free(held.pop(-event))
     except AllocationRefused:
-        return Outcome(False, index, _retries(allocator), memory.most, memory.lacking)
-    return Outcome(True, None, _retries(allocator), memory.most, memory.lacking)
+        return Outcome(False, index, _retries(allocator), memory.most, memory.lacking, allocator.allocated_bytes)
+    return Outcome(True, None, _retries(allocator), memory.most, memory.lacking, allocator.allocated_bytes)
 
 
 def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSettings | None = None) -> int:

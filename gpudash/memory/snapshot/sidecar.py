@@ -10,6 +10,7 @@ from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
 from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
+from gpudash.memory.explaining.whole_need import with_reruns_of
 from gpudash.memory.snapshot.causes.children import ended_before
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
@@ -68,12 +69,14 @@ class Sidecar:
     Attributes:
         steps: times at which steps began, in microseconds since 1970, and their numbers.
         cards: by the index of the device.
+        told: by the index of the device, how its memory was explained when it ran out.
         warnings: sentences on what could not be used.
         folder: of the program, an absolute path; "" where it is not known.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
     cards: Mapping[int, OutsideView] = field(default_factory=dict)
+    told: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     folder: str = ""
 
@@ -104,7 +107,10 @@ class Sidecar:
         found = explain_history(history, source=source, what_if=what_if, allowed=allowed)
         if card is not None:
             found = on_card(found, history, card, source)
-        return with_patches(found, self.folder) if self.folder else found
+        if self.folder:
+            found = with_patches(found, self.folder)
+        told = self.told.get(history.device.index)
+        return found if told is None else with_reruns_of(found, told)
 
 
 NOTHING = Sidecar()

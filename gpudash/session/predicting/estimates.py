@@ -222,7 +222,7 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     idle = reserved - allocated if reserved is not None and allocated is not None else 0
     own = None if device.uuid is None else machine.own_bytes(device.uuid)
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
-    architecture = _architecture(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
+    architecture = architecture_of(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
     overhead, words = (0, "the CUDA context is there already") if opened else _context(device, architecture)
     return Target(
         device.name,
@@ -246,7 +246,7 @@ def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
     return assumed, f"a CUDA context of {format_bytes(assumed)} assumed"
 
 
-def _architecture(gpu: Gpu | None) -> Architecture:
+def architecture_of(gpu: Gpu | None) -> Architecture:
     """A GPU's design, as far as its driver tells it."""
     capability = gpu.cuda_capability if gpu is not None else None
     multiprocessors = gpu.multiprocessors if gpu is not None else None

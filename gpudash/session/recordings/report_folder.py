@@ -73,7 +73,7 @@ def beside(snapshot: Path) -> Sidecar:
         return NOTHING
     warnings = []
     steps: tuple[tuple[int, int], ...] = ()
-    cards = {}
+    cards, explanations = {}, {}
     try:
         steps = _steps(snapshot.with_name(STEPS_NAME))
     except ValueError as error:
@@ -81,7 +81,8 @@ def beside(snapshot: Path) -> Sidecar:
     try:
         told = _explanation(snapshot.with_name(EXPLANATION_NAME))
         if told is not None:
-            cards[int(told.device.partition(":")[2] or 0)] = card_of(told)
+            index = int(told.device.partition(":")[2] or 0)
+            cards[index], explanations[index] = card_of(told), told
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
     folder = ""
@@ -89,7 +90,7 @@ def beside(snapshot: Path) -> Sidecar:
         folder = _program_folder(snapshot.with_name(SETTINGS_NAME))
     except ValueError as error:
         warnings.append(f"{SETTINGS_NAME} beside the snapshot was left aside: {error}")
-    return Sidecar(steps, cards, tuple(warnings), folder)
+    return Sidecar(steps, cards, explanations, tuple(warnings), folder)
 
 
 def _steps(path: Path) -> tuple[tuple[int, int], ...]:

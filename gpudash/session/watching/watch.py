@@ -20,9 +20,13 @@ import psutil
 
 import gpudash
 from gpudash.devices.names import kind_of, written
-from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.estimates import architecture_of
 from gpudash.session.watching.ending import EndedRun, ending_of
 from gpudash.session.watching.hearing import LAST_MESSAGES_S, TICK_S, Hearing
+from gpudash.session.watching.need.failed_run import FailedRun
+from gpudash.session.watching.need.finding import NeedSearch
+from gpudash.session.watching.need.numberless_run import FullCard
 from gpudash.session.watching.output_log import OutputReader
 from gpudash.session.watching.printed_metrics import PrintedMetrics
 from gpudash.session.watching.program import (
@@ -40,12 +44,10 @@ from gpudash.session.watching.program import (
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
-from gpudash.session.watching.whole_run import FailedRun, NeedUnknownError, RemedyFailsError, WholeRun
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import Level, Note, OutOfMemory, RunEnded, RunStarted, Topic, Warning
-from gpudash.units import format_duration
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +77,6 @@ UNHEARD = (
     "not Python; only what it prints and what the system reports of it is shown."
 )
 
-
-ON_A_REAL_GPU = (
-    "What the whole run needs is not known: the program is run again to find out only where its GPU is simulated."
-)
 
 COUNTED_STEPS = (
     "Its steps are those of its optimizer, as it reports none; this line reports them with their loss: "
@@ -129,7 +127,7 @@ class Watching:
         self._stopping = Stopping(self._name, self._program.signal)
         self._left = threading.Event()
         self._hurried = False
-        self._whole_run: WholeRun | None = None
+        self._need_search: NeedSearch | None = None
         self._sent: Sequence[SentSignal] = ()
         self._due: dict[str, float] = {}
         self._told_silence = False
@@ -146,27 +144,27 @@ class Watching:
     @property
     def finding_need_s(self) -> float | None:
         """For how long it has been run again to find out what it needs; ``None`` where it is not."""
-        whole_run = self._whole_run
-        return None if whole_run is None else whole_run.seconds
+        search = self._need_search
+        return None if search is None else search.seconds
 
     def stop(self, when: str) -> None:
         """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL.
 
         Once it has ended, and what it needs is found out, that is left.
         """
-        whole_run = self._whole_run
-        if whole_run is None:
+        search = self._need_search
+        if search is None:
             self._stopping.request(when)
         else:
-            whole_run.leave()
+            search.leave()
 
     def shut_down(self, when: str) -> None:
         """Send SIGINT, as gpudash is being ended; SIGTERM and SIGKILL follow after their deadlines."""
-        whole_run = self._whole_run
-        if whole_run is None:
+        search = self._need_search
+        if search is None:
             self._stopping.shut_down(when)
         else:
-            whole_run.leave()
+            search.leave()
 
     def wait_left(self) -> None:
         """Wait until it and what it has started have ended, after `shut_down`."""
@@ -188,8 +186,8 @@ class Watching:
     def close(self, timeout_s: float) -> bool:
         """Tell how it ended, within ``timeout_s``; false when that took longer."""
         self._hurried = True
-        if self._whole_run is not None:
-            self._whole_run.leave()
+        if self._need_search is not None:
+            self._need_search.leave()
         self._reports.give_up()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -321,64 +319,44 @@ class Watching:
     def _with_need(self, ending: RunEnded) -> RunEnded:
         """``ending`` of a program that ran out of memory, with what its whole run needs in place of a bound."""
         found = ending.explanation if isinstance(ending, OutOfMemory) else None
-        asked = self._request.find_need
-        if not isinstance(ending, OutOfMemory) or found is None or asked is False or self._hurried:
+        newest = self._reports.newest
+        if not isinstance(ending, OutOfMemory) or found is None or newest is None or self._hurried:
             return ending
-        fits = any(remedy.fits for remedy in found.remedies)
-        if found.verdict == "leak":
-            return ending  # it needs more with every step, and what fits is known
-        if not self._simulated or not found.simulated:
-            return ending if fits else replace(ending, explanation=self._kept(without_need(found, ON_A_REAL_GPU)))
-        newest, torch = self._reports.newest or {}, self._news.torch or {}
-        failed = FailedRun(ending.seconds, found.step, str(torch.get("version") or "2.13"))
-        if not newest:
-            return ending
-        whole_run = WholeRun(self._request, self._environment, failed, asked=asked is True)
-        if asked or not fits:
-            found = self._with_figure(found, whole_run)
-        if not whole_run.is_left:
-            found = self._with_tried(found, failed)
-        return replace(ending, explanation=self._kept(found))
-
-    def _with_figure(self, found: Explanation, whole_run: WholeRun) -> Explanation:
-        """``found`` with what the whole run needs, or why that is not known."""
-        self._whole_run = whole_run
+        if self._request.find_need is False or found.verdict == "leak":
+            return ending  # what leaks needs more with every step, and what fits is known
+        torch = self._news.torch or {}
+        search = NeedSearch(
+            self._request,
+            {**os.environ, **self._request.environment},
+            self._environment,
+            FailedRun(ending.seconds, found.step, str(torch.get("version") or "2.13")),
+            self._full_card(found, str(newest.get("device"))),
+            lambda text: self._news.note(Topic.NEED, text),
+        )
+        self._need_search = search
         try:
-            if self._hurried:
-                return found
-            limit = "" if self._request.find_need else f", about {format_duration(whole_run.limit_s)} at most"
-            self._news.note(Topic.NEED, f"Finding out what the whole run needs{limit}; Ctrl+C leaves it.")
-            return with_need(found, whole_run.find())
-        except NeedUnknownError as error:
-            return without_need(found, str(error))
+            if not self._hurried:
+                found = search.explained(found)
         finally:
-            self._whole_run = None
-
-    def _with_tried(self, found: Explanation, failed: FailedRun) -> Explanation:
-        """``found``, whose first change of the program or its environment was tried on a card as large as it was.
-
-        Where that comes to no end, or somebody leaves it, it stays what it was.
-        """
-        for remedy in to_be_tried(found):
-            self._whole_run = trial = WholeRun(self._request, self._environment, failed, asked=False, remedy=remedy)
-            try:
-                if self._hurried:
-                    return found
-                limit = f"about {format_duration(trial.limit_s)} at most"
-                self._news.note(Topic.NEED, f"Trying a remedy, {remedy.change}: {limit}; Ctrl+C leaves it.")
-                return with_tried(found, remedy, trial.find())
-            except RemedyFailsError:
-                found = with_tried(found, remedy, None)
-            except NeedUnknownError:
-                return found
-            finally:
-                self._whole_run = None
-        return found
-
-    def _kept(self, found: Explanation) -> Explanation:
-        """``found``, which is in the report from now on."""
+            self._need_search = None
         self._reports.rewrite(found)
-        return found
+        return replace(ending, explanation=found)
+
+    def _full_card(self, found: Explanation, device: str) -> FullCard:
+        """The card whose memory ran out, as far as it is known.
+
+        Args:
+            found: why.
+            device: what the program calls it.
+        """
+        machine = self._wiring.machine
+        uuid = machine.memory_of(self._memory.name_of(device))
+        gpu = next((gpu for gpu in machine.gpus if gpu.uuid == uuid), None)
+        cards = len(self._request.simulate) or len(machine.cuda_order().gpus)
+        target = Target(found.device, found.capacity_bytes, architecture=architecture_of(gpu), product=found.product)
+        index = device.partition(":")[2]
+        number = int(index) if index.isdecimal() else 0
+        return FullCard(target, number, max(cards, number + 1))
 
     def _stop_result(self, code: int) -> dict[str, Any]:
         """What gpudash has sent to end it; empty where it has sent nothing."""

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
+from gpudash.memory.explaining.whole_need import NUMBERLESS, with_need
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.report_folder import write_json, write_steps
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.session.watching.out_of_memory import explanation_of
+from gpudash.telemetry.explanation import Need
 from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest
 from gpudash.ui.widgets.opening_page import progress_words
@@ -293,6 +295,24 @@ def test_a_reports_document_says_what_the_dashboard_said(qtbot: QtBot, palette: 
     parts, whole = document.page.study.parts(document.page.selector.now)
     assert sum(part.bytes for part in parts) == whole == told.capacity_bytes
     assert [part.name for part in parts if part.kind == "process"] == ["blender"]
+    document.close_document()
+
+
+def test_a_reports_document_shows_the_need_and_what_was_tried(qtbot: QtBot, palette: Palette, tmp_path: Path) -> None:
+    read, steps = kept_of_every_step()
+    need = Need(900 * MIB, 600 * MIB, 590 * MIB, 600 * MIB, 8, is_whole=True, seconds=4.0, found_by=NUMBERLESS)
+    told = with_need(explanation_of(read, refused(steps)), need)
+    write_steps(tmp_path, steps)
+    write_json(tmp_path / "explanation.json", told.to_json())
+    document = SnapshotDocument(FakeOpened(tmp_path / "snapshot.pickle", read), palette)  # type: ignore[arg-type]
+    qtbot.addWidget(document)
+    wait_until_ready(qtbot, document)
+    assert document.page.study is not None and document.page.study.explanation.need == need
+    shown = [remedy.change for remedy in document.page.study.explanation.remedies]
+    assert any("900 MiB of the card with its context" in change for change in shown)
+    assert any(
+        "without numbers" in label.text() + label.toolTip() for label in document.page.header.findChildren(QLabel)
+    )
     document.close_document()
 
 

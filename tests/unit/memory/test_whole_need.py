@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpudash.memory.allocator.trace import TEMPORARY, Trace
 from gpudash.memory.explaining.explain import explain
 from gpudash.memory.explaining.explanation_text import failure_title, report
-from gpudash.memory.explaining.memory_state import MemoryState, RefusedRequest
-from gpudash.memory.explaining.whole_need import CardRequests, need_of, with_need, without_need
+from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest
+from gpudash.memory.explaining.whole_need import (
+    NUMBERLESS,
+    CardRequests,
+    need_of,
+    need_text,
+    variable_of,
+    with_need,
+    without_need,
+)
 from gpudash.memory.predicting.fit import run_on
 from gpudash.telemetry.explanation import Explanation, Need, Remedy, explanation_from_json
 from gpudash.units import GIB, MIB
@@ -100,6 +110,63 @@ def test_where_it_was_not_found_the_bound_stays_and_a_sentence_says_why() -> Non
     told = without_need(found_of(BOUND), "What the whole run needs is not known: finding out was left.")
     assert told.remedies == (BOUND,) and told.need is None
     assert told.remedies_note == "The recording ends here. What the whole run needs is not known: finding out was left."
+
+
+def card(sizes: list[int], followed: int = 8) -> dict[str, Any]:
+    """What a run without numbers answers of a card on which blocks of these sizes stay."""
+    trace = Trace(array("q", range(1, len(sizes) + 1)), array("q", sizes), [TEMPORARY] * len(sizes), followed=followed)
+    return {"index": 0, "trace": trace.to_json(), "fraction": 1.0}
+
+
+def full(*live: int, asked: int, simulated: bool = True) -> Explanation:
+    """A card of 500 MiB, 300 of them for the context, on which blocks were live when one was refused."""
+    request = RefusedRequest(asked, asked)
+    groups = [AllocationGroup(size, 1) for size in live]
+    state = MemoryState(
+        device="sim:0" if simulated else "cuda:0",
+        capacity=500 * MIB,
+        device_free=200 * MIB - sum(live),
+        reserved=sum(live),
+        context_bytes=300 * MIB,
+        groups=groups,
+        request=request,
+        simulated=simulated,
+    )
+    return explain(state)
+
+
+def numberless(*sizes: int) -> CardRequests:
+    return CardRequests.of_answer(card(list(sizes)), "", context_bytes=300 * MIB, others_bytes=0)
+
+
+def test_a_run_without_numbers_agrees_that_runs_out_at_the_same_request_with_as_much_in_use() -> None:
+    found = full(100 * MIB, 60 * MIB, asked=50 * MIB)
+    assert numberless(100 * MIB, 60 * MIB, 50 * MIB, 400 * MIB).agrees_with(found)
+    assert not numberless(100 * MIB, 60 * MIB, 90 * MIB).agrees_with(found)  # another request
+    assert not numberless(140 * MIB, 10 * MIB, 50 * MIB, 50 * MIB).agrees_with(found)  # less in use
+    assert not numberless(100 * MIB, 60 * MIB).agrees_with(found)  # it fits
+
+
+def test_of_a_real_card_the_bytes_in_use_decide_within_two_percent() -> None:
+    found = full(100 * MIB, 60 * MIB, asked=50 * MIB, simulated=False)
+    assert numberless(101 * MIB, 60 * MIB, 60 * MIB).agrees_with(found)
+    assert not numberless(115 * MIB, 60 * MIB, 60 * MIB).agrees_with(found)
+
+
+def test_the_need_of_a_run_without_numbers_is_that_of_its_requests_and_says_how_it_was_found() -> None:
+    asked = numberless(100 * MIB, 60 * MIB, 50 * MIB)
+    found = need_of(asked, steps=4, is_whole=True, seconds=3.0, found_by=NUMBERLESS)
+    assert (found.pytorch_bytes, found.capacity_bytes) == (210 * MIB, 510 * MIB)
+    told = with_need(full(100 * MIB, 60 * MIB, asked=50 * MIB), found)
+    assert told.remedies_note.endswith("ran without numbers, on a GPU that is not there, to its end in 3.0 s.")
+    assert told.remedies[0].verified_by == "rerun without numbers"
+    part = replace(found, is_whole=False, remark="ended after step 4; what comes later was not run")
+    assert "for 4 steps in 3.0 s: ended after step 4; what comes later was not run." in need_text(part)
+
+
+def test_a_remedy_that_sets_a_variable_gives_its_value_as_a_shell_has_it() -> None:
+    assert variable_of(Remedy("x", flags="NAME='a:[1, 2]'")) == {"NAME": "a:[1, 2]"}
+    assert variable_of(Remedy("x", flags="--batch 4")) == {}
 
 
 def test_recordings_of_before_have_no_need() -> None:

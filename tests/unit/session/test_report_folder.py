@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudash.memory.explaining.explanation_text import report
+from gpudash.memory.explaining.whole_need import NUMBERLESS, is_bound, with_need, with_reruns_of
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
 from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
 from gpudash.session.recordings.report_folder import STEPS_NAME, beside, write_json, write_steps
 from gpudash.session.watching.out_of_memory import explanation_of
-from gpudash.telemetry.explanation import Explanation, explanation_from_json
+from gpudash.telemetry.explanation import Explanation, Need, explanation_from_json
 from gpudash.units import GIB, MIB
 from tests.unit.session.reports import leaking, refused
 
@@ -47,6 +49,25 @@ def test_a_report_tells_what_the_dashboard_told(snapshot: Path) -> None:
     assert again.parts == told.parts and again.device == "sim:0"
     assert explanation_from_json(told.to_json()) == told
     assert "keeps 6 MiB of every step" in page(read, "run", known=beside(snapshot))
+
+
+def test_a_report_tells_what_reruns_had_found_and_leaves_out_what_they_refuted(snapshot: Path) -> None:
+    read, steps = leaking()
+    write_steps(snapshot.parent, steps)
+    fresh = explanation_of(read, refused(steps))
+    open_, *others = [remedy for remedy in fresh.remedies if not is_bound(remedy)]
+    tried = replace(open_, fits=True, verified_by="rerun without numbers", predicted_peak_bytes=7 * MIB)
+    need = Need(900 * MIB, 600 * MIB, 590 * MIB, 600 * MIB, 8, is_whole=True, seconds=4.0, found_by=NUMBERLESS)
+    told = with_need(fresh.with_remedies((tried, *others)), need)
+    write_json(snapshot.with_name("explanation.json"), told.to_json())
+    again = found(read, snapshot)
+    assert again.need == need and again.remedies_note == told.remedies_note
+    assert [remedy.change for remedy in again.remedies] == [remedy.change for remedy in told.remedies]
+    assert (again.remedies[0].fits, again.remedies[0].predicted_peak_bytes) == (True, 7 * MIB)
+    assert "by rerun without numbers" in "\n".join(report(again))
+    refuted = replace(open_, change="another edit", verified_by="", patch="--- a\n")
+    assert with_reruns_of(fresh.with_remedies((refuted, *others)), told).remedies == again.remedies
+    assert with_reruns_of(fresh, fresh) == fresh, "where nothing was run again nothing is known of it"
 
 
 def test_with_the_steps_alone_the_growth_is_named(snapshot: Path) -> None:

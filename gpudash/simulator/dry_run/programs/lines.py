@@ -56,6 +56,11 @@ class LineRecorder(RequestRecorder):
         if block > 0:
             self._lines.append(_line())
 
+    @property
+    def fraction(self) -> float:
+        """The part of the card that the program lets its allocator reserve."""
+        return float(self._card.fraction)
+
     def taken_peak(self) -> int:
         """The most since it was last asked for, in bytes."""
         found, self._newest_peak = self._newest_peak, self.allocated_bytes

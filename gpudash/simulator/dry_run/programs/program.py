@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
+from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.as_cuda import answering, telling
 from gpudash.simulator.device.backend import register
@@ -66,7 +67,9 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
 
     Args:
         config: ``cards``, each ``{"product", "total_bytes", "capability", "multiprocessors"}``; ``steps`` that are
-            followed; ``numbers``: "unknown", "guessed" where the program decides by them, or "computed".
+            followed; ``whole_s``: processor time in which it may come to its own end after them; ``numbers``:
+            "unknown", "guessed" where the program decides by them, or "computed"; ``lets_write``: whether it may write;
+            ``scratch``: the folder for what it writes where Python's functions hold that back, else "".
         send: sends a message about what came of it.
         when_imported: calls a function with a module once that has been imported.
 
@@ -74,8 +77,14 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
         RuntimeError: one sentence, where torch takes no such device, or a real GPU answers.
     """
     send({"type": "torch"})
-    program = FollowedProgram(int(config["steps"]), send)
-    program.start(_cards(config), when_imported, numbers=str(config["numbers"]), lets_write=not config["scratch"])
+    program = FollowedProgram(int(config["steps"]), float(config["whole_s"]), send)
+    program.start(
+        _cards(config),
+        when_imported,
+        numbers=str(config["numbers"]),
+        lets_write=bool(config["lets_write"]),
+        by_python=bool(config["scratch"]),
+    )
     return program
 
 
@@ -91,11 +100,13 @@ class FollowedProgram:
 
     Args:
         steps: of its optimizer that are followed.
+        whole_s: processor time in seconds, from its start on, in which the program may come to its own end after them.
         send: sends a message about what came of it.
     """
 
-    def __init__(self, steps: int, send: Send) -> None:
+    def __init__(self, steps: int, whole_s: float, send: Send) -> None:
         self._steps = steps
+        self._whole_s = whole_s
         self._send = send
         self._stack = ExitStack()
         self._made: Counter[int] = Counter()
@@ -114,9 +125,22 @@ class FollowedProgram:
         self._end_remark = ""
 
     def start(
-        self, cards: list[Mapping[str, Any]], when_imported: WhenImported, *, numbers: str, lets_write: bool
+        self,
+        cards: list[Mapping[str, Any]],
+        when_imported: WhenImported,
+        *,
+        numbers: str,
+        lets_write: bool,
+        by_python: bool,
     ) -> None:
-        """Give it its cards, and record what happens on them."""
+        """Give it its cards, and record what happens on them.
+
+        Args:
+            cards, numbers, lets_write: as of `begin`.
+            when_imported: as of `begin`.
+            by_python: whether it is functions of Python's that hold back what it writes.
+        """
+        self._allocator = allocator_text()
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         self._computes = computes = numbers == "computed"
         own_code.guesses.on = numbers == "guessed"
@@ -149,7 +173,7 @@ class FollowedProgram:
         module_hooks.register_module_forward_pre_hook(self._enter)
         module_hooks.register_module_forward_hook(self._leave, always_call=True)
         if computes:
-            if not lets_write:
+            if by_python:
                 torch.save = saving_by_python(torch.save)
                 when_imported("safetensors.torch", lambda module: setattr(module, "serialize_file", _write_nothing))
             return
@@ -218,11 +242,17 @@ class FollowedProgram:
         if steps >= self._steps:
             self._peaks.append(sum(recorder.taken_peak() for recorder in self._recorders))
             if self._after_s is None:
-                self._after_s = time.process_time()
-                self._loaders.end()
+                self._end_loaders()
             elif self._evaluated or self._is_over():
                 self._end_after_steps()
         self._tracker.step = steps + 1
+
+    def _end_loaders(self) -> None:
+        """Let the program come to what follows an epoch, once it has had the time to come to its own end."""
+        now_s = time.process_time()
+        if now_s >= self._whole_s:
+            self._after_s = now_s
+            self._loaders.end()
 
     def _is_over(self) -> bool:
         """Whether the time after the steps is over, or nothing new is expected of it."""
@@ -283,6 +313,7 @@ class FollowedProgram:
                 "index": index,
                 "trace": replace(recorder.trace, followed=steps).to_json(),
                 "lines": recorder.lines_at_peak(),
+                "fraction": recorder.fraction,
             }
             for index, recorder in enumerate(self._recorders)
             if recorder.trace.events
@@ -297,6 +328,8 @@ class FollowedProgram:
                 "assumptions": assumptions,
                 "remark": self._end_remark,
                 "ended": ended,
+                "is_whole": ended and not self._loaders.ended,
+                "allocator": self._allocator,
                 "torch": torch.__version__,
                 **self._place_among_ranks(),
             }

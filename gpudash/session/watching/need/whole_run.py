@@ -23,9 +23,21 @@ import psutil
 
 from gpudash.devices.names import size_of
 from gpudash.memory.allocator.device_memory import addresses_fall
-from gpudash.memory.explaining.patches import PATCH_NAME
-from gpudash.memory.explaining.whole_need import CardRequests, need_of
+from gpudash.memory.explaining.patches import PATCH_NAME, patching
+from gpudash.memory.explaining.whole_need import CardRequests, need_of, variable_of
+from gpudash.session.predicting.attempt import OFFLINE, TRACKERS_OFF
 from gpudash.session.watching.hearing import TICK_S, listening
+from gpudash.session.watching.need.failed_run import (
+    ASKED_S,
+    LEAST_S,
+    LEFT,
+    MOST_TIMES,
+    STEADY_STEPS,
+    FailedRun,
+    NeedUnknownError,
+    RemedyFailsError,
+    unknown,
+)
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest
 from gpudash.simulator.device.process_table import VARIABLE
@@ -41,66 +53,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEAST_S = 20.0
-"""A rerun may take so long however soon the run had failed: most of it is the import of torch."""
-
-MOST_TIMES = 2.0
-"""And this many times as long as the failed run."""
-
 MOST_WAITING = 3.0
 """So many times that, while others use the processors: what it waits for them, as it has to, is not counted."""
 
-ASKED_S = 600.0
-"""Longest that it may take where it was asked for, if it did not come to its end before."""
-
 LONGEST_FAILED_S = 300.0
 """A run that took longer to fail is run again on request only: so long would its user wait for what failed it."""
-
-STEADY_STEPS = 3
-"""Steps after the one that failed with which the peak of training is taken to be known."""
 
 ANSWER_S = 20.0
 """Longest that the program is waited for to write what it has asked for: it may be in one long operation."""
 
 MOST_TRACE_BYTES = 256 * 2**20
-
-SWITCHED_OFF = {
-    "WANDB_MODE": "disabled",
-    "COMET_MODE": "disabled",
-    "NEPTUNE_MODE": "debug",
-    "CLEARML_OFFLINE_MODE": "1",
-    "SWANLAB_MODE": "disabled",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""Variables by which trackers send nothing, and downloads are taken from where the failed run has put them."""
-
-
-PATCHED = ("sh", "-c", 'patch -p0 -s -N --batch < "$0" && exec "$@"')
-"""Edits the program, in its folder, before it runs; what follows is the diff's file and the command."""
-
-
-class NeedUnknownError(Exception):
-    """What the whole run needs was not found; its text is a sentence."""
-
-
-class RemedyFailsError(NeedUnknownError):
-    """With the remedy that was tried the program runs out of memory, or fails in another way."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRun:
-    """What is known of a run that ran out of memory.
-
-    Attributes:
-        seconds: that it took.
-        step: that was going on.
-        torch: its torch's version.
-    """
-
-    seconds: float
-    step: int
-    torch: str
 
 
 @dataclass(slots=True)
@@ -131,6 +93,7 @@ class WholeRun:
         failed: what is known of it.
         asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
             held back.
+        spent_s: of its time, by what was tried before it.
         remedy: which is tried, by its diff or its variable, on a card as large as it was; ``None`` for the program as
             it is, on a larger one.
     """
@@ -142,12 +105,14 @@ class WholeRun:
         failed: FailedRun,
         *,
         asked: bool,
+        spent_s: float = 0.0,
         remedy: Remedy | None = None,
     ) -> None:
         self._request = request
         self._environment = environment
         self._failed = failed
         self._asked = asked
+        self._spent_s = spent_s
         self._remedy = remedy
         self._left = threading.Event()
         self._began_s = time.monotonic()
@@ -159,14 +124,14 @@ class WholeRun:
         return time.monotonic() - self._began_s
 
     @property
-    def is_left(self) -> bool:
-        """Whether somebody did not want to wait for it."""
-        return self._left.is_set()
+    def is_asked(self) -> bool:
+        """Whether the user has asked for it."""
+        return self._asked
 
     @property
     def limit_s(self) -> float:
         """How long it may take where nobody asked for it, in seconds of which it did not wait for a processor."""
-        return max(LEAST_S, MOST_TIMES * self._failed.seconds)
+        return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
 
     def leave(self) -> None:
         """End it; nothing is found then."""
@@ -181,14 +146,14 @@ class WholeRun:
         if not self._asked and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
-                _unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
+                unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
             )
         held_back = sandbox.can_hold_back()
         if not held_back and self._remedy is not None:
             raise NeedUnknownError("No edit is tried where the files of the program would stay edited.")
         if not held_back and not self._asked:
             raise NeedUnknownError(
-                _unknown(
+                unknown(
                     "run again to find out it would write its files again, as this system lets nobody hold them back "
                     "(user namespaces are not allowed); --find-need runs it all the same"
                 )
@@ -196,7 +161,7 @@ class WholeRun:
         try:
             return self._measured(held_back=held_back)
         except OSError as error:
-            raise NeedUnknownError(_unknown(f"it could not be run again ({error.strerror or error})")) from None
+            raise NeedUnknownError(unknown(f"it could not be run again ({error.strerror or error})")) from None
 
     def _measured(self, *, held_back: bool) -> Need:
         """Raises: NeedUnknownError: why nothing was found; OSError: when the program cannot be run again."""
@@ -205,7 +170,7 @@ class WholeRun:
             folder, server = listening()
         except ValueError as error:
             scratch.remove()
-            raise NeedUnknownError(_unknown(str(error))) from None
+            raise NeedUnknownError(unknown(str(error))) from None
         process: subprocess.Popen[bytes] | None = None
         try:
             process = self._start(scratch.path, folder.path, held_back=held_back)
@@ -221,7 +186,7 @@ class WholeRun:
             scratch.remove()
 
     def _start(self, scratch: Path, heard: Path, *, held_back: bool) -> subprocess.Popen[bytes]:
-        for name in ("layers", "traces", "tmp"):
+        for name in ("layers", "traces"):
             (scratch / name).mkdir()
         cards = self._request.simulate
         config = json.loads(self._environment["GPUDASH_AGENT"]) | {
@@ -231,21 +196,20 @@ class WholeRun:
         }
         environment = {
             **self._environment,
-            **SWITCHED_OFF,
+            **TRACKERS_OFF,
+            **OFFLINE,
             "GPUDASH_SOCKET": str(heard / "agent"),
             "GPUDASH_AGENT": json.dumps(config),
-            "TMPDIR": str(scratch / "tmp"),
         }
         environment.pop(VARIABLE, None)
         command = self._request.command
         if self._remedy is not None and self._remedy.patch:
             (scratch / "traces" / PATCH_NAME).write_text(self._remedy.patch, encoding="utf-8")
-            command = [*PATCHED, str(scratch / "traces" / PATCH_NAME), *command]
+            command = patching(command, scratch / "traces" / PATCH_NAME)
         elif self._remedy is not None:
-            name, _, value = self._remedy.flags.partition("=")
-            environment[name] = value
+            environment |= variable_of(self._remedy)
         layers = str(scratch / "layers") if held_back else ""
-        kept = [str(scratch / "traces"), str(scratch / "tmp"), str(heard)]
+        kept = [str(scratch / "traces"), str(heard)]
         return subprocess.Popen(
             sandbox.command_in_sandbox(command, layers, kept),
             cwd=self._request.folder,
@@ -265,7 +229,7 @@ class WholeRun:
         while (code := process.poll()) is None:
             self._hear(server)
             if self._left.is_set():
-                raise NeedUnknownError(_unknown("finding out was left"))
+                raise NeedUnknownError(LEFT)
             if self._heard.refused is not None and self._remedy is None:
                 break
             if not self._is_over(process.pid):
@@ -338,19 +302,19 @@ class WholeRun:
         if heard.refused is not None and self._remedy is None:
             capacity = heard.refused.get("capacity_bytes")
             more = format_bytes(capacity) if isinstance(capacity, int) else "what this computer can simulate"
-            raise NeedUnknownError(_unknown(f"it is more than {more}, as much as was tried"))
+            raise NeedUnknownError(unknown(f"it is more than {more}, as much as was tried"))
         if code == sandbox.NOT_HELD_BACK:
-            raise NeedUnknownError(_unknown("what it writes could not be held back while it was run again"))
+            raise NeedUnknownError(unknown("what it writes could not be held back while it was run again"))
         if code and not self._is_steady:
             why = f"ended with {heard.raised}" if heard.raised else "failed"
-            raise NeedUnknownError(_unknown(f"run again without network and lasting files, the program {why}"))
+            raise NeedUnknownError(unknown(f"run again without network and lasting files, the program {why}"))
         if heard.problem:
-            raise NeedUnknownError(_unknown(f"what it asked for could not be written ({heard.problem})"))
+            raise NeedUnknownError(unknown(f"what it asked for could not be written ({heard.problem})"))
         cards = [card for path in heard.files.values() for card in self._read(path)]
         if not cards:
-            raise NeedUnknownError(_unknown("run again, the program asked for nothing"))
+            raise NeedUnknownError(unknown("run again, the program asked for nothing"))
         if len({card.index for card in cards}) < len(cards):
-            raise NeedUnknownError(_unknown("several of its processes share a card"))
+            raise NeedUnknownError(unknown("several of its processes share a card"))
         steps = heard.step if code == 0 else max(0, heard.step - 1)
         needs = [need_of(card, steps=steps, is_whole=code == 0, seconds=self.seconds) for card in cards]
         return max(needs, key=lambda need: need.capacity_bytes)
@@ -361,12 +325,12 @@ class WholeRun:
             data = json.loads(read_regular(Path(path), MOST_TRACE_BYTES))
             return [CardRequests.from_json(card, addresses_fall=falls) for card in data]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NeedUnknownError(_unknown(f"what it asked for could not be read ({error})")) from None
+            raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
 
     def _too_slow(self) -> str:
         took = format_duration(self.seconds)
         longer = "" if self._asked else "; --find-need takes longer"
-        return _unknown(
+        return unknown(
             f"run again for {took}, the program did not come to its end or {STEADY_STEPS} steps past the one that "
             f"failed{longer}"
         )
@@ -390,10 +354,6 @@ def _scratch_parent() -> Path:
     from gpudash.system.folders import data_folder
 
     return data_folder()
-
-
-def _unknown(why: str) -> str:
-    return f"What the whole run needs is not known: {why}."
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,542 @@
+"""One run of a user's program without its GPU, until it is known what it asks of one.
+
+The program runs in a session and process group of its own. What its processes say comes by a socket in a private
+folder; see `gpudash.agent.predicting`. What it writes does not stay.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import gpudash
+from gpudash.agent.predicting import ENDING, VARIABLE
+from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
+from gpudash.memory.explaining.patches import PATCH_NAME, patching
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.estimator import Problem
+from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_words, runs
+from gpudash.session.watching.request import program_name
+from gpudash.system import sandbox
+from gpudash.system.files import PrivateFolder
+from gpudash.system.folders import data_folder
+from gpudash.system.foreign_files import read_regular_text
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.1
+"""How often Ctrl+C is noticed."""
+
+COUNT_S = 0.5
+"""How often the program's processor time is read."""
+
+MOST_STACK_BYTES = 2**20
+"""Of what it writes."""
+
+KILLED_S = 3.0
+"""How long what was killed is waited for."""
+
+STACK_S = 2.0
+"""How long a process has for writing where it stands."""
+
+MOST_MESSAGE_BYTES = 2**31
+"""Of one answer: a trace of a long run has some hundred MB."""
+
+LAYERS, WRITTEN = "layers", "written"
+"""Folders in those that are made for a program."""
+
+NEVER_TORCH = "has not imported torch"
+NEVER_CUDA = "has asked nothing of a GPU"
+NEVER_STEPS = "has not taken its steps"
+NEVER = (NEVER_TORCH, NEVER_CUDA, NEVER_STEPS)
+"""What a program has not done, in the order in which it does it."""
+
+TRACKERS_OFF = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
+}
+"""Variables by which trackers send and write nothing."""
+
+TRACKERS_ELSEWHERE = {
+    "MLFLOW_TRACKING_URI": "file:{scratch}/mlflow",
+    "TENSORBOARD_LOGGING_DIR": "{scratch}/tensorboard",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+}
+"""Variables by which they write elsewhere."""
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Variables by which what was downloaded once is taken from where it is."""
+
+CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
+"""Variables that name folders of downloads."""
+
+HELD_BY_SYSTEM = "sandbox"
+HELD_BY_PYTHON = "python"
+NOT_HELD = "nothing"
+"""What holds back what a program writes: overlays, whoever writes (`gpudash.system.sandbox`); functions of Python's
+(`gpudash.agent.held_writes`), where the system allows no overlays; nothing, where it may write."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a program is started to be followed.
+
+    Attributes:
+        command: program and arguments.
+        cards: that it finds, its ``cuda:0`` first.
+        steps: of its optimizer that are followed.
+        time_limit_s: processor time that it has, with what it starts, in seconds; by the clock three times as many.
+        lets_write: whether it may write files.
+        folder: to run it in; ``None``: the present one.
+        environment: its variables; ``None``: those of this process.
+        is_aside: whether it runs beside the user's work, who did not ask for it: without output or network, at the
+            lowest priority.
+        whole_s: processor time in seconds, from its start on, in which the program may come to its own end before its
+            data loaders are ended early.
+        edit: a diff that is applied in its folder first, "" for none.
+    """
+
+    command: Sequence[str]
+    cards: Sequence[Target]
+    steps: int = 3
+    time_limit_s: float = 60.0
+    lets_write: bool = False
+    folder: Path | None = None
+    environment: Mapping[str, str] | None = None
+    is_aside: bool = False
+    whole_s: float = 0.0
+    edit: str = ""
+
+
+@dataclass
+class _Process:
+    """One of the program's processes.
+
+    Attributes:
+        furthest: how far it has come, as a place in `NEVER`.
+        cpu_steps: steps of its optimizer, once it is known that nothing of them is on a GPU.
+    """
+
+    connection: socket.socket
+    pid: int = 0
+    read: bytearray = field(default_factory=bytearray)
+    answer: Mapping[str, Any] | None = None
+    furthest: int = 0
+    cpu_steps: int = 0
+
+
+@dataclass(frozen=True)
+class NotFollowed:
+    """Why there is no answer; whether that is since nothing is computed, and what the program held until then."""
+
+    problem: Problem
+    because_of_numbers: bool = False
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class FollowedRun:
+    """What the processes of a program answered.
+
+    Attributes:
+        answers: of each, as `gpudash.simulator.dry_run.programs.program` sends it.
+        numbers: as of `Attempt`.
+        held_by: what held back what it wrote.
+    """
+
+    answers: Sequence[Mapping[str, Any]]
+    numbers: str
+    held_by: str
+
+
+class Attempt:
+    """One run of a program.
+
+    Args:
+        launch: how it is started.
+        numbers: "unknown", "guessed" where it decides by them, or "computed".
+    """
+
+    def __init__(self, launch: Launch, numbers: str) -> None:
+        self._launch = launch
+        self._numbers = numbers
+        self._processes: list[_Process] = []
+        self._failure: NotFollowed | None = None
+        self._unwinds = False
+        self._scratch: PrivateFolder | None = None
+
+    def run(self, interrupted: Callable[[], bool]) -> FollowedRun | NotFollowed:
+        """Start the program, wait for its answers, end it.
+
+        Raises:
+            ValueError: one sentence, when it cannot be started.
+            KeyboardInterrupt: when ``interrupted``.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="gpudash-"))
+        self._selector = selectors.DefaultSelector()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._scratch = None if self._launch.lets_write else self._sandbox()
+            path = self._folder / "socket"
+            listener.bind(str(path))
+            listener.listen(64)
+            self._selector.register(listener, selectors.EVENT_READ)
+            self._program = self._start(path)
+            try:
+                return self._wait(listener, interrupted)
+            finally:
+                self._end()
+                code = self._program.poll()
+                logger.info("process %d, the program that is predicted, ended with code %s", self._program.pid, code)
+        finally:
+            listener.close()
+            for process in self._processes:
+                process.connection.close()
+            self._selector.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._scratch is not None:
+                sandbox.empty(str(self._scratch.path / LAYERS))
+                self._scratch.remove()
+
+    @property
+    def _held_by(self) -> str:
+        if self._launch.lets_write:
+            return NOT_HELD
+        return HELD_BY_PYTHON if self._scratch is None else HELD_BY_SYSTEM
+
+    def _sandbox(self) -> PrivateFolder | None:
+        """Where overlays take what is written; ``None`` where there can be none."""
+        try:
+            scratch = PrivateFolder(data_folder(), ".predicted-")
+        except OSError:
+            return None
+        folder = self._launch.folder
+        with suppress(OSError):
+            (scratch.path / LAYERS).mkdir()
+            if sandbox.can_hold_back(str(scratch.path / LAYERS), None if folder is None else str(folder)):
+                return scratch
+        scratch.remove()
+        return None
+
+    def _start(self, path: Path) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        environment = dict(os.environ if launch.environment is None else launch.environment)
+        inject = str(Path(gpudash.__file__).parent / "agent" / "inject")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (inject, environment.get("PYTHONPATH", ""))))
+        environment[VARIABLE] = str(path)
+        if not launch.lets_write:
+            written = self._folder / WRITTEN
+            written.mkdir()
+            environment |= TRACKERS_OFF
+            environment |= {name: value.format(scratch=written) for name, value in TRACKERS_ELSEWHERE.items()}
+        if launch.is_aside:
+            environment |= OFFLINE
+        quiet = subprocess.DEVNULL if launch.is_aside else None
+        try:
+            program = subprocess.Popen(
+                self._command(environment),
+                cwd=launch.folder,
+                env=environment,
+                stdin=quiet,
+                stdout=2 if quiet is None else quiet,
+                stderr=quiet,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ValueError(f"{launch.command[0]} could not be started ({error.strerror or error}).") from None
+        logger.info("process %d began: the program that is predicted", program.pid)
+        return program
+
+    def _command(self, environment: dict[str, str]) -> list[str]:
+        """What is started, which may need other variables.
+
+        Raises:
+            ValueError: one sentence, where an edit of the program would stay.
+        """
+        launch, command = self._launch, list(self._launch.command)
+        if launch.edit:
+            if self._scratch is None:
+                raise ValueError("No edit is tried where the files of the program would stay edited.")
+            edit = self._folder / PATCH_NAME
+            edit.write_text(launch.edit, encoding="utf-8")
+            command = patching(command, edit)
+        if self._scratch is not None:
+            layers = str(self._scratch.path / LAYERS)
+            kept = [str(self._folder), *([] if launch.is_aside else self._caches(environment))]
+            return sandbox.command_in_sandbox(command, layers, kept, as_usual=not launch.is_aside)
+        return sandbox.command_in_sandbox(command) if launch.is_aside else command
+
+    def _caches(self, environment: Mapping[str, str]) -> list[str]:
+        """Folders of downloads, which are there another time."""
+        named = [Path(environment[name]) for name in CACHES if environment.get(name)]
+        found = [str(folder.absolute()) for folder in (*named, Path.home() / ".cache")]
+        for folder in found:
+            with suppress(OSError):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+        found.append(str(Path.home() / ".keras"))
+        return [folder for folder in dict.fromkeys(found) if Path(folder).is_dir()]
+
+    def _config(self) -> dict[str, Any]:
+        launch = self._launch
+        cards = [
+            {
+                "product": target.product or "NVIDIA GPU",
+                "total_bytes": target.capacity_bytes or LARGEST_CAPACITY,
+                **asdict(target.architecture),
+            }
+            for target in launch.cards
+        ]
+        home = Path.home()
+        caches = [os.environ.get(name, "") for name in CACHES]
+        return {
+            "package": str(Path(gpudash.__file__).parent),
+            "folder": str(self._folder),
+            "cards": cards,
+            "steps": launch.steps,
+            "whole_s": launch.whole_s,
+            "numbers": self._numbers,
+            "lets_write": launch.lets_write,
+            "scratch": str(self._folder / WRITTEN) if self._held_by == HELD_BY_PYTHON else "",
+            "caches": [*filter(None, caches), str(home / ".cache"), str(home / ".keras")],
+            "temporary": list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))),
+        }
+
+    def _wait(self, listener: socket.socket, interrupted: Callable[[], bool]) -> FollowedRun | NotFollowed:
+        began = time.monotonic()
+        limit_s = self._launch.time_limit_s
+        longest_s = 3.0 * limit_s
+        seen_s = 0.0
+        due = 0.0
+        while True:
+            self._hear(listener)
+            if self._failure is not None:
+                return self._failure
+            found = self._followed()
+            if found is not None:
+                return found
+            if interrupted():
+                raise KeyboardInterrupt
+            code = self._program.poll()
+            if code is not None:
+                self._hear(listener)
+                found = None if code else self._followed(ended=True)
+                return self._failure or found or self._ended(code)
+            if time.monotonic() >= due:
+                seen_s = max(seen_s, _processor_s(self._program.pid))
+                due = time.monotonic() + COUNT_S
+            if seen_s > limit_s or time.monotonic() - began > longest_s:
+                return self._followed(ended=True) or self._too_long(time.monotonic() - began, seen_s)
+
+    def _hear(self, listener: socket.socket) -> None:
+        for key, _events in self._selector.select(TICK_S):
+            if key.fileobj is listener:
+                connection, _address = listener.accept()
+                process = _Process(connection)
+                self._processes.append(process)
+                self._selector.register(connection, selectors.EVENT_READ, process)
+            else:
+                self._take(key.data)
+
+    def _take(self, process: _Process) -> None:
+        try:
+            part = process.connection.recv(2**20)
+        except OSError:
+            part = b""
+        if not part or len(process.read) > MOST_MESSAGE_BYTES:
+            self._selector.unregister(process.connection)
+            return
+        process.read += part
+        while (end := process.read.find(b"\n", max(0, len(process.read) - len(part)))) >= 0:
+            line = bytes(process.read[:end])
+            del process.read[: end + 1]
+            with suppress(ValueError, KeyError, TypeError):  # another's message, of another version
+                self._take_message(process, json.loads(line))
+
+    def _take_message(self, process: _Process, message: Mapping[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "hello":
+            process.pid = int(message["pid"])
+            process.connection.sendall(json.dumps(self._config()).encode() + b"\n")
+        elif kind == "torch":
+            process.furthest = NEVER.index(NEVER_CUDA)
+        elif kind == "cuda":
+            process.furthest = NEVER.index(NEVER_STEPS)
+        elif kind == "unused":
+            process.cpu_steps = int(message["steps"])
+            torch_processes = [one for one in self._processes if one.furthest >= NEVER.index(NEVER_CUDA)]
+            if all(one.cpu_steps for one in torch_processes):
+                self._failure = self._trains_on_cpu(process.cpu_steps)
+        elif kind == "answer":
+            process.answer = message
+        elif kind == "failed":
+            self._unwinds = True
+            problem = Problem(**message["error"])
+            self._failure = NotFollowed(
+                problem,
+                because_of_numbers=bool(message["because_of_numbers"]) and self._numbers == "unknown",
+                peak_bytes=int(message["peak_bytes"]),
+            )
+        elif kind == "unavailable":
+            why = f"No prediction can be made in this program's Python: {message['message'].rstrip('.')}."
+            self._failure = NotFollowed(Problem("unavailable", why))
+
+    def _followed(self, *, ended: bool = False) -> FollowedRun | None:
+        """What was answered, once every rank has; what there is where the program has ended."""
+        answers = [process.answer for process in self._processes if process.answer is not None]
+        answers = [answer for answer in answers if answer["cards"]]
+        if not answers or (not ended and any(answer["ended"] for answer in answers)):
+            return None  # its exit code says whether it came to its end
+        wanted = int(answers[0]["world_size"])
+        ranks = {answer["rank"] for answer in answers}
+        return FollowedRun(answers, self._numbers, self._held_by) if ended or len(ranks) >= wanted else None
+
+    def _ended(self, code: int) -> NotFollowed:
+        name = script_name(self._launch.command)
+        if code == sandbox.NOT_HELD_BACK and self._scratch is not None:
+            return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
+        how = f"{name} {exit_words(code)}"
+        if code:
+            return NotFollowed(Problem("raised", f"{how} before it was followed.", "Its reason is in what it printed."))
+        what = NEVER[self._furthest()]
+        remedy = "Predict a program that uses CUDA, and in a Python that is the program's own."
+        return NotFollowed(Problem("left_the_device", f"{how} and {what}.", remedy))
+
+    def _trains_on_cpu(self, steps: int) -> NotFollowed:
+        name = script_name(self._launch.command)
+        took = f"{name} has taken {steps} steps of its optimizer and {NEVER_CUDA}."
+        return NotFollowed(Problem("left_the_device", took, "See whether it has an option that lets it use CUDA."))
+
+    def _too_long(self, waited_s: float, processor_s: float) -> NotFollowed:
+        where = self._stack()
+        what = NEVER[self._furthest()]
+        name = script_name(self._launch.command)
+        at = f"; it stands at {where}" if where else ""
+        stands = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
+        more = f"Allow it more: --time-limit {self._launch.time_limit_s * 4:g}."
+        return NotFollowed(Problem("no_step", stands, more))
+
+    def _furthest(self) -> int:
+        return max((process.furthest for process in self._processes), default=0)
+
+    def _stack(self) -> str:
+        """Where the program stands: the innermost line of its own, of the process that is the furthest."""
+        for process in sorted(self._processes, key=lambda process: -process.furthest):
+            path = self._folder / f"stack-{process.pid}"
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGUSR2)
+                deadline = time.monotonic() + STACK_S
+                while not path.stat().st_size and time.monotonic() < deadline:
+                    time.sleep(TICK_S)
+                return standing(read_regular_text(path, MOST_STACK_BYTES))
+        return ""
+
+    def _end(self) -> None:
+        """End the program and what it has started: SIGINT first, then SIGTERM, then SIGKILL.
+
+        One beside the user's work has nothing to save.
+        """
+        program = self._program
+        (self._folder / ENDING).touch()
+        if self._launch.is_aside:
+            self._send_in_turn([(signal.SIGKILL, KILLED_S)])
+            return
+        answers = [process.answer for process in self._processes if process.answer is not None]
+        if self._unwinds or any(answer["ended"] for answer in answers):
+            with suppress(subprocess.TimeoutExpired):  # it is about to end by itself
+                program.wait(TERMINATE_S)
+        self._send_in_turn([(signal.SIGINT, SHUTDOWN_S), (signal.SIGTERM, TERMINATE_S), (signal.SIGKILL, KILLED_S)])
+
+    def _send_in_turn(self, signals: Sequence[tuple[signal.Signals, float]]) -> None:
+        """Send signals until nothing of the program runs, each with the seconds that are waited then."""
+        program = self._program
+        there: dict[int, psutil.Process] = {}
+        for number, patience_s in signals:
+            for process in _tree(program.pid, [process.pid for process in self._processes]):
+                there[process.pid] = process
+            alive = [process for process in there.values() if runs(process)]
+            if program.poll() is not None and not alive and not _has_members(program.pid):
+                return
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(program.pid, number)
+            for process in alive:
+                if number is not signal.SIGINT or program.returncode is not None:
+                    with suppress(psutil.Error, OSError):
+                        process.send_signal(number)
+            deadline = time.monotonic() + patience_s
+            while time.monotonic() < deadline and (program.poll() is None or any(map(runs, there.values()))):
+                time.sleep(TICK_S)
+        program.wait()
+
+
+def _has_members(group: int) -> bool:
+    """Whether a process group has a process, its first one aside where that has been waited for."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def script_name(command: Sequence[str]) -> str:
+    """What a command is called: its script, also where a launcher such as torchrun starts that."""
+    name = program_name(command)
+    scripts = (Path(word).name for word in command if word.endswith((".py", ".sh")))
+    return name if name.endswith(".py") else next(scripts, name)
+
+
+def standing(text: str) -> str:
+    """The innermost line of a program's own in what `faulthandler` wrote, else of all: ``train.py:12``."""
+    lines = []
+    for line in text.splitlines():
+        place, _, rest = line.strip().removeprefix("File ").partition(", line ")
+        number = rest.split(" ", 1)[0]
+        if rest and number.isdecimal():
+            lines.append((place.strip('"'), number))
+    own = [
+        line for line in lines if "/lib/python" not in line[0] and "-packages/" not in line[0] and "<" not in line[0]
+    ]
+    if not lines:
+        return ""
+    path, number = (own or lines)[0]
+    here = Path.cwd()
+    shown = Path(path).relative_to(here) if Path(path).is_relative_to(here) else path
+    return f"{shown}:{number}"
+
+
+def _tree(pid: int, others: Sequence[int]) -> list[psutil.Process]:
+    found = []
+    for number in (pid, *others):
+        with suppress(psutil.Error):
+            process = psutil.Process(number)
+            found += [process, *process.children(recursive=True)]
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def _processor_s(pid: int) -> float:
+    """Processor time of a process and of all that it has started, in seconds."""
+    total = 0.0
+    for process in _tree(pid, ()):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total

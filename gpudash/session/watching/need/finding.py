@@ -1,0 +1,122 @@
+"""Finds out what a program needs that ran out of memory, and which of its remedies do, by running it again.
+
+First it runs without numbers, which is quick and takes no GPU. On a simulated GPU it runs with numbers where that finds
+nothing, as where the program decides by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
+from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, RemedyFailsError
+from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
+from gpudash.session.watching.need.whole_run import WholeRun
+from gpudash.session.watching.request import WatchRequest
+from gpudash.telemetry.explanation import Explanation, Need, Remedy
+from gpudash.units import format_duration
+
+
+class NeedSearch:
+    """One such search. `explained` belongs to one thread; any may call `leave` and read `seconds`.
+
+    Args:
+        request: of the run that failed.
+        environment: its variables.
+        watched: those that it had as a watched program.
+        failed: what is known of it.
+        card: whose memory ran out.
+        note: is given, in a sentence, what the user should know while it goes on.
+    """
+
+    def __init__(
+        self,
+        request: WatchRequest,
+        environment: Mapping[str, str],
+        watched: Mapping[str, str],
+        failed: FailedRun,
+        card: FullCard,
+        note: Callable[[str], None],
+    ) -> None:
+        self._request = request
+        self._environment = environment
+        self._watched = watched
+        self._failed = failed
+        self._card = card
+        self._note = note
+        self._asked = request.find_need is True
+        self._running: WholeRun | NumberlessRun | None = None
+        self._is_left = False
+
+    @property
+    def seconds(self) -> float:
+        """For how long the present rerun has gone on."""
+        running = self._running
+        return 0.0 if running is None else running.seconds
+
+    def leave(self) -> None:
+        """End it; what was found by then stays."""
+        self._is_left = True
+        if self._running is not None:
+            self._running.leave()
+
+    def explained(self, found: Explanation) -> Explanation:
+        """``found`` with what the whole run needs, or why that is not known, and with what came of its remedies."""
+        is_open = self._asked or not any(remedy.fits for remedy in found.remedies)
+        if self._is_left or not (is_open or any(to_be_tried(found))):
+            return found
+        run = self._numberless(found, None)
+        try:
+            need = self._ran(run, "Finding out what the whole run needs")
+        except NeedUnknownError as error:
+            if not found.simulated:
+                return without_need(found, str(error)) if is_open else found
+            if is_open:
+                found = self._with_numbers(found, run.seconds)
+            return self._with_tried(found, self._numbered)
+        if is_open:
+            found = with_need(found, need)
+        return self._with_tried(found, lambda remedy: self._numberless(found, remedy))
+
+    def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
+        """``found`` with what a run with numbers needs, or why that is not known."""
+        run = WholeRun(self._request, self._watched, self._failed, asked=self._asked, spent_s=spent_s)
+        try:
+            return with_need(found, self._ran(run, "It is run again with numbers, on a larger simulated GPU"))
+        except NeedUnknownError as error:
+            return without_need(found, str(error))
+
+    def _with_tried(self, found: Explanation, trial: Callable[[Remedy], WholeRun | NumberlessRun]) -> Explanation:
+        """``found``, whose first change of the program or its environment was tried on a card as it was.
+
+        Where that comes to no end, or somebody leaves it, it stays what it was.
+        """
+        for remedy in to_be_tried(found):
+            try:
+                return with_tried(found, remedy, self._ran(trial(remedy), f"Trying a remedy, {remedy.change}"))
+            except RemedyFailsError:
+                found = with_tried(found, remedy, None)
+            except NeedUnknownError:
+                return found
+        return found
+
+    def _ran(self, run: WholeRun | NumberlessRun, what: str) -> Need:
+        """Raises: NeedUnknownError: why nothing was found."""
+        self._running = run
+        try:
+            if self._is_left:
+                raise NeedUnknownError(LEFT)
+            limit = "" if run.is_asked else f", about {format_duration(run.limit_s)} at most"
+            self._note(f"{what}{limit}; Ctrl+C leaves it.")
+            return run.find()
+        finally:
+            self._running = None
+
+    def _numberless(self, found: Explanation, remedy: Remedy | None) -> NumberlessRun:
+        asked = self._asked and remedy is None
+        return NumberlessRun(
+            self._request, self._environment, self._failed, found, self._card, asked=asked, remedy=remedy
+        )
+
+    def _numbered(self, remedy: Remedy) -> WholeRun:
+        return WholeRun(self._request, self._watched, self._failed, asked=False, remedy=remedy)

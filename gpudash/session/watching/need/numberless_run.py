@@ -1,0 +1,213 @@
+"""Runs a program that ran out of memory once more without numbers, on a card that is not there, to learn what it needs.
+
+It is predicted as ``gpudash estimate -- COMMAND`` does it, beside the user's work: what it writes does not stay, it has
+no network and no output, and the lowest priority.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, room_of, variable_of
+from gpudash.memory.predicting.estimate import Target
+from gpudash.session.predicting.attempt import Attempt, FollowedRun, Launch, NotFollowed
+from gpudash.session.predicting.program import check_options
+from gpudash.session.watching.need.failed_run import (
+    ASKED_S,
+    LEAST_S,
+    LEFT,
+    MOST_TIMES,
+    STEADY_STEPS,
+    FailedRun,
+    NeedUnknownError,
+    RemedyFailsError,
+    unknown,
+)
+from gpudash.session.watching.request import WatchRequest
+from gpudash.system import sandbox
+from gpudash.telemetry.explanation import Explanation, Need, Remedy
+
+LONGEST_S = 300.0
+"""Most processor time that nobody has asked for, however long the run took to fail."""
+
+WHOLE_SHARE = 0.5
+"""Of its time, in which the program may come to its own end; then its data loaders are ended early."""
+
+FEWEST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class FullCard:
+    """The card whose memory ran out.
+
+    Attributes:
+        target: it, as the program finds it again.
+        index: by which the program knows it.
+        count: of the program's cards.
+    """
+
+    target: Target
+    index: int
+    count: int = 1
+
+
+class NumberlessRun:
+    """Such a rerun. `find` belongs to one thread; any may call `leave` and read `seconds`.
+
+    Args:
+        request: of the run that failed.
+        environment: its variables, but for gpudash's own.
+        failed: what is known of it.
+        found: why its memory ran out.
+        card: whose it was.
+        asked: whether the user has asked for it, so that it may take longer, and write otherwise than through Python
+            where that cannot be held back.
+        remedy: which is tried, by its diff or its variable, for a card as it was; ``None`` for the program as it is.
+    """
+
+    def __init__(
+        self,
+        request: WatchRequest,
+        environment: Mapping[str, str],
+        failed: FailedRun,
+        found: Explanation,
+        card: FullCard,
+        *,
+        asked: bool,
+        remedy: Remedy | None = None,
+    ) -> None:
+        self._request = request
+        self._environment = environment
+        self._failed = failed
+        self._found = found
+        self._card = card
+        self._asked = asked
+        self._remedy = remedy
+        self._left = threading.Event()
+        self._began_s = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user has asked for it."""
+        return self._asked
+
+    @property
+    def limit_s(self) -> float:
+        """Processor time that it may take, in seconds."""
+        if self._asked:
+            return ASKED_S
+        times = MOST_TIMES / 2 if self._found.simulated else MOST_TIMES  # there is a rerun with numbers behind it
+        return max(LEAST_S, min(LONGEST_S, times * self._failed.seconds))
+
+    def leave(self) -> None:
+        """End it; nothing is found then."""
+        self._left.set()
+
+    def find(self) -> Need:
+        """Run the program again, and work out what it needs.
+
+        Raises:
+            RemedyFailsError: where it runs out of memory, or fails, with the remedy.
+            NeedUnknownError: why nothing was found.
+        """
+        remedy = self._remedy
+        may_write = self._asked and remedy is None
+        if not may_write and not sandbox.can_hold_back():
+            raise NeedUnknownError(
+                unknown(
+                    "run again to find out it would write its files again, as this system lets nobody hold them back "
+                    "(user namespaces are not allowed); --find-need runs it all the same"
+                )
+            )
+        followed = self._followed(self._launch())
+        if isinstance(followed, NotFollowed):
+            if remedy is not None and followed.problem.kind == "raised":
+                raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
+            raise NeedUnknownError(unknown(_why(followed, asked=self._asked)))
+        cards = self._cards(followed)
+        if remedy is not None and not all(card.on(room_of(self._found)).fits for card in cards):
+            raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
+        if remedy is None and not any(
+            card.index == self._card.index and card.agrees_with(self._found) for card in cards
+        ):
+            raise NeedUnknownError(unknown("run again without numbers, the program asks for other memory than it did"))
+        return self._need(followed, cards)
+
+    def _need(self, followed: FollowedRun, cards: Sequence[CardRequests]) -> Need:
+        answers = followed.answers
+        steps = max((int(card["trace"]["followed"]) for answer in answers for card in answer["cards"]), default=0)
+        remark = next((str(answer["remark"]) for answer in answers if answer["remark"]), "")
+        whole, seconds = all(answer["is_whole"] for answer in answers), self.seconds
+        needs = (
+            need_of(card, steps=steps, is_whole=whole, seconds=seconds, found_by=NUMBERLESS, remark=remark)
+            for card in cards
+        )
+        return max(needs, key=lambda need: need.capacity_bytes)
+
+    def _launch(self) -> Launch:
+        limit_s, remedy = self.limit_s, self._remedy
+        variables = {} if remedy is None or remedy.patch else variable_of(remedy)
+        return Launch(
+            self._request.command,
+            [self._card.target] * self._card.count,
+            steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
+            time_limit_s=limit_s,
+            folder=self._request.folder,
+            environment={**self._environment, **variables},
+            is_aside=True,
+            edit="" if remedy is None else remedy.patch,
+            whole_s=WHOLE_SHARE * limit_s,
+        )
+
+    def _followed(self, launch: Launch) -> FollowedRun | NotFollowed:
+        """Raises: NeedUnknownError: when it cannot be started, or was left."""
+        try:
+            check_options(launch.command)
+            followed = Attempt(launch, "unknown").run(self._left.is_set)
+            if isinstance(followed, NotFollowed) and followed.because_of_numbers and self._asks_for_numbers:
+                return Attempt(launch, "computed").run(self._left.is_set)
+        except KeyboardInterrupt:
+            raise NeedUnknownError(LEFT) from None
+        except (ValueError, OSError) as error:
+            raise NeedUnknownError(unknown(str(error))) from None
+        return followed
+
+    @property
+    def _asks_for_numbers(self) -> bool:
+        """Whether a program that decides by numbers is run with them here: a simulated card has another way for it."""
+        return self._asked and not self._found.simulated
+
+    def _cards(self, followed: FollowedRun) -> Sequence[CardRequests]:
+        """Raises: NeedUnknownError: when that is not known."""
+        beside = self._found.part_bytes("process", "unattributed")
+        context = self._found.part_bytes("context")
+        try:
+            cards = [
+                CardRequests.of_answer(
+                    card,
+                    str(answer["allocator"]),
+                    context_bytes=context,
+                    others_bytes=beside if int(card["index"]) == self._card.index else 0,
+                )
+                for answer in followed.answers
+                for card in answer["cards"]
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise NeedUnknownError(unknown(f"what it asked for could not be read ({error})")) from None
+        if len({card.index for card in cards}) < len(cards):
+            raise NeedUnknownError(unknown("several of its processes share a card"))
+        return cards
+
+
+def _why(failure: NotFollowed, *, asked: bool) -> str:
+    """Why the program was not followed to its peak, in words that follow a colon."""
+    why = f"run again without numbers: {failure.problem.message}"
+    return why if asked or not failure.because_of_numbers else f"{why.rstrip('.')}; --find-need runs it with numbers"
