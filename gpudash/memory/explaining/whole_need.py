@@ -121,6 +121,11 @@ class CardRequests:
             return Outcome(fits=self.peak_reserved_bytes <= room, failed_at=None, retries=0)
         return run_on(self.trace, room, replace(self.settings, per_process_memory_fraction=1.0))
 
+    def fits(self, found: Explanation) -> bool:
+        """Whether the requests are served on the card as it was, under the cap that was set this time."""
+        room = _free_of_others(found)
+        return self.on(room if self.fraction >= 1 else min(room, int(self.fraction * found.capacity_bytes))).fits
+
     def agrees_with(self, found: Explanation) -> bool:
         """Whether the requests run out on the card as it was where the run did that failed."""
         ended = self.on(room_of(found))
@@ -145,8 +150,12 @@ class CardRequests:
 
 def room_of(found: Explanation) -> int:
     """Bytes that PyTorch could have of a card when memory ran out, as it was."""
-    room = found.capacity_bytes - found.part_bytes("context", "process", "unattributed")
+    room = _free_of_others(found)
     return room if found.allowed_bytes is None else min(room, found.allowed_bytes)
+
+
+def _free_of_others(found: Explanation) -> int:
+    return found.capacity_bytes - found.part_bytes("context", "process", "unattributed")
 
 
 def _rounded(size: int) -> int:

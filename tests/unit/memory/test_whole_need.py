@@ -17,6 +17,7 @@ from gpudash.memory.explaining.whole_need import (
     CardRequests,
     need_of,
     need_text,
+    room_of,
     variable_of,
     with_need,
     without_need,
@@ -162,6 +163,14 @@ def test_the_need_of_a_run_without_numbers_is_that_of_its_requests_and_says_how_
     assert told.remedies[0].verified_by == "rerun without numbers"
     part = replace(found, is_whole=False, remark="ended after step 4; what comes later was not run")
     assert "for 4 steps in 3.0 s: ended after step 4; what comes later was not run." in need_text(part)
+
+
+def test_a_remedy_is_tried_under_the_cap_that_it_sets_and_not_under_the_one_of_before() -> None:
+    found = replace(full(100 * MIB, asked=50 * MIB), allowed_bytes=120 * MIB)
+    asked = numberless(100 * MIB, 50 * MIB)
+    assert not asked.on(room_of(found)).fits
+    assert asked.fits(found)
+    assert not replace(asked, fraction=0.24).fits(found)
 
 
 def test_a_remedy_that_sets_a_variable_gives_its_value_as_a_shell_has_it() -> None:

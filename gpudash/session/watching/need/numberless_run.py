@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, room_of, variable_of
+from gpudash.memory.explaining.whole_need import NUMBERLESS, CardRequests, need_of, variable_of
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.attempt import Attempt, FollowedRun, Launch, NotFollowed
 from gpudash.session.predicting.program import check_options
@@ -133,7 +133,7 @@ class NumberlessRun:
                 raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
             raise NeedUnknownError(unknown(_why(followed, asked=self._asked)))
         cards = self._cards(followed)
-        if remedy is not None and not all(card.on(room_of(self._found)).fits for card in cards):
+        if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
         if remedy is None and not any(
             card.index == self._card.index and card.agrees_with(self._found) for card in cards
