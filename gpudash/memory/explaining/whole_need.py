@@ -218,7 +218,9 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     rest = tuple(other for other in found.remedies if other != remedy)
     if need is None:
         return replace(found, remedies=rest)
-    works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=need.peak_reserved_bytes)
+    # with room to spare a cache is not released, and comes to more than the card has
+    peak = min(need.peak_reserved_bytes, room_of(found))
+    works = replace(remedy, fits=True, verified_by=need.found_by, predicted_peak_bytes=peak)
     return replace(found, remedies=ordered((works, *rest)))
 
 
@@ -288,4 +290,5 @@ def _remedy(need: Need) -> Remedy:
     words += "" if need.is_whole else f", for {_steps(need)}"
     words += "" if card is None else f": a card with {card // GIB} GiB"
     fits = True if need.is_whole else None
-    return Remedy(words, predicted_peak_bytes=need.peak_reserved_bytes, fits=fits, verified_by=need.found_by)
+    peak = min(need.peak_reserved_bytes, need.pytorch_bytes)
+    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=need.found_by)

@@ -20,6 +20,7 @@ from gpudash.memory.explaining.whole_need import (
     room_of,
     variable_of,
     with_need,
+    with_tried,
     without_need,
 )
 from gpudash.memory.predicting.fit import run_on
@@ -171,6 +172,15 @@ def test_a_remedy_is_tried_under_the_cap_that_it_sets_and_not_under_the_one_of_b
     assert not asked.on(room_of(found)).fits
     assert asked.fits(found)
     assert not replace(asked, fraction=0.24).fits(found)
+
+
+def test_a_peak_with_room_to_spare_is_not_shown_of_a_card_that_has_less() -> None:
+    spare = replace(need(requests()), peak_reserved_bytes=32 * GIB)
+    card = next(remedy for remedy in with_need(found_of(BOUND), spare).remedies if remedy.fits)
+    assert card.predicted_peak_bytes == spare.pytorch_bytes
+    found = found_of(SETTING)
+    tried = with_tried(found, found.remedies[0], spare).remedies[0]
+    assert tried.predicted_peak_bytes == room_of(found) < spare.peak_reserved_bytes
 
 
 def test_a_remedy_that_sets_a_variable_gives_its_value_as_a_shell_has_it() -> None:
