@@ -74,7 +74,7 @@ def hides(body: list[ast.stmt]) -> bool:
     for node in (found for statement in body for found in ast.walk(statement)):
         if isinstance(node, ast.Raise):
             return False
-        if isinstance(node, ast.Call) and called(node) in ("exception", "note_fault"):
+        if isinstance(node, ast.Call) and called(node) in ("exception", "format_exc", "note_fault"):
             return False
         if isinstance(node, ast.Call) and any(keyword.arg == "exc_info" for keyword in node.keywords):
             return False

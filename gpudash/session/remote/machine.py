@@ -315,10 +315,10 @@ class RemoteMachine:
                     logger.exception("ssh://%s cannot be read any more", self.name)
                     what = f"{type(error).__name__}: {error}"
                     fault = LinkFault(f"{self.name} cannot be read any more ({what})", lasting=True)
-                self.settled.set()
                 if self._stop.is_set():
                     break
                 self._lost(fault)
+                self.settled.set()  # whoever waits for it asks why there is no link
                 wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
                 self._pause(math.inf if fault.lasting else wait_s)
         finally:

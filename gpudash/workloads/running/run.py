@@ -6,6 +6,7 @@ import importlib
 import logging
 import random
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -158,7 +159,8 @@ class Run(RequestedRun):
             result = self._run()
         except BaseException as error:  # a workload may raise anything, and every run has an end
             if not isinstance(error, Cancelled):
-                logger.warning("run %d ended with an exception", self.request.run_id, exc_info=True)
+                # as text: a handler that keeps the exception would keep the run's tensors
+                logger.warning("run %d ended with an exception\n%s", self.request.run_id, traceback.format_exc())
             ending = ending_of(error, self._progress({}), self.request.spec.name, self.request.device)
             return explained(ending, self._post_mortem)
         return RunFinished(status="finished", **self._progress(result).fields())
@@ -228,7 +230,7 @@ class Run(RequestedRun):
         try:
             context.flush()
         except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
-            logger.warning("the stages of a run that failed could not be told", exc_info=True)
+            logger.warning("the stages of a run that failed could not be told\n%s", traceback.format_exc())
             context.drop_stages()
 
     @contextmanager
