@@ -110,5 +110,6 @@ def test_prometheus_scrapes_through_tls_with_the_token_and_fills_the_dashboard(s
                 asked += 1
     assert asked > 15
     rules = served.ask("rules")["groups"]
-    assert sum(len(group["rules"]) for group in rules) == 14
+    written = (companions() / "alert-rules.yml").read_text(encoding="utf-8").count("- alert:")
+    assert sum(len(group["rules"]) for group in rules) == written > 0
     assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
