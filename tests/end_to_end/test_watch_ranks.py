@@ -193,7 +193,8 @@ def test_a_rank_that_fills_its_simulated_card_is_named_with_its_memory(
     row = found["result"]["ranks"][rank]
     # seven of 1 GiB fit beside the context, the eighth does not
     assert 7 * GIB < row["peak_allocated_bytes"] <= row["peak_reserved_bytes"] < 7 * GIB + 50 * MIB
-    assert row["peak_used_bytes"] == row["peak_reserved_bytes"] + 300 * MIB
+    # what is used is polled: a stream's segment, taken just before the refusal, may lie between two readings
+    assert 0 <= row["peak_reserved_bytes"] + 300 * MIB - row["peak_used_bytes"] <= 2 * MIB
     assert (row["device"], row["capacity_bytes"]) == (f"sim:{rank}", 8 * GIB)
     assert found["error"]["message"].startswith(f"Rank {rank} (pid {row['pid']}) ran out of memory on sim:{rank}")
     assert f"Memory is unequal: rank {rank} allocated 7.0" in found["error"]["message"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,8 +37,10 @@ def watched(
 
 
 @pytest.mark.parametrize(("script", "mib"), [("convolutions.py", 560), ("decoder.py", 1020)])
-def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, script: str, mib: int) -> None:
-    found = watched(gpudash, script, mib)
+def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, tmp_path: Path, script: str, mib: int) -> None:
+    copy = shutil.copy(SCRIPTS / script, tmp_path)
+    in_its_folder = ("--folder", str(tmp_path))
+    found = watched(gpudash, copy, mib, flags=in_its_folder)
     assert found is not None and found.step == 2
     fitting = [remedy for remedy in found.remedies if remedy.fits]
     assert any("for PyTorch" in remedy.change for remedy in fitting)
@@ -45,6 +49,10 @@ def test_what_is_said_to_fit_runs_to_its_end(gpudash: Command, script: str, mib:
     for remedy in fitting:
         if remedy.flags.startswith(WORKSPACE_VARIABLE):
             assert watched(gpudash, script, mib, environment={WORKSPACE_VARIABLE: ":16:8"}) is None
+            continue
+        if remedy.patch:
+            subprocess.run(["patch", "-p0", "-s"], cwd=tmp_path, input=remedy.patch, text=True, check=True, timeout=60)
+            assert watched(gpudash, copy, mib, flags=in_its_folder) is None
             continue
         size = mib if remedy.allocator else beside + int(remedy.change.split()[0])
         assert watched(gpudash, script, size, remedy.allocator) is None
