@@ -60,6 +60,13 @@ def attend(device: torch.device) -> Callable[[], object]:
     return lambda: functional.scaled_dot_product_attention(query, query, query)
 
 
+def attend_and_differentiate(device: torch.device) -> Callable[[], object]:
+    """The backward pass of attention."""
+    query = torch.rand(2, 4, 16, 32, device=device, requires_grad=True)
+    attended = functional.scaled_dot_product_attention(query, query, query)
+    return attended.sum().backward
+
+
 def mixed(device: torch.device) -> Callable[[], object]:
     """A product in half precision."""
     one = torch.rand(8, 8, device=device)
@@ -111,6 +118,7 @@ def on_one(call: Callable[[torch.Tensor], object]) -> Callable[[torch.device], C
 
 CALLS: dict[str, Callable[[torch.device], Callable[[], object]]] = {
     "operations.attention": attend,
+    "operations.attention_scratch": attend_and_differentiate,
     "operations.autocast": mixed,
     "operations.batch_norm": on_one(lambda one: functional.batch_norm(one, None, None, training=True)),
     "operations.collectives": gathered,
