@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from gpudash.cli.terminal.output import (
     Exit,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from gpudash.session.remote.machine import RemoteMachine
 
     Watched = Session | RemoteMachine
+
+SPARED = tuple(metric.title for metric in reversed(SENSORS))
+"""Titles of columns that a narrow terminal does without first."""
 
 Key = tuple[str, str, str | None]
 """Name of the device, reading table, device in the store."""
@@ -80,7 +83,7 @@ class LiveTable:
                 if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
                     print_notice(event.text)
         if self._live is not None:
-            table, told = fitted(self._table(), self._live.console)
+            table, told = fitted(self._table(), self._live.console, SPARED)
             self._live.update(Group(table, told) if told else table)
 
     def close(self) -> None:
@@ -88,14 +91,15 @@ class LiveTable:
         self.refresh()
         if self._live is not None:
             self._live.stop()
-        print_table(self._table(), stdout())
+        print_table(self._table(), stdout(), SPARED)
         for session in self._sessions:
             if session.gpu_problem is not None:
                 stdout().print(session.gpu_problem, soft_wrap=True)
 
     def _table(self) -> Table:
         sensors = [metric.title for metric in SENSORS]
-        table = plain_table("device", *numbers("memory", "busy", *sensors, "to the GPU", "from the GPU"))
+        whole = Column("device", no_wrap=True), Column("memory", justify="right", no_wrap=True)
+        table = plain_table(*whole, *numbers("busy", *sensors, "to the GPU", "from the GPU"))
         for name, session in zip(self._names, self._sessions, strict=True):
             for device, *cells in _rows(session):
                 table.add_row(f"{name} {device}".lstrip(), *cells)
