@@ -196,7 +196,9 @@ def _comparable(value: float | Fraction, unit: str) -> str:
 def format_energy(joules: float) -> str:
     """Energy as it is billed: 0.4 Wh, 12 Wh, 3.4 kWh."""
     hours = joules / 3600
-    return f"{hours:.1f} Wh" if hours < 10 else f"{hours:.0f} Wh" if hours < 1000 else f"{hours / 1000:.1f} kWh"
+    if hours < 10:
+        return f"{hours:.1f} Wh"
+    return f"{hours:.0f} Wh" if hours < 1000 else f"{hours / 1000:.1f} kWh"
 
 
 def format_scaled(value: float | None, unit: str) -> str:

@@ -279,7 +279,7 @@ class Agent:
         seen = self._gpus is not None and self._gpus.look()
         seen = self._tell_steps() or seen
         seen = self._tell_rank() or seen
-        self._tell_faults()
+        self._report_faults()
         lost = self._channel.lost + self._steps.lost
         if lost != self._told_lost:
             self._told_lost = lost
@@ -328,7 +328,7 @@ class Agent:
         self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
         self._channel.drain(LAST_WORDS_S)
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for text in take_faults():
             self.keep({"type": "fault", "text": text})
 
@@ -393,7 +393,7 @@ class Agent:
             from .endings import raised
 
             self.keep(raised(error))
-        self._tell_faults()
+        self._report_faults()
         self._say_goodbye()
         self._channel.close()
 

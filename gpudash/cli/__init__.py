@@ -158,7 +158,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _without_verbose(argv: Sequence[str]) -> list[str]:
-    ours = _own_words(argv)
+    ours = _own_arguments(argv)
     return [*(word for word in ours if word != VERBOSE), *argv[len(ours) :]]
 
 
@@ -166,7 +166,7 @@ def _is_logged(argv: Sequence[str]) -> bool:
     """Whether a command line does something: it is none that a help page or a completion answers."""
     if argv and (tuple(argv) in LIGHT or argv[0] in (COMPLETE, "completion", "help")):
         return False
-    return not {"--help", "-h"} & set(_own_words(argv))
+    return not {"--help", "-h"} & set(_own_arguments(argv))
 
 
 def _begin_log(argv: Sequence[str], *, verbose: bool) -> None:
@@ -174,7 +174,7 @@ def _begin_log(argv: Sequence[str], *, verbose: bool) -> None:
     from gpudash.system.log import start_log
 
     start_log(str(log_file()), verbose=verbose)
-    ours = _own_words(argv)
+    ours = _own_arguments(argv)
     command = [word for word in ours[:1] if word in COMMANDS]
     flags = [word.partition("=")[0] for word in ours if word.startswith("--")]  # what they are given may be private
     shown = " ".join(["gpudash", *command, *flags])
@@ -266,11 +266,11 @@ def _remedy(app: App | None, argv: Sequence[str]) -> str:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    ours = _own_words(argv)
+    ours = _own_arguments(argv)
     return "--json" in ours or "--json-lines" in ours
 
 
-def _own_words(argv: Sequence[str]) -> list[str]:
+def _own_arguments(argv: Sequence[str]) -> list[str]:
     """The words of a command line that are gpudash's: what follows ``--`` is another program's."""
     return list(itertools.takewhile(lambda word: word != "--", argv))
 

@@ -154,7 +154,11 @@ class Anonymous:
         return text
 
     def _path(self, found: re.Match[str]) -> str:
-        quote = '"' if found["double"] else "'" if found["single"] else ""
+        quote = ""
+        if found["double"]:
+            quote = '"'
+        elif found["single"]:
+            quote = "'"
         path = found["double"] or found["single"] or found["bare"]
         end = ""
         if not quote:

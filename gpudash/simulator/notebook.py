@@ -34,7 +34,7 @@ class PredictedCell(PredictedProgram):
     """What a cell would take; a notebook shows it in a few lines."""
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        printer.text(words(self))
+        printer.text(describe(self))
 
 
 class Shell(Protocol):
@@ -204,7 +204,7 @@ def _stores(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
-def words(found: PredictedProgram) -> str:
+def describe(found: PredictedProgram) -> str:
     """A prediction in a few lines; those of the cell are counted as the notebook counts them."""
     fits = {True: "fits", False: "does not fit", None: "may not fit, or cannot be held against a GPU"}[found.fits]
     needed, held = _size(found.needed_bytes), _size(found.peak_allocated_bytes)
@@ -217,7 +217,9 @@ def words(found: PredictedProgram) -> str:
 def _size(count: int) -> str:
     """Bytes in words, as elsewhere in the program, of which nothing else may be imported here."""
     mib = count / 2**20
-    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB" if mib >= 1 else f"{count / 1024:.0f} KiB"
+    if mib >= 1024:
+        return f"{mib / 1024:.2f} GiB"
+    return f"{mib:.0f} MiB" if mib >= 1 else f"{count / 1024:.0f} KiB"
 
 
 def _place_found(match: re.Match[str]) -> str:

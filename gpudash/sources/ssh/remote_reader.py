@@ -616,7 +616,9 @@ class GpuByCtypes:
         asleep = self.asleep
         for metrics, ask in self._questions if patiently else self._questions[:-3]:
             outlives = metrics is XIDS and self._events is not None  # the driver queued why it was lost
-            why = "asleep" if asleep else LOST if self.lost and not outlives else None
+            why = LOST if self.lost and not outlives else None
+            if asleep:
+                why = "asleep"
             if why is None and metrics[0] in self._unsupported:
                 why = NOT_SUPPORTED
             if why is None:

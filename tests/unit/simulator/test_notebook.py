@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudash.simulator import notebook
-from gpudash.simulator.notebook import PredictedCell, needed_of, predict_cell, words
+from gpudash.simulator.notebook import PredictedCell, describe, needed_of, predict_cell
 from gpudash.simulator.predict import PredictedProgram, PredictionError
 from gpudash.units import GIB, MIB
 
@@ -133,7 +133,7 @@ def test_a_failure_names_the_line_of_the_cell(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_prediction_counts_lines_as_the_notebook_does_the_largest_first() -> None:
-    lines = words(PREDICTED).splitlines()
+    lines = describe(PREDICTED).splitlines()
     assert [line.split(maxsplit=2)[2] for line in lines[1:4]] == [
         "line 2 of what earlier cells made",
         "line 3 of the cell",

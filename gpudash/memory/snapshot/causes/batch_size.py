@@ -93,8 +93,9 @@ def whole_number(expression: ast.expr) -> int | None:
                 return None
             if isinstance(operator, ast.Mult):
                 return one * two
-            exponent = two if isinstance(operator, ast.Pow) else 0
-            return one**exponent if exponent and exponent <= 20 else one << two if not exponent and two <= 20 else None
+            if two > 20:
+                return None
+            return one**two if isinstance(operator, ast.Pow) else one << two
     return None
 
 
@@ -144,7 +145,9 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
         if keyword.arg is not None:
             # a loader of other data than the training's is named after it
             name = f"val_{keyword.arg}" if _EVALUATES.search(data) else keyword.arg
-            sureness = _GIVEN if method in own else _SET if method == "dict" else _KEYWORD
+            sureness = _SET if method == "dict" else _KEYWORD
+            if method in own:
+                sureness = _GIVEN
             yield name, keyword.value, sureness
 
 
