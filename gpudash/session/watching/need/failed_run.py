@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from gpudash.session.watching.request import WatchRequest
+from gpudash.telemetry.explanation import Need, Remedy
 
 LEAST_S = 20.0
 """A rerun may take so long however soon the run had failed: most of it is the import of torch."""
@@ -46,3 +53,59 @@ def unknown(why: str) -> str:
 
 
 LEFT = unknown("finding out was left")
+
+
+class Rerun(ABC):
+    """The program once more. `find` belongs to one thread; any may call `leave` and read `seconds`.
+
+    Args:
+        request: of the run that failed.
+        environment: its variables.
+        failed: what is known of it.
+        asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
+            held back.
+        remedy: which is tried, by its diff or its variable, on a card as it was; ``None`` for the program as it is.
+
+    Attributes:
+        is_asked: whether the user has asked for it.
+    """
+
+    def __init__(
+        self,
+        request: WatchRequest,
+        environment: Mapping[str, str],
+        failed: FailedRun,
+        *,
+        asked: bool,
+        remedy: Remedy | None = None,
+    ) -> None:
+        self.is_asked = asked
+        self._request = request
+        self._environment = environment
+        self._failed = failed
+        self._remedy = remedy
+        self._left = threading.Event()
+        self._began_s = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began_s
+
+    @property
+    @abstractmethod
+    def limit_s(self) -> float:
+        """How long it may take, in seconds of which it did not wait for a processor."""
+
+    def leave(self) -> None:
+        """End it; nothing is found then."""
+        self._left.set()
+
+    @abstractmethod
+    def find(self) -> Need:
+        """Run the program again, and work out what it needs.
+
+        Raises:
+            RemedyFailsError: where it runs out of memory, or fails, with the remedy.
+            NeedUnknownError: why nothing was found.
+        """

@@ -6,8 +6,6 @@ no network and no output, and the lowest priority.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +22,7 @@ from gpudash.session.watching.need.failed_run import (
     FailedRun,
     NeedUnknownError,
     RemedyFailsError,
+    Rerun,
     unknown,
 )
 from gpudash.session.watching.request import WatchRequest
@@ -54,18 +53,13 @@ class FullCard:
     count: int = 1
 
 
-class NumberlessRun:
-    """Such a rerun. `find` belongs to one thread; any may call `leave` and read `seconds`.
+class NumberlessRun(Rerun):
+    """Without numbers, on a card that is not there.
 
     Args:
-        request: of the run that failed.
-        environment: its variables, but for gpudash's own.
-        failed: what is known of it.
+        request, environment, failed, asked, remedy: as of `Rerun`; the variables without gpudash's own.
         found: why its memory ran out.
         card: whose it was.
-        asked: whether the user has asked for it, so that it may take longer, and write otherwise than through Python
-            where that cannot be held back.
-        remedy: which is tried, by its diff or its variable, for a card as it was; ``None`` for the program as it is.
     """
 
     def __init__(
@@ -79,37 +73,17 @@ class NumberlessRun:
         asked: bool,
         remedy: Remedy | None = None,
     ) -> None:
-        self._request = request
-        self._environment = environment
-        self._failed = failed
+        super().__init__(request, environment, failed, asked=asked, remedy=remedy)
         self._found = found
         self._card = card
-        self._asked = asked
-        self._remedy = remedy
-        self._left = threading.Event()
-        self._began_s = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken so far."""
-        return time.monotonic() - self._began_s
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether the user has asked for it."""
-        return self._asked
 
     @property
     def limit_s(self) -> float:
         """Processor time that it may take, in seconds."""
-        if self._asked:
+        if self.is_asked:
             return ASKED_S
         times = MOST_TIMES / 2 if self._found.simulated else MOST_TIMES  # there is a rerun with numbers behind it
         return max(LEAST_S, min(LONGEST_S, times * self._failed.seconds))
-
-    def leave(self) -> None:
-        """End it; nothing is found then."""
-        self._left.set()
 
     def find(self) -> Need:
         """Run the program again, and work out what it needs.
@@ -119,7 +93,7 @@ class NumberlessRun:
             NeedUnknownError: why nothing was found.
         """
         remedy = self._remedy
-        may_write = self._asked and remedy is None
+        may_write = self.is_asked and remedy is None
         if not may_write and not sandbox.can_hold_back():
             raise NeedUnknownError(
                 unknown(
@@ -131,7 +105,7 @@ class NumberlessRun:
         if isinstance(followed, NotFollowed):
             if remedy is not None and followed.problem.kind == "raised":
                 raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
-            raise NeedUnknownError(unknown(_why(followed, asked=self._asked)))
+            raise NeedUnknownError(unknown(_why(followed, asked=self.is_asked)))
         cards = self._cards(followed)
         if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
@@ -183,7 +157,7 @@ class NumberlessRun:
     @property
     def _asks_for_numbers(self) -> bool:
         """Whether a program that decides by numbers is run with them here: a simulated card has another way for it."""
-        return self._asked and not self._found.simulated
+        return self.is_asked and not self._found.simulated
 
     def _cards(self, followed: FollowedRun) -> Sequence[CardRequests]:
         """Raises: NeedUnknownError: when that is not known."""

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +35,7 @@ from gpudash.session.watching.need.failed_run import (
     FailedRun,
     NeedUnknownError,
     RemedyFailsError,
+    Rerun,
     unknown,
 )
 from gpudash.session.watching.program_news import COUNTED
@@ -84,18 +84,12 @@ class _Heard:
     problem: str = ""
 
 
-class WholeRun:
-    """One such rerun. `find` belongs to one thread; any may call `leave` and read `seconds`.
+class WholeRun(Rerun):
+    """With numbers, on a larger simulated card, or with a remedy on one as large as it was.
 
     Args:
-        request: of the run that failed.
-        environment: its variables.
-        failed: what is known of it.
-        asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
-            held back.
+        request, environment, failed, asked, remedy: as of `Rerun`.
         spent_s: of its time, by what was tried before it.
-        remedy: which is tried, by its diff or its variable, on a card as large as it was; ``None`` for the program as
-            it is, on a larger one.
     """
 
     def __init__(
@@ -108,34 +102,14 @@ class WholeRun:
         spent_s: float = 0.0,
         remedy: Remedy | None = None,
     ) -> None:
-        self._request = request
-        self._environment = environment
-        self._failed = failed
-        self._asked = asked
+        super().__init__(request, environment, failed, asked=asked, remedy=remedy)
         self._spent_s = spent_s
-        self._remedy = remedy
-        self._left = threading.Event()
-        self._began_s = time.monotonic()
         self._heard = _Heard()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken so far."""
-        return time.monotonic() - self._began_s
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether the user has asked for it."""
-        return self._asked
 
     @property
     def limit_s(self) -> float:
         """How long it may take where nobody asked for it, in seconds of which it did not wait for a processor."""
         return max(LEAST_S, MOST_TIMES * self._failed.seconds - self._spent_s)
-
-    def leave(self) -> None:
-        """End it; nothing is found then."""
-        self._left.set()
 
     def find(self) -> Need:
         """Run the program again, and work out what it needs.
@@ -143,7 +117,7 @@ class WholeRun:
         Raises:
             NeedUnknownError: why that was not found.
         """
-        if not self._asked and self._failed.seconds > LONGEST_FAILED_S:
+        if not self.is_asked and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
                 unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
@@ -151,7 +125,7 @@ class WholeRun:
         held_back = sandbox.can_hold_back()
         if not held_back and self._remedy is not None:
             raise NeedUnknownError("No edit is tried where the files of the program would stay edited.")
-        if not held_back and not self._asked:
+        if not held_back and not self.is_asked:
             raise NeedUnknownError(
                 unknown(
                     "run again to find out it would write its files again, as this system lets nobody hold them back "
@@ -246,7 +220,7 @@ class WholeRun:
 
     def _is_over(self, pid: int) -> bool:
         """Whether it has had its time."""
-        if self._asked:
+        if self.is_asked:
             return self.seconds > max(ASKED_S, self.limit_s)
         return self.seconds - _waited_s(pid) > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
@@ -329,7 +303,7 @@ class WholeRun:
 
     def _too_slow(self) -> str:
         took = format_duration(self.seconds)
-        longer = "" if self._asked else "; --find-need takes longer"
+        longer = "" if self.is_asked else "; --find-need takes longer"
         return unknown(
             f"run again for {took}, the program did not come to its end or {STEADY_STEPS} steps past the one that "
             f"failed{longer}"
