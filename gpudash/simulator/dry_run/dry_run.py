@@ -271,15 +271,21 @@ class DryRun:
             integers = self.backend.engine.integers
             known = None if integers is None else integers.of(tensor)
             if known is not None:
-                return _to_copy._op_dk(_TO_COPY_KEY, known, device=device, **options)  # type: ignore[no-any-return]
+                return _copied(known, device=device, **options)
             device = device if trusted else torch.device("meta")
             options["pin_memory"] = None
             on_card = tensor.device.type == DEVICE
             if on_card and options.get("non_blocking") and options.get("dtype") not in (None, tensor.dtype):
                 tensor = tensor.to(options["dtype"])  # what nobody waits for is converted on the GPU
             if not self.backend.engine.trusting:
-                return HostCopy.like(_to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options))
-        return _to_copy._op_dk(_TO_COPY_KEY, tensor, device=device, **options)  # type: ignore[no-any-return]
+                return HostCopy.like(_copied(tensor, device=device, **options))
+        return _copied(tensor, device=device, **options)
+
+
+def _copied(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """``tensor.to`` as torch has it."""
+    copy: torch.Tensor = _to_copy._op_dk(_TO_COPY_KEY, tensor, **options)
+    return copy
 
 
 def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.Tensor:
