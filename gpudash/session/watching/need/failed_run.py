@@ -55,7 +55,7 @@ def unknown(why: str) -> str:
 LEFT = unknown("finding out was left")
 
 
-class Rerun(ABC):
+class ProgramRerun(ABC):
     """The program once more. `find` belongs to one thread; any may call `leave` and read `seconds`.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpudash.memory.explaining.whole_need import to_be_tried, with_need, with_tried, without_need
-from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, RemedyFailsError, Rerun
+from gpudash.session.watching.need.failed_run import LEFT, FailedRun, NeedUnknownError, ProgramRerun, RemedyFailsError
 from gpudash.session.watching.need.numberless_run import FullCard, NumberlessRun
 from gpudash.session.watching.need.whole_run import WholeRun
 from gpudash.session.watching.request import WatchRequest
@@ -45,7 +45,7 @@ class NeedSearch:
         self._card = card
         self._note = note
         self._asked = request.find_need is True
-        self._running: Rerun | None = None
+        self._running: ProgramRerun | None = None
         self._is_left = False
 
     @property
@@ -86,7 +86,7 @@ class NeedSearch:
         except NeedUnknownError as error:
             return without_need(found, str(error))
 
-    def _with_tried(self, found: Explanation, trial: Callable[[Remedy], Rerun]) -> Explanation:
+    def _with_tried(self, found: Explanation, trial: Callable[[Remedy], ProgramRerun]) -> Explanation:
         """``found``, whose first change of the program or its environment was tried on a card as it was.
 
         Where that comes to no end, or somebody leaves it, it stays what it was.
@@ -100,7 +100,7 @@ class NeedSearch:
                 return found
         return found
 
-    def _ran(self, run: Rerun, what: str) -> Need:
+    def _ran(self, run: ProgramRerun, what: str) -> Need:
         """Raises: NeedUnknownError: why nothing was found."""
         self._running = run
         try:

@@ -21,8 +21,8 @@ from gpudash.session.watching.need.failed_run import (
     STEADY_STEPS,
     FailedRun,
     NeedUnknownError,
+    ProgramRerun,
     RemedyFailsError,
-    Rerun,
     unknown,
 )
 from gpudash.session.watching.request import WatchRequest
@@ -53,11 +53,11 @@ class FullCard:
     count: int = 1
 
 
-class NumberlessRun(Rerun):
+class NumberlessRun(ProgramRerun):
     """Without numbers, on a card that is not there.
 
     Args:
-        request, environment, failed, asked, remedy: as of `Rerun`; the variables without gpudash's own.
+        request, environment, failed, asked, remedy: as of `ProgramRerun`; the variables without gpudash's own.
         found: why its memory ran out.
         card: whose it was.
     """

@@ -34,8 +34,8 @@ from gpudash.session.watching.need.failed_run import (
     STEADY_STEPS,
     FailedRun,
     NeedUnknownError,
+    ProgramRerun,
     RemedyFailsError,
-    Rerun,
     unknown,
 )
 from gpudash.session.watching.program_news import COUNTED
@@ -84,11 +84,11 @@ class _Heard:
     problem: str = ""
 
 
-class WholeRun(Rerun):
+class WholeRun(ProgramRerun):
     """With numbers, on a larger simulated card, or with a remedy on one as large as it was.
 
     Args:
-        request, environment, failed, asked, remedy: as of `Rerun`.
+        request, environment, failed, asked, remedy: as of `ProgramRerun`.
         spent_s: of its time, by what was tried before it.
     """
 
