@@ -124,7 +124,7 @@ def format_number(size: float, unit: str) -> str:
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
 
 
-def format_beside(size: float | None, other: float | None) -> str:
+def format_like(size: float | None, other: float | None) -> str:
     """``size`` in the unit of what the same sentence tells, the larger one's; in its own where too little were left."""
     if size is None or other is None or math.isnan(size) or math.isnan(other):
         return format_bytes(size)
@@ -173,13 +173,13 @@ class SizeScale:
         """The unit in which ``size`` bytes are written."""
         return self.unit if self.unit and _has_digits(size, self.unit) else memory_unit(size)
 
-    def words(self, size: int) -> str:
+    def label(self, size: int) -> str:
         """``size`` bytes; with two decimals from 1 GiB on."""
         unit = self.unit_of(size)
         return f"{_comparable(size / _UNITS[unit], unit)} {unit}"
 
     def shown(self, size: int) -> Fraction:
-        """The bytes that a reader of `words` takes ``size`` for."""
+        """The bytes that a reader of `text` takes ``size`` for."""
         unit = self.unit_of(size)
         return Fraction(_comparable(size / _UNITS[unit], unit)) * _UNITS[unit]
 

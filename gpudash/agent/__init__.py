@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-def open_door() -> bool:
+def open_attach_socket() -> bool:
     """Let ``gpudash watch --attach`` come into this process later; false where that cannot be."""
-    from .attach import door
+    from .attach import attach_socket
 
-    return door.open_door()
+    return attach_socket.open_attach_socket()

@@ -178,7 +178,7 @@ class Distributed:
         self._waited_s = 0.0
         self._loaded_s: float | None = None
         self._open_input_s: float | None = None
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self._placed_s = 0.0
         self._stream_waits = StreamWaits()
         self._open_pairs: list[tuple[Any, Any]] | None = None
@@ -333,7 +333,7 @@ class Distributed:
             return None
         return self._stream_waits.next_step(measure=self._number % EVERY_WITH_EVENTS == 0)
 
-    def look(self, figures: dict[str, Any], *, last: bool = False) -> bool:
+    def scan(self, figures: dict[str, Any], *, last: bool = False) -> bool:
         """Tell the steps since, and now and then the memory; whether this is a rank.
 
         Args:
@@ -353,8 +353,8 @@ class Distributed:
         memory = _memory(self._device, figures)
         peaks = [memory.get(name) for name in _PEAKS]
         now_s = time.monotonic()
-        if memory and (last or peaks != self._peaks or now_s - self._looked_s >= MEMORY_PERIOD_S):
-            self._looked_s, self._peaks = now_s, peaks
+        if memory and (last or peaks != self._peaks or now_s - self._polled_s >= MEMORY_PERIOD_S):
+            self._polled_s, self._peaks = now_s, peaks
             self._post({"type": "rank_memory", **memory})
         if not last:
             self._report_place()
@@ -417,7 +417,7 @@ class Distributed:
     def _close_row(self) -> None:
         """Tell the step before: only now what was measured of it is known, and its loss was told."""
         row, self._open = self._open, None
-        loss, accuracy = self._steps.newest_told()
+        loss, accuracy = self._steps.newest_reported()
         logged_s, blocked_s, input_s = self._blocked_s(), self._open_blocked_s, self._open_input_s
         blocked_s = logged_s if blocked_s is None else blocked_s
         if row is None or row[2] is None:
@@ -448,10 +448,10 @@ class Distributed:
             logger = getattr(model, "logger", None)
             if logger is None:
                 continue
-            told = logger._get_ddp_logging_data().ints_map
-            iteration, communicated = told.get("iteration", 0), told.get("backward_comm_time", 0)
+            reported = logger._get_ddp_logging_data().ints_map
+            iteration, communicated = reported.get("iteration", 0), reported.get("backward_comm_time", 0)
             if communicated > 0 and self._measured.get(id(reference)) != iteration:
-                overlap = told.get("backward_compute_comm_overlap_time", 0)
+                overlap = reported.get("backward_compute_comm_overlap_time", 0)
                 found.append(max(0, communicated - overlap) / 1e9)
             self._measured[id(reference)] = iteration
         return sum(found) if found else None

@@ -21,7 +21,7 @@ MOST_FAULTS = 20
 LONGEST_FAULT = 4000
 
 _faults: list[str] = []
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def guarded(call: Callable[..., Any]) -> Callable[..., None]:
@@ -48,8 +48,8 @@ def note_fault(error: BaseException) -> None:
         lines.append(f"{code.co_filename}:{at.tb_lineno} in {code.co_name}")
         at = at.tb_next
     place = "{} at {}".format(type(error).__name__, lines[-1] if lines else "")
-    if place not in _told and len(_told) < MOST_FAULTS:
-        _told.add(place)
+    if place not in _reported and len(_reported) < MOST_FAULTS:
+        _reported.add(place)
         _faults.append("\n".join([*lines, f"{type(error).__name__}: {error}"])[-LONGEST_FAULT:])
 
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from .memory.gpus import Gpus
     from .wire import Message
 
-LAST_WORDS_S = 0.25
+LAST_OUTPUT_S = 0.25
 """Longest time that the end of the program waits for a dashboard that does not read."""
 
-LAST_LOOK_S = 5.0
+LAST_POLL_S = 5.0
 """Longest time that it waits for a snapshot that is being written."""
 
 PERIOD_S = 0.1
@@ -92,7 +92,7 @@ class Agent:
         self._gpus: Gpus | None = None
         self._distributed: Distributed | None = None
         self._sampler: Sampler | None = None
-        self._told_lost = 0
+        self._reported_lost = 0
 
     def start(self) -> None:
         """Say hello, and be told of what the program imports."""
@@ -135,7 +135,7 @@ class Agent:
         self._channel.post(_dated(message), keep=True)
 
     def _hello(self, *, forked: bool) -> None:
-        told = {
+        reported = {
             "protocol": PROTOCOL,
             "ppid": os.getppid(),
             "argv": _command(),
@@ -152,7 +152,7 @@ class Agent:
             "forked": forked,
             "attached": self._attached,
         }
-        self.keep({"type": "hello", **told})
+        self.keep({"type": "hello", **reported})
 
     def _unless_gone(self, callback: Callable[[Any], None], module: Any) -> None:
         with self._wiring:
@@ -165,7 +165,7 @@ class Agent:
         while not self._lasting.claim(self._is_here):
             if time.monotonic() > deadline:
                 self.keep({"type": "hello", "protocol": PROTOCOL, "refused": "watched"})
-                self._channel.drain(LAST_WORDS_S)
+                self._channel.drain(LAST_OUTPUT_S)
                 self._channel.close()
                 return False
             time.sleep(0.05)
@@ -192,7 +192,7 @@ class Agent:
         """See to it that somebody looks in from now on."""
         if self._sampler is None:
             period_s = float(self._config().get("period_s") or PERIOD_S)
-            self._sampler = Sampler(self._look, period_s, self._channel.is_spoken_to)
+            self._sampler = Sampler(self._poll, period_s, self._channel.is_spoken_to)
         self._sampler.start()
 
     def _torch_imported(self, torch: Any) -> None:
@@ -269,25 +269,25 @@ class Agent:
 
         self._undo.append(follow_lightning(module, self._steps))
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """What the sampler's thread does each time; whether there was something to see."""
         for message in self._channel.receive():
-            self._heed(message)
+            self._handle(message)
         if not self._channel.alive:
             self._leave()
             return False
-        seen = self._gpus is not None and self._gpus.look()
-        seen = self._tell_steps() or seen
-        seen = self._tell_rank() or seen
+        seen = self._gpus is not None and self._gpus.scan()
+        seen = self._report_steps() or seen
+        seen = self._report_rank() or seen
         self._report_faults()
         lost = self._channel.lost + self._steps.lost
-        if lost != self._told_lost:
-            self._told_lost = lost
+        if lost != self._reported_lost:
+            self._reported_lost = lost
             self.keep({"type": "lost", "count": lost})
         self._channel.flush()
         return seen
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if message["type"] == "snapshot" and isinstance(message.get("path"), str):
             path, reason = message["path"], str(message.get("reason") or "")
             if self._gpus is not None:
@@ -299,7 +299,7 @@ class Agent:
             if self._gpus is not None:
                 self._gpus.write_traces()
         elif message["type"] == "detach" and self._attached:
-            self._tell_steps(last=True)
+            self._report_steps(last=True)
             self._take_away()
             self._say_goodbye()
             self._leave()
@@ -326,26 +326,26 @@ class Agent:
         cpu_s = 0.0 if self._sampler is None else self._sampler.cpu_s
         wall_s = time.monotonic() - self._began_s
         self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
-        self._channel.drain(LAST_WORDS_S)
+        self._channel.drain(LAST_OUTPUT_S)
 
     def _report_faults(self) -> None:
         for text in take_faults():
             self.keep({"type": "fault", "text": text})
 
-    def _tell_steps(self, *, last: bool = False) -> bool:
+    def _report_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
         if steps:
-            told = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
-            self.post({"type": "steps", **told})
+            reported = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
+            self.post({"type": "steps", **reported})
         return bool(steps)
 
-    def _tell_rank(self, *, last: bool = False) -> bool:
+    def _report_rank(self, *, last: bool = False) -> bool:
         if self._distributed is None:
             return False
-        return self._distributed.look({} if self._gpus is None else self._gpus.figures, last=last)
+        return self._distributed.scan({} if self._gpus is None else self._gpus.figures, last=last)
 
-    def _tell_last_of_rank(self) -> None:
-        self._tell_rank(last=True)
+    def _report_last_of_rank(self) -> None:
+        self._report_rank(last=True)
 
     def _before_fork(self) -> None:
         if self._sampler is not None:
@@ -361,7 +361,7 @@ class Agent:
             self._sampler.forget()
         self._channel.close(forked=True)
         self._steps.take(last=True)
-        self._steps.lost = self._told_lost = 0
+        self._steps.lost = self._reported_lost = 0
         self._steps.began_us = None
         self._began_s = time.monotonic()
         try:
@@ -370,7 +370,7 @@ class Agent:
             self._leave()
             return
         if self._sampler is not None:
-            self._sampler.asked = self._channel.is_spoken_to
+            self._sampler.requested = self._channel.is_spoken_to
         self._hello(forked=True)
         if self._distributed is not None:
             self._distributed.forked()
@@ -381,12 +381,12 @@ class Agent:
     def _end(self) -> None:
         """Called last of all that the program registered to be called at its exit."""
         if self._sampler is not None:
-            self._sampler.stop(LAST_LOOK_S)
+            self._sampler.stop(LAST_POLL_S)
         if self._gpus is not None:
-            self._gpus.look()
+            self._gpus.scan()
             self._gpus.write_traces()
-        self._tell_steps(last=True)
-        guarded(self._tell_last_of_rank)()
+        self._report_steps(last=True)
+        guarded(self._report_last_of_rank)()
         # Python leaves it here before it calls sys.excepthook, which so can stay the program's own
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if isinstance(error, BaseException):

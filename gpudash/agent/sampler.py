@@ -46,26 +46,28 @@ class Rest:
 
 
 class Sampler:
-    """Calls ``look`` every ``period_s``, more seldom when that takes long.
+    """Calls ``poll`` every ``period_s``, more seldom when that takes long.
 
     The thread is none of `threading`'s, so that the program counts as many as it has.
 
     Args:
-        look: tells whether there was something to see.
+        poll: tells whether there was something to see.
         period_s: seconds.
-        asked: tells whether somebody wants something now, so that the next look comes sooner.
+        requested: tells whether somebody wants something now, so that the next look comes sooner.
 
     Attributes:
-        asked: likewise.
+        requested: likewise.
         cpu_s: seconds of processor time that the thread took.
         running: whether it has begun, and was not told to end.
     """
 
-    def __init__(self, look: Callable[[], bool], period_s: float, asked: Callable[[], bool] = lambda: False) -> None:
-        self.asked = asked
+    def __init__(
+        self, poll: Callable[[], bool], period_s: float, requested: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.requested = requested
         self.cpu_s = 0.0
         self.running = False
-        self._look = look
+        self._poll = poll
         self._period_s = period_s
         self._round: _Round | None = None
         self._due_s: float | None = None
@@ -93,7 +95,7 @@ class Sampler:
         round_ = self._round
         if self.running and round_ is not None:
             self.running = False
-            round_.let_go()
+            round_.release()
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: be as new."""
@@ -111,10 +113,10 @@ class Sampler:
                 self._due_s = time.monotonic() + wait_s
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
-                if wait_s > 0 and not self.asked():
+                if wait_s > 0 and not self.requested():
                     continue
                 before = time.thread_time()
-                seen = self._looked()
+                seen = self._polled()
                 cost = time.thread_time() - before
                 self.cpu_s += cost
                 wait_s = max(self._period_s, 0 if seen else IDLE_PERIOD_S, rest.after(cost))
@@ -122,9 +124,9 @@ class Sampler:
         finally:
             round_.ended.release()
 
-    def _looked(self) -> bool:
+    def _polled(self) -> bool:
         try:
-            return self._look()
+            return self._poll()
         except Exception as error:
             note_fault(error)  # what goes wrong once may go well the next time
             return False
@@ -140,7 +142,7 @@ class _Round:
         self.wake.acquire()
         self.ended.acquire()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         try:
             self.wake.release()
         except RuntimeError:
@@ -148,7 +150,7 @@ class _Round:
             return
 
     def end(self, patience_s: float) -> None:
-        self.let_go()
+        self.release()
         if not self.ended.acquire(True, patience_s):
             return
         # Python lets go of a thread a little before the system does, which counts them when the program forks

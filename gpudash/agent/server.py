@@ -60,7 +60,7 @@ class Peer:
         return rank if isinstance(rank, int) else None
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What the process is called in a sentence: "Rank 1 (pid 4711)"."""
         return f"pid {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
 

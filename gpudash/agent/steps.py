@@ -65,7 +65,7 @@ class Steps:
         self._marks: deque[tuple[int, int]] = deque(maxlen=MOST_MARKS)
         self._waiting: deque[Step] = deque()
         self._next_reads_s: dict[str, float] = {}
-        self._told: tuple[float | None, float | None] = (None, None)
+        self._reported: tuple[float | None, float | None] = (None, None)
 
     def note(
         self,
@@ -88,15 +88,15 @@ class Steps:
         now_us = time.time_ns() // 1000
         self._begin(number + 1, now_us)
         values = {"loss": loss, "accuracy": accuracy, "epoch": epoch, "val_loss": val_loss}
-        told = [self._number(kind, value) for kind, value in values.items()]
-        if told[0] is not None or told[1] is not None:
-            self._told = (told[0], told[1])
+        reported = [self._number(kind, value) for kind, value in values.items()]
+        if reported[0] is not None or reported[1] is not None:
+            self._reported = (reported[0], reported[1])
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last[0] == number:
-            last[2:] = [new if new is not None else old for new, old in zip(told, last[2:])]
+            last[2:] = [new if new is not None else old for new, old in zip(reported, last[2:])]
             if self._waiting and self._waiting[-1] is last:
                 return
-        self._waiting.append([number, now_us, *told])
+        self._waiting.append([number, now_us, *reported])
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self.lost += 1
@@ -130,9 +130,9 @@ class Steps:
         if len(self._waiting) > MOST_WAITING:  # one that is left out holds nothing that the next does not tell
             self._waiting.popleft()
 
-    def newest_told(self) -> tuple[float | None, float | None]:
+    def newest_reported(self) -> tuple[float | None, float | None]:
         """Loss and accuracy that were told since it was last asked for."""
-        found, self._told = self._told, (None, None)
+        found, self._reported = self._reported, (None, None)
         return found
 
     def label_at(self, time_us: int) -> int:
@@ -288,11 +288,11 @@ def _removed(hooks: Any, handle: Any) -> None:
 
 NAME = "gpudash"
 
-Told = Callable[[dict[str, Any]], None]
+Reported = Callable[[dict[str, Any]], None]
 
 
-def listen(logging: Any, told: Told) -> Callable[[], None]:
-    """Let ``told`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
+def listen(logging: Any, reported: Reported) -> Callable[[], None]:
+    """Let ``reported`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
 
     The logger is made when the program asks for it, of the class the program chose; only then its class becomes one
     that listens and otherwise does the same.
@@ -315,7 +315,7 @@ def listen(logging: Any, told: Told) -> Callable[[], None]:
     place: Any = None
     found = manager.loggerDict.get(NAME)
     if isinstance(found, logging.Logger):
-        found.__class__ = _listening(logging, type(found), told)
+        found.__class__ = _listening(logging, type(found), reported)
         return undo
 
     class Place(logging.PlaceHolder):  # type: ignore[misc]
@@ -325,7 +325,7 @@ def listen(logging: Any, told: Told) -> Callable[[], None]:
         def loggerMap(self) -> Any:  # noqa: N802 - the name that logging asks for
             made = manager.loggerDict.get(NAME)
             if isinstance(made, logging.Logger) and not hasattr(type(made), "_gpudash_listens"):
-                made.__class__ = _listening(logging, type(made), told)
+                made.__class__ = _listening(logging, type(made), reported)
             return self.children
 
     place = Place.__new__(Place)
@@ -345,14 +345,14 @@ def _put_back(logging: Any, loggers: dict[str, Any], children: dict[Any, Any], f
     loggers[NAME] = found
 
 
-def _listening(logging: Any, base: Any, told: Told) -> Any:
+def _listening(logging: Any, base: Any, reported: Reported) -> Any:
     plain = base.info is logging.Logger.info
 
     def info(self: Any, msg: Any, *args: Any, **kwargs: Any) -> None:
         if msg == "step":
             extra = kwargs.get("extra")
             if isinstance(extra, dict):
-                told(extra)
+                reported(extra)
         if not plain:
             base.info(self, msg, *args, **kwargs)
         elif self.isEnabledFor(20):
@@ -387,18 +387,18 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
     handler: Any = getattr(module, "CallbackHandler", None)
     if not hasattr(handler, "on_step_end") or not hasattr(handler, "on_log"):
         return _nothing
-    tell = guarded(_tell)
+    report = guarded(_report)
     step_end, log = handler.on_step_end, handler.on_log
     step_begin = getattr(handler, "on_step_begin", None)
 
     @wraps(step_end)
     def on_step_end(self: Any, args: Any, state: Any, control: Any) -> Any:
-        tell(steps, state, {})
+        report(steps, state, {})
         return step_end(self, args, state, control)
 
     @wraps(log)
     def on_log(self: Any, args: Any, state: Any, control: Any, logs: Any, *more: Any, **named: Any) -> Any:
-        tell(steps, state, logs)
+        report(steps, state, logs)
         return log(self, args, state, control, logs, *more, **named)
 
     made = {"on_step_end": on_step_end, "on_log": on_log}
@@ -413,12 +413,12 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
     return _restoring(handler, {**made, "on_step_begin": on_step_begin})
 
 
-def _tell(steps: Steps, state: Any, logs: Any) -> None:
-    told = logs if isinstance(logs, dict) else {}
-    accuracy = told.get("accuracy", told.get("eval_accuracy"))
+def _report(steps: Steps, state: Any, logs: Any) -> None:
+    reported = logs if isinstance(logs, dict) else {}
+    accuracy = reported.get("accuracy", reported.get("eval_accuracy"))
     # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
     epoch, step = getattr(state, "epoch", None), getattr(state, "global_step", None)
-    steps.note("transformers", step, told.get("loss"), accuracy, epoch, told.get("eval_loss"))
+    steps.note("transformers", step, reported.get("loss"), accuracy, epoch, reported.get("eval_loss"))
 
 
 def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
@@ -426,33 +426,33 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
     call = getattr(module, "_call_callback_hooks", None)
     if call is None:
         return _nothing
-    tell, tell_validation = guarded(_tell_batch), guarded(_tell_validation)
+    report, report_validation = guarded(_report_batch), guarded(_report_validation)
 
     @wraps(call)
     def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         if hook_name == "on_train_batch_start":
             steps.begins()
         elif hook_name == "on_train_batch_end":
-            tell(steps, trainer, args[0] if args else None)
+            report(steps, trainer, args[0] if args else None)
         elif hook_name == "on_validation_end":
-            tell_validation(steps, trainer)
+            report_validation(steps, trainer)
         return call(trainer, hook_name, *args, **kwargs)
 
     return _restoring(module, {"_call_callback_hooks": _call_callback_hooks})
 
 
-def _tell_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
+def _report_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
     loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
     epoch = getattr(trainer, "current_epoch", None)
     steps.note("lightning", getattr(trainer, "global_step", None), loss, None, epoch)
 
 
-def _tell_validation(steps: Steps, trainer: Any) -> None:
+def _report_validation(steps: Steps, trainer: Any) -> None:
     """What ``self.log("val_loss", ...)`` came to; batches that only try the code do not count."""
     if getattr(trainer, "sanity_checking", False):
         return
-    told = getattr(trainer, "callback_metrics", None)
-    val_loss = told.get("val_loss") if told is not None else None
+    reported = getattr(trainer, "callback_metrics", None)
+    val_loss = reported.get("val_loss") if reported is not None else None
     if val_loss is not None:
         epoch = getattr(trainer, "current_epoch", None)
         steps.note("lightning", getattr(trainer, "global_step", None), None, None, epoch, val_loss)

@@ -147,8 +147,8 @@ def run(argv: Sequence[str]) -> int:
         _begin_log(argv, verbose=len(argv) < len(given))
     allowed = _open_files()
     if allowed < LEAST_FILES:
-        words = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
-        return print_failure(TooManyFilesError(words, MORE_FILES), _wants_json(argv))
+        text = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
+        return print_failure(TooManyFilesError(text, MORE_FILES), _wants_json(argv))
     try:
         code = _run_command(argv) if argv or not has_display() else _open_window()
     except KeyboardInterrupt:

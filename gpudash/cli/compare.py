@@ -69,9 +69,9 @@ def compare(
     if share is None:
         return Exit.FINISHED
     reasons, unclear = _reasons(comparison, share), _unclear(comparison, share)
-    told = [text for text in (reasons, unclear) if text]
-    if not json or told:
-        print_notice(" ".join(told) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
+    reported = [text for text in (reasons, unclear) if text]
+    if not json or reported:
+        print_notice(" ".join(reported) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
     return Exit.FAILED if reasons or (unclear and not allow_noise) else Exit.FINISHED
 
 
@@ -108,13 +108,13 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
 
 def _unclear(comparison: "Comparison", tolerance: float) -> str:
     """What is beyond the tolerance and too noisy to tell, in one sentence; "" for nothing."""
-    from gpudash.telemetry.comparing.comparison import UNCLEAR, signed, value_words
+    from gpudash.telemetry.comparing.comparison import UNCLEAR, signed, value_text
 
     names = comparison.unclear(tolerance)
     found = [difference for difference in comparison.differences if difference.name in names]
     figures = [
-        f"{difference.name} ({value_words(difference.a.unit, difference.a.value)} in A, "
-        f"{value_words(difference.b.unit, difference.b.value)} in B, "
+        f"{difference.name} ({value_text(difference.a.unit, difference.a.value)} in A, "
+        f"{value_text(difference.b.unit, difference.b.value)} in B, "
         f"noise ± {signed(difference.a.unit, difference.noise).lstrip('+')})"
         for difference in found
     ]
@@ -154,8 +154,8 @@ def _figures(comparison: "Comparison") -> "Table":
 
     table = Table(box=None, pad_edge=False)
     for title in FIGURE_TITLES:
-        words = title in ("figure", "verdict")
-        table.add_column(title, justify="left" if words else "right", no_wrap=not words)
+        text = title in ("figure", "verdict")
+        table.add_column(title, justify="left" if text else "right", no_wrap=not text)
     for difference in comparison.differences:
         style = _STYLES.get(difference.judgement or "", "dim" if difference.verdict in ("same", "unclear") else "")
         table.add_row(*figure_row(difference), style=style)
@@ -169,5 +169,5 @@ def _changes(comparison: "Comparison") -> "Table":
     for title in ("differs", "A", "B"):
         table.add_column(title)
     for pair in (*comparison.changed, *(pair for pair in comparison.machine if pair.differs)):
-        table.add_row(pair.field, pair.words(pair.a), pair.words(pair.b))
+        table.add_row(pair.field, pair.label(pair.a), pair.label(pair.b))
     return table

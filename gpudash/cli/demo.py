@@ -73,7 +73,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         auto=True,
         guesses=False,
         simulate=bool(simulated.simulate),
-        pace=TourPace(ask=0.0, act=0.0, read=0.0, told=0.0),
+        pace=TourPace(ask=0.0, act=0.0, read=0.0, reported=0.0),
         scenes=scenes,
     )
     with interruptible("Stopping after this step…") as interruption:
@@ -81,11 +81,11 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         try:
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption)
-                _tell(tour, interruption, 1 if scene is None else scene)
+                _report(tour, interruption, 1 if scene is None else scene)
         finally:
             tour.leave()
             joined = session.close()
-    if interruption.asked:
+    if interruption.requested:
         return leave(Exit.INTERRUPTED, joined)
     return leave(Exit.FAILED if tour.failures else Exit.FINISHED, joined)
 
@@ -94,16 +94,16 @@ def _wait_until_ready(session: Session, interruption: Interruption) -> None:
     session.load_torch()
     deadline = time.monotonic() + TORCH_IMPORT_S
     while not session.wait_ready(0.1):
-        if interruption.asked or time.monotonic() > deadline:
+        if interruption.requested or time.monotonic() > deadline:
             raise KeyboardInterrupt
 
 
-def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
+def _report(tour: Tour, interruption: Interruption, first: int) -> None:
     """Play every scene and print what it says as it says it."""
     console = stdout()
     tour.start()
     shown, act, lines = -1, None, 0
-    while tour.state != "ended" and not interruption.asked:
+    while tour.state != "ended" and not interruption.requested:
         if tour.position != shown:
             shown, act, lines = tour.position, None, 0
             console.print()
@@ -113,7 +113,7 @@ def _tell(tour: Tour, interruption: Interruption, first: int) -> None:
         tour.tick(time.monotonic())
         if tour.position == position and tour.act is not act and tour.act is not None:
             act = tour.act
-            console.print(_indented(f"· {tour.act_words}", 3))
+            console.print(_indented(f"· {tour.act_text}", 3))
         for line in tour.log[lines:] if tour.position == position else ():
             console.print(_indented(line, 5))
             lines += 1

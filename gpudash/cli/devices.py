@@ -103,7 +103,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
     """Every device with its newest readings and states, torch's view, and one line on what is missing."""
     from gpudash.session.live.simulated_gpus import allocator_settings
     from gpudash.sources.discovery import survey
-    from gpudash.workloads.running.installed import quick_torch_report, torch_words
+    from gpudash.workloads.running.installed import quick_torch_report, torch_text
 
     seen = survey()
     refused = allocator_settings()[1]
@@ -130,7 +130,7 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
         "driver_version": seen.driver_version,
         "nvml_version": seen.nvml_version,
         "cuda_driver_version": seen.cuda_driver_version,
-        "torch": {**report, "words": torch_words(report)},
+        "torch": {**report, "words": torch_text(report)},
         "problem": unread or why_torch_has_no_gpu(report, order) or order.reason or None,
     }
 
@@ -170,8 +170,8 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
 
 
 def _without_readings(device: Device) -> dict[str, Any]:
-    told = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
-    return told | {"readings": {}, "states": {}, "remark": device.remark or None}
+    reported = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
+    return reported | {"readings": {}, "states": {}, "remark": device.remark or None}
 
 
 def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:

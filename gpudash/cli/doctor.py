@@ -55,8 +55,8 @@ def doctor(
     failed = any(check.state == "problem" for check in checks)
     if json:
         status = "failed" if failed else "finished"
-        told = {} if written is None else {"report": str(written)}
-        print_json({"status": status, "checks": [asdict(c) for c in checks], **told, "error": None})
+        reported = {} if written is None else {"report": str(written)}
+        print_json({"status": status, "checks": [asdict(c) for c in checks], **reported, "error": None})
     else:
         console = stdout()
         for check in checks:
@@ -107,7 +107,7 @@ def examine() -> Iterator[Check]:
 
 
 def _torch(report: dict[str, Any]) -> Iterator[Check]:
-    from gpudash.workloads.running.installed import torch_words
+    from gpudash.workloads.running.installed import torch_text
 
     if report["version"] is None:
         yield Check("torch", "problem", str(report["problem"]), "Run: pip install torch")
@@ -115,7 +115,7 @@ def _torch(report: dict[str, Any]) -> Iterator[Check]:
     imported = "not imported, for it can see no GPU here"
     if report["seconds"]:
         imported = f"imported in {report['seconds']:.1f} s"
-    yield Check("torch", "ok", f"{torch_words(report)}, {imported}")
+    yield Check("torch", "ok", f"{torch_text(report)}, {imported}")
     remark = unmeasured_torch(str(report["version"]))
     if remark:
         yield Check("predictions", "note", remark, "Hold a prediction against a run before you rely on it.")
@@ -247,5 +247,5 @@ def _settings() -> Iterator[Check]:
         for problem in problems:
             yield Check("settings", "problem", problem, "Correct the line, or remove it.")
     else:
-        words = str(settings_file()) if settings_file().exists() else "the defaults; there is no settings file"
-        yield Check("settings", "ok", words)
+        text = str(settings_file()) if settings_file().exists() else "the defaults; there is no settings file"
+        yield Check("settings", "ok", text)

@@ -87,7 +87,7 @@ def _predict(command: Sequence[str], steps: int, options: EstimateOptions, *, le
                 alternatives=options.alternatives,
             )
             try:
-                found = predict_program(question, lambda: bool(interruption.asked), print_notice)
+                found = predict_program(question, lambda: bool(interruption.requested), print_notice)
             except KeyboardInterrupt:
                 failure = RequestInterruptedError("Interrupted; nothing was predicted.")
             except ValueError as error:

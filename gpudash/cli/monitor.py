@@ -77,7 +77,7 @@ def monitor(
                     served,
                     lambda: served.begin(session),
                     seconds=seconds,
-                    ended=lambda: interruption.asked or (lines is not None and lines.reader_left),
+                    ended=lambda: interruption.requested or (lines is not None and lines.reader_left),
                 )
             finally:  # also where nothing can be printed
                 summary = session.summary()
@@ -90,7 +90,7 @@ def monitor(
         lines,
         joined=joined and served.joined,
         failed=False,
-        interrupted=interruption.asked and seconds is not None,
+        interrupted=interruption.requested and seconds is not None,
     )
 
 

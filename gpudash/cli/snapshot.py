@@ -80,15 +80,15 @@ def snapshot(
         raise RequestError("--capacity 0 is no memory at all.", "Give what PyTorch may have, such as 8GiB.")
     if pid is not None or output is not None or with_ is not None:
         if file is not None or pid is None or output is None:
-            words = "A snapshot of a running program needs its number and a file to write, and no other file."
-            raise RequestError(words, "Write for example: gpudash snapshot --pid 4711 -o snapshot.pickle")
+            text = "A snapshot of a running program needs its number and a file to write, and no other file."
+            raise RequestError(text, "Write for example: gpudash snapshot --pid 4711 -o snapshot.pickle")
         file = _taken(pid, output, by_gdb=with_ == "gdb", force=force)
     if file is None:
         raise RequestError("There is no snapshot to read.", "Name a file, or a running program by --pid PID -o FILE.")
     path = _found(file)
     if other is not None:
-        asked = {"--capacity": capacity, "--settings": settings, "--html": html}
-        if given := next((flag for flag, value in asked.items() if value is not None), None):
+        requested = {"--capacity": capacity, "--settings": settings, "--html": html}
+        if given := next((flag for flag, value in requested.items() if value is not None), None):
             raise RequestError(f"{given} is for one snapshot.", "Leave it out, or name one file.")
         return _compare(path, _found(other), device, as_json=json)
     if html is not None:
@@ -244,7 +244,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print(path: Path, read: "Snapshot", studies: "Sequence[DeviceStudy]") -> None:
-    from gpudash.memory.explaining.explanation_text import remedy_rows, report, ways_title
+    from gpudash.memory.explaining.explanation_text import alternatives_title, remedy_rows, report
     from gpudash.memory.snapshot.reading.source import name_of
     from gpudash.memory.snapshot.summary import compared
     from gpudash.units import format_count
@@ -261,9 +261,9 @@ def _print(path: Path, read: "Snapshot", studies: "Sequence[DeviceStudy]") -> No
         if len(read.devices) > 1:
             lines.append(f"Device {study.device.index}")
         lines += report(study.found)
-        if study.outcome_words:
-            lines += ["", "What if", f"  {study.outcome_words}"]
+        if study.outcome_text:
+            lines += ["", "What if", f"  {study.outcome_text}"]
         if study.ways:
-            lines += ["", ways_title(study.ways), *(f"  {row}" for row in remedy_rows(study.ways))]
+            lines += ["", alternatives_title(study.ways), *(f"  {row}" for row in remedy_rows(study.ways))]
     for line in lines:
         console.print(line, soft_wrap=True)

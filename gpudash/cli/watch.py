@@ -166,7 +166,7 @@ def _prepare(command: Sequence[str], options: WatchOptions) -> int:
     """Print what a shell sets so that its programs can be attached to."""
     if command or options.attach is not None:
         raise RequestError("--prepare only prints lines for a shell.", 'Write: eval "$(gpudash watch --prepare)"')
-    from gpudash.session.watching.attaching.ways_in import PREPARED
+    from gpudash.session.watching.attaching.entry_methods import PREPARED
 
     sys.stdout.write("".join(f"export {name}={value}\n" for name, value in PREPARED.items()))
     return Exit.FINISHED
@@ -347,7 +347,7 @@ class _Shown:
 
     def refresh(self) -> None:
         """Print what is new."""
-        from gpudash.cli.terminal.report import TOLD_AT_ONCE
+        from gpudash.cli.terminal.report import REPORTED_AT_ONCE
 
         with self._session.store.lock:
             run = self._session.store.run
@@ -357,19 +357,19 @@ class _Shown:
             self._warnings += len(warnings)
             self._notes += len(notes)
         for text in [warning.text for warning in warnings] + [
-            note.text for note in notes if note.topic in TOLD_AT_ONCE
+            note.text for note in notes if note.topic in REPORTED_AT_ONCE
         ]:
             self._status.notice(f"gpudash: {text}")
 
 
 def _summary(session: "Session") -> dict[str, Any]:
     """The outcome by the keys of a run, with the command's own exit code."""
-    from gpudash.cli.terminal.report import TOLD_AT_ONCE
+    from gpudash.cli.terminal.report import REPORTED_AT_ONCE
 
     with session.store.lock:
         run = session.store.run
         summary: dict[str, Any] = {} if run is None else run.summary()
-        told = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
+        reported = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while it was still being ended
     result = summary["result"]
@@ -381,6 +381,6 @@ def _summary(session: "Session") -> dict[str, Any]:
     summary["seen_as"] = summary["device"].replace("sim:", "cuda:") if spec.get("as_cuda") else summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
-    summary["notes"] = [note.text for note in told if note.topic not in TOLD_AT_ONCE]
+    summary["notes"] = [note.text for note in reported if note.topic not in REPORTED_AT_ONCE]
     summary["recording"] = str(session.recording) if session.recording is not None else None
     return summary

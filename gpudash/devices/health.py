@@ -9,12 +9,12 @@ class Xid(NamedTuple):
     """What an XID error means.
 
     Attributes:
-        words: what happened.
+        label: what happened.
         advice: what to do.
         level: how grave; "program" where programs cause it, as a rule, and the GPU is well.
     """
 
-    words: str
+    label: str
     advice: str
     level: Literal["program", "warning", "critical"]
 
@@ -64,8 +64,8 @@ POWER_BRAKE = 0x80
 def slowed_by(reasons: int) -> str:
     """What holds the clocks down, by these bits: "power cap, heat"; "" for nothing that was not asked for."""
     found = [
-        words
-        for bits, words in ((POWER_CAP, "power cap"), (POWER_BRAKE, "power brake"), (HEAT, "heat"))
+        text
+        for bits, text in ((POWER_CAP, "power cap"), (POWER_BRAKE, "power brake"), (HEAT, "heat"))
         if reasons & bits
     ]
     if reasons & HARDWARE and not reasons & (POWER_BRAKE | HEAT):

@@ -140,7 +140,7 @@ def shown_name(name: str, product: str = "") -> str:
     """
     if kind_of(name) != "sim":
         return name
-    return f"{address_of(name)} ({simulated_words(product or card_of_name(name))})"
+    return f"{address_of(name)} ({simulated_text(product or card_of_name(name))})"
 
 
 def badged_name(name: str) -> str:
@@ -148,7 +148,7 @@ def badged_name(name: str) -> str:
     return " · ".join(filter(None, (address_of(name), card_of_name(name))))
 
 
-def simulated_words(product: str) -> str:
+def simulated_text(product: str) -> str:
     """That a GPU is simulated, and what it is: "SIMULATED", "SIMULATED H100 80GB"."""
     return f"{SIMULATED} {product.removeprefix(SIMULATED_PRODUCT).removeprefix(SIMULATED_PREFIX).strip()}".strip()
 
@@ -232,7 +232,7 @@ def written(card: SimulatedCard) -> int | str:
     return card.key if isinstance(card, KnownGpu) else card
 
 
-def card_words(card: SimulatedCard) -> str:
+def card_text(card: SimulatedCard) -> str:
     """A card as somebody would type it, which `parse_card` takes."""
     return card.key if isinstance(card, KnownGpu) else format_bytes(card)
 
@@ -359,8 +359,8 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
         return CudaOrder((first,), "" if named else ONE_INSTANCE)
     hidden = 0 if visible is None else len(by_bus) - len(chosen)
     if hidden:
-        told = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
-        reason = f"{told}; {reason}" if reason else told
+        reported = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
+        reason = f"{reported}; {reason}" if reason else reported
     return CudaOrder(tuple(chosen), reason)
 
 
@@ -424,8 +424,8 @@ def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Dev
     """The devices beside the CPU that a run can use, in torch's order; arguments as of `gpus_by_torch`."""
     listed = order.gpus if torch is None or torch["cuda_available"] else ()
     found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(listed)]
-    told = gpus_by_torch(order, torch)
-    return [*found, *(Device(gpu.uuid, gpu.product, gpu.total_bytes, gpu.uuid) for gpu in told)]
+    reported = gpus_by_torch(order, torch)
+    return [*found, *(Device(gpu.uuid, gpu.product, gpu.total_bytes, gpu.uuid) for gpu in reported)]
 
 
 def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:

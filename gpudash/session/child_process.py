@@ -22,7 +22,7 @@ ENDING_S = 2.0
 """How long a process that has closed its output is waited for, to learn how it ended."""
 
 _CHUNK = 65_536
-_LAST_WORDS = 4_000
+_LAST_OUTPUT = 4_000
 """Characters kept of what the process wrote to its standard error."""
 
 
@@ -84,7 +84,7 @@ class ChildProcess:
     def read(self) -> list[dict[str, Any]]:
         """The messages that have come, without waiting; lines that are no JSON object are left out."""
         written, open_ = _written(self._pipes[1].fileno())
-        self._errors = (self._errors + _written(self._pipes[2].fileno())[0])[-_LAST_WORDS:]
+        self._errors = (self._errors + _written(self._pipes[2].fileno())[0])[-_LAST_OUTPUT:]
         *lines, self._begun = (self._begun + written).split(b"\n")
         self.gone = self.gone or not open_
         return [message for line in lines if isinstance(message := _decoded(line), dict)]

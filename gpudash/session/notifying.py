@@ -129,20 +129,20 @@ def _host(url: str) -> str:
 
 
 class Notifier:
-    """Tells every target of what `heed` is given, once each, on a thread for each target.
+    """Tells every target of what `on_progress` is given, once each, on a thread for each target.
 
     Args:
         targets: where notices go.
-        tell: given a sentence where a target cannot be reached, once until it can again, and where it was too slow to
+        report: given a sentence where a target cannot be reached, once until it can again, and where it was too slow to
             be told everything; called from any thread.
     """
 
-    def __init__(self, targets: Sequence[Recipient], tell: Callable[[str], None]) -> None:
-        self._outlets = tuple(_Outlet(target, tell) for target in targets)
-        self._told: set[tuple[str, str]] = set()
+    def __init__(self, targets: Sequence[Recipient], report: Callable[[str], None]) -> None:
+        self._outlets = tuple(_Outlet(target, report) for target in targets)
+        self._reported: set[tuple[str, str]] = set()
         self._run = ""
 
-    def heed(self, record: Record) -> None:
+    def on_progress(self, record: Record) -> None:
         """Tell of a record that is worth it; never waits."""
         notice = self._notice(record)
         if notice is not None:
@@ -161,11 +161,11 @@ class Notifier:
     def _notice(self, record: Record) -> Notification | None:
         if isinstance(record, Warning):
             if record.level == "passed":
-                self._told -= {told for told in self._told if told[0] == record.device}
+                self._reported -= {reported for reported in self._reported if reported[0] == record.device}
             key = record.device, record.level
-            if record.level in ("note", "passed") or key in self._told:
+            if record.level in ("note", "passed") or key in self._reported:
                 return None
-            self._told.add(key)
+            self._reported.add(key)
             return Notification(record.level, record.text)
         if isinstance(record, RunStarted):
             self._run = f"{record.workload} on {record.device}"
@@ -184,9 +184,9 @@ class Notifier:
 class _Outlet:
     """What waits to be told to one target, on a thread of its own, so that no target waits for another's answer."""
 
-    def __init__(self, target: Recipient, tell: Callable[[str], None]) -> None:
+    def __init__(self, target: Recipient, report: Callable[[str], None]) -> None:
         self._target = target
-        self._tell = tell
+        self._report = report
         self._has_failed = False
         self._is_full = False
         self._is_given_up = False
@@ -202,7 +202,9 @@ class _Outlet:
             self._is_full = False
         elif not self._is_full:
             self._is_full = True
-            self._tell(f"{self._target.name} is too slow: {WAITING} notices wait for it, and later ones are left out.")
+            self._report(
+                f"{self._target.name} is too slow: {WAITING} notices wait for it, and later ones are left out."
+            )
 
     def finish(self) -> None:
         """End when everything has been told."""
@@ -216,7 +218,7 @@ class _Outlet:
         self._is_given_up = True
         left = max(1, self._waiting.qsize())  # the end waits there too, in place of the notice that is being told
         notices = "notice" if left == 1 else f"{left} notices"
-        self._tell(f"{self._target.name} was too slow to be told of the last {notices}.")
+        self._report(f"{self._target.name} was too slow to be told of the last {notices}.")
         if self._end is not None:
             self._end()
             self._thread.join(ENDING_S)
@@ -234,7 +236,7 @@ class _Outlet:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 if not self._has_failed and not self._is_given_up:
                     self._has_failed = True
-                    self._tell(f"{self._target.name} could not be notified: {_why(error)}.")
+                    self._report(f"{self._target.name} could not be notified: {_why(error)}.")
             else:
                 self._has_failed = False
 

@@ -78,7 +78,7 @@ class DashboardSource(Protocol):
     def default_device(self) -> str:
         """The device a run is put on, or was."""
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
 
     def run_title(self, number: int) -> str:

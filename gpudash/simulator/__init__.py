@@ -51,9 +51,9 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
     if not as_cuda:
         register(cards)
         return
-    from gpudash.simulator.as_cuda.answering import answer_for_cuda, refuse_beside_real_gpu
+    from gpudash.simulator.as_cuda.answering import answer_for_cuda, refuse_with_real_gpu
 
-    refuse_beside_real_gpu()
+    refuse_with_real_gpu()
     answer_for_cuda(register(cards))
 
 

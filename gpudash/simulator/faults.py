@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils._pytree import tree_map_only
 
-from gpudash.simulator.as_cuda.telling import tell
+from gpudash.simulator.as_cuda.notices import emit
 
 PACKAGE = str(Path(__file__).parents[1])
 HELD_WRITES = str(Path(PACKAGE) / "agent" / "held_writes.py")
@@ -129,7 +129,7 @@ def simulator_error(
         setattr(error, TORCHS, True)
         return None
     made = SimulatorError(operation.name() if operation is not None else name, error)
-    tell(str(made))  # also where the program goes on without the call
+    emit(str(made))  # also where the program goes on without the call
     return made
 
 

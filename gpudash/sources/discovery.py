@@ -89,17 +89,17 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
     opened.wait(timeout_s)
     first = opened.answer()
     if first is None:
-        told = f"The NVIDIA driver has not answered for {format_duration(timeout_s)}"
-        return Survey(host, problem=f"{told}; restart the machine if it stays so.")
-    asked = [(gpu, PendingCall(partial(_look_at, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
-    wait_for([question for _, question in asked], max(0.1, deadline - time.monotonic()))
-    gpus = tuple(question.answer() or _silent(gpu) for gpu, question in asked)
+        reported = f"The NVIDIA driver has not answered for {format_duration(timeout_s)}"
+        return Survey(host, problem=f"{reported}; restart the machine if it stays so.")
+    requested = [(gpu, PendingCall(partial(_show_for, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
+    wait_for([question for _, question in requested], max(0.1, deadline - time.monotonic()))
+    gpus = tuple(question.answer() or _silent(gpu) for gpu, question in requested)
     problem = None
     if nvml.silent():
         problem = f"GPU {' and '.join(nvml.silent())} does not answer the driver; restart the machine if it stays so."
     elif not gpus:
         problem = why_no_gpu(nvml.fault, root, os.environ).text
-    if not nvml.silent() and all(question.answered for _, question in asked):
+    if not nvml.silent() and all(question.answered for _, question in requested):
         PendingCall(nvml.close, "survey close").wait(deadline - time.monotonic())
     return Survey(host, gpus, problem, first.driver_version, first.nvml_version, first.cuda_driver_version)
 
@@ -142,7 +142,7 @@ def _silent(gpu: Gpu) -> GpuSurvey:
     return GpuSurvey(gpu, {}, {metric.name: State.STALE for metric in METRICS["gpu"]}, None)
 
 
-def _look_at(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
+def _show_for(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
     reader = GpuReader(gpu, nvml, root=root)
     try:
         began_s = time.monotonic()

@@ -126,7 +126,7 @@ class Lane:
         self._stopping = False
         self._due_s = 0.0
         self._busy_since: float | None = None
-        self._stale_told_s: float | None = None
+        self._stale_reported_s: float | None = None
         self._failed = False
         self._readings = self._missed = self._late = 0
         self._worst_lateness_s = self._busy_s = self._cpu_s = 0.0
@@ -199,8 +199,8 @@ class Lane:
             silence_s = self._silence_s(now_s)
             if self._stopping or silence_s < self._silence_limit_s():
                 return
-            if self._stale_told_s is None or now_s - self._stale_told_s >= self._period_s:
-                self._stale_told_s = now_s
+            if self._stale_reported_s is None or now_s - self._stale_reported_s >= self._period_s:
+                self._stale_reported_s = now_s
                 self._emit_all(self._stale(now_s))
             if silence_s >= self._patience_s:
                 self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
@@ -254,10 +254,10 @@ class Lane:
         elif self._failed:
             self._failed = False
             self._emit(SourceRecovered(time_s=now_s, source=self.source, text=f"{self._title} answers again."))
-        if self._stale_told_s is not None:
+        if self._stale_reported_s is not None:
             # Gaps were written meanwhile: a reading stamped when it was asked for would lie before them.
             records = [dataclasses.replace(record, time_s=now_s) for record in records]
-            self._stale_told_s = None
+            self._stale_reported_s = None
         for record in records:
             self._emit(record)
         self._account(began_s, now_s)

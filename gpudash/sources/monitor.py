@@ -143,13 +143,13 @@ class Monitor:
         return self._gpus.problem
 
     @property
-    def nvml_words(self) -> str:
+    def nvml_text(self) -> str:
         """What NVML answered last, in its own words."""
-        return self._gpus.nvml_words
+        return self._gpus.nvml_text
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """Looks for GPUs at once where there were none."""
-        self._gpus.look_again()
+        self._gpus.poll_again()
 
     @property
     def driver_version(self) -> str | None:

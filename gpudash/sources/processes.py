@@ -134,13 +134,13 @@ def container_in(cgroup: str) -> str | None:
     """
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
     pod = _POD.search(cgroup) if "kubepods" in cgroup else None
-    words = [f"slurm job {job[1]}" + (f" step {job[2]}" if job[2] else "")] if job else []
+    text = [f"slurm job {job[1]}" + (f" step {job[2]}" if job[2] else "")] if job else []
     if pod is not None:
-        words.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
+        text.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
     elif found:
         maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
-        words.append(f"{maker} {found[-1]}")
-    return ", ".join(words) or None
+        text.append(f"{maker} {found[-1]}")
+    return ", ".join(text) or None
 
 
 def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:

@@ -15,10 +15,12 @@ from gpudash.telemetry.records import Record, Sample, State
 CARD = ("free_bytes", "total_bytes")
 """What a probe tells of a whole GPU, beside its allocator, where nobody else reads it."""
 
-NOT_TOLD = {metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*CARD, "used_bytes")}
+NOT_REPORTED = {
+    metric.name: State.NOT_SUPPORTED for metric in METRICS["gpu"] if metric.name not in (*CARD, "used_bytes")
+}
 """What a driver tells of a GPU and torch does not: load, temperature, power, clocks, a link, processes."""
 
-NOT_TOLD_PERIOD_S = 1.0
+NOT_REPORTED_PERIOD_S = 1.0
 
 
 class GpuSource(Protocol):
@@ -112,15 +114,15 @@ class _Readings:
     def __init__(self, device: str, read: Probe) -> None:
         self._device = device
         self._read = read
-        self._tells_card = False
+        self._reports_card = False
         self._rest_due_s = -math.inf
 
     def __call__(self, now_s: float) -> Iterable[Record]:
         found = dict(self._read())
         card = {name: found.pop(name, None) for name in CARD}
-        self._tells_card = self._tells_card or card["total_bytes"] is not None
+        self._reports_card = self._reports_card or card["total_bytes"] is not None
         allocator = allocator_sample(now_s, self._device, lambda: found)
-        return [allocator, self._card(now_s, card)] if self._tells_card else [allocator]
+        return [allocator, self._card(now_s, card)] if self._reports_card else [allocator]
 
     def _card(self, now_s: float, card: Mapping[str, int | None]) -> Sample:
         free, total = card["free_bytes"], card["total_bytes"]
@@ -128,7 +130,7 @@ class _Readings:
         values: dict[str, int | None] = {"used_bytes": used, **card}
         states = dict.fromkeys((name for name in values if values[name] is None), State.STALE)
         if now_s >= self._rest_due_s:
-            self._rest_due_s = now_s + NOT_TOLD_PERIOD_S
-            values.update(dict.fromkeys(NOT_TOLD))
-            states.update(NOT_TOLD)
+            self._rest_due_s = now_s + NOT_REPORTED_PERIOD_S
+            values.update(dict.fromkeys(NOT_REPORTED))
+            states.update(NOT_REPORTED)
         return Sample(now_s, "gpu", self._device, values, states)

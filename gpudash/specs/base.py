@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gpudash.specs.invalid import OWN_WORDS, flag, words
+from gpudash.specs.invalid import OWN_TEXT, flag, label
 from gpudash.units import read_size
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
@@ -56,7 +56,7 @@ def field(
     more: Group | None = None,
     unit: str | None = None,
     when: Mapping[str, tuple[str, ...]] | None = None,
-    words: Mapping[str, str] | None = None,
+    text: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> Any:
     """A spec field.
@@ -67,7 +67,7 @@ def field(
         more: the group it stands in behind the essentials; without one it is an essential, which everybody sees first.
         unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
         when: other field → values for which this one matters; the form does not let it be changed otherwise.
-        words: value → what the form shows for a choice.
+        text: value → what the form shows for a choice.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
     """
     extra: dict[str, Any] = {"more": more} if more else {}
@@ -75,8 +75,8 @@ def field(
         extra["unit"] = unit
     if when:
         extra["when"] = {name: list(values) for name, values in when.items()}
-    if words:
-        extra["words"] = dict(words)
+    if text:
+        extra["words"] = dict(text)
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
@@ -115,8 +115,8 @@ class Spec(BaseModel):
         except ValidationError as error:
             extra = cls.model_fields[str(info.field_name)].json_schema_extra
             unit = extra.get("unit") if isinstance(extra, dict) else None
-            told = words(error.errors()[0], value, str(unit) if unit is not None else None)
-            raise PydanticCustomError(OWN_WORDS, "{told}", {"told": told}) from None
+            reported = label(error.errors()[0], value, str(unit) if unit is not None else None)
+            raise PydanticCustomError(OWN_TEXT, "{told}", {"told": reported}) from None
 
     @classmethod
     def tiers(cls) -> dict[Group | None, list[str]]:

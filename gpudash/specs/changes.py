@@ -15,7 +15,7 @@ from gpudash.specs.training import TrainingSpec
 from gpudash.specs.transfer import TransferSpec
 from gpudash.units import format_bytes
 
-OPTIMIZER_WORDS = {"sgd": "SGD", "momentum": "SGD + momentum"}
+OPTIMIZER_TEXT = {"sgd": "SGD", "momentum": "SGD + momentum"}
 
 SMALLEST_WIDTH = 8
 
@@ -25,13 +25,13 @@ class SpecChange:
     """One change.
 
     Attributes:
-        words: what it is: "bf16 autocast".
+        label: what it is: "bf16 autocast".
         fields: fields of the spec and their new values.
         changes_training: whether a training may converge differently.
         note: what else is different, as of `gpudash.telemetry.explanation.RunChange`.
     """
 
-    words: str
+    label: str
     fields: Mapping[str, Any]
     changes_training: bool = False
     note: str = ""
@@ -88,7 +88,7 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
     return SpecChange("", fields, changes_training=True, note=note)
 
 
-def batch_words(spec: TrainingSpec | ModelSpec, size: int) -> str:
+def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
     """How a batch of ``size`` is told."""
     ranks = spec.rank_devices if isinstance(spec, TrainingSpec) else spec.device_names
     return f"batch {size} on each rank" if ranks else f"batch {size}"
@@ -106,7 +106,7 @@ def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
             if spec.rank_batch % parts == 0:
                 size = spec.rank_batch // parts
                 fields = {**batch_fields(spec, size), "accumulation": spec.accumulation * parts}
-                yield SpecChange(f"{batch_words(spec, size)}, accumulated over {fields['accumulation']}", fields)
+                yield SpecChange(f"{batch_text(spec, size)}, accumulated over {fields['accumulation']}", fields)
     if spec.batches == "resident":
         yield SpecChange("batches moved each step", {"batches": "moved"})
     if spec.precision == "fp32":
@@ -115,8 +115,8 @@ def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
     if spec.mode == "train":
         for optimizer in ("momentum", "sgd"):
             if spec.optimizer not in ("sgd", optimizer):
-                words = f"{OPTIMIZER_WORDS[optimizer]} instead of {spec.optimizer}"
-                yield SpecChange(words, {"optimizer": optimizer}, changes_training=True)
+                text = f"{OPTIMIZER_TEXT[optimizer]} instead of {spec.optimizer}"
+                yield SpecChange(text, {"optimizer": optimizer}, changes_training=True)
         if not spec.checkpointing and spec.precision == "fp32":
             both = {"checkpointing": True, "precision": "bf16"}
             yield SpecChange("checkpointing and bf16 autocast", both, changes_training=True)
@@ -136,7 +136,7 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         yield SpecChange("activation checkpointing", {"checkpointing": True})
     if learns and spec.batch > 1:
         fields = {"batch": 1, "accumulation": spec.accumulation * spec.batch}
-        yield SpecChange(f"{batch_words(spec, 1)}, accumulated over {fields['accumulation']}", fields)
+        yield SpecChange(f"{batch_text(spec, 1)}, accumulated over {fields['accumulation']}", fields)
     if spec.task == "train" and spec.optimizer == "adamw":
         yield SpecChange("fused AdamW", {"optimizer": "adamw_fused"}, note="the same update in one kernel")
     if learns and spec.offload == "none":
@@ -151,9 +151,9 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
         rounded = "weights and their updates rounded to 16 bits" if learns else "weights rounded to 16 bits"
         yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=learns, note=rounded)
     if spec.task == "infer" and not spec.packed:
-        for quantisation, words, bits in (("int8", "weights in 8 bits", 8), ("nf4", "weights in 4 bits (nf4)", 4)):
+        for quantisation, text, bits in (("int8", "weights in 8 bits", 8), ("nf4", "weights in 4 bits (nf4)", 4)):
             note = f"weights rounded to {bits} bits: answers may differ"
-            yield SpecChange(words, {"quantisation": quantisation}, note=note)
+            yield SpecChange(text, {"quantisation": quantisation}, note=note)
 
 
 def _four_bits(spec: ModelSpec) -> Iterator[SpecChange]:
@@ -171,23 +171,23 @@ def _smaller_states(spec: ModelSpec) -> Iterator[SpecChange]:
     both = {"task": "lora", "checkpointing": True}
     yield SpecChange("LoRA and checkpointing", both, changes_training=True, note=note)
     if spec.optimizer in ("adamw", "adamw_fused"):
-        for optimizer, words, note in (
+        for optimizer, text, note in (
             ("adamw8bit", "8-bit AdamW", "its state is rounded to 8 bits"),
             ("adafactor", "Adafactor", "it keeps means of rows and columns, not of each weight"),
         ):
             fields = {"optimizer": optimizer, "checkpointing": True}
-            yield SpecChange(f"{words} and checkpointing", fields, changes_training=True, note=note)
+            yield SpecChange(f"{text} and checkpointing", fields, changes_training=True, note=note)
 
 
 def _offloads(spec: ModelSpec) -> Iterator[SpecChange]:
     """What may lie on the host instead."""
     yield SpecChange("activations on the host (save_on_cpu)", {"offload": "activations"})
     if spec.task == "train" and spec.optimizer not in ("adamw8bit", "adamw_fused"):
-        words, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
+        text, note = "weights and optimizer on the host (FSDP2)", "the CPU updates the weights"
         fields: dict[str, Any] = {"offload": "weights"} | ({"parallel": "fsdp"} if spec.device_names else {})
-        yield SpecChange(words, fields, note=note)
+        yield SpecChange(text, fields, note=note)
         if not spec.checkpointing:
-            yield SpecChange(f"{words}, and checkpointing", {**fields, "checkpointing": True}, note=note)
+            yield SpecChange(f"{text}, and checkpointing", {**fields, "checkpointing": True}, note=note)
 
 
 def _of_matmul(spec: MatmulSpec) -> Iterator[SpecChange]:

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from gpudash.units import format_bytes, parse_size
 
-OWN_WORDS = "gpudash"
+OWN_TEXT = "gpudash"
 """Type of a pydantic error whose message is a sentence of ours."""
 
 _LIMITS = {
@@ -45,7 +45,7 @@ def did_you_mean(written: str, there: Iterable[str]) -> str:
     return f" (did you mean {names[near[0]]}?)" if near else ""
 
 
-def words(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
+def label(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
     """What is wrong with ``value``: itself, and the limit or what to give instead.
 
     Args:
@@ -81,12 +81,12 @@ def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[s
     found: dict[str, str] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == OWN_WORDS:
+        if problem["type"] == OWN_TEXT:
             message = problem["msg"]
         elif name and problem["type"] == "extra_forbidden":
             message = f"there is no such field{did_you_mean(name, fields)}"
         elif name:
-            message = words(problem, problem["input"])
+            message = label(problem, problem["input"])
         else:
             message = problem["msg"].removeprefix("Value error, ")
             if ": " in message and message.split(": ")[0].isidentifier():

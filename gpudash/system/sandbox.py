@@ -122,8 +122,8 @@ def command_in_sandbox(
         kept: folders that are written to as they are.
         as_usual: whether it has the network, and the priority of every program.
     """
-    words = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
-    return [sys.executable, "-I", "-S", __file__, *words, "--", *command]
+    text = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
+    return [sys.executable, "-I", "-S", __file__, *text, "--", *command]
 
 
 def empty(scratch: str) -> None:
@@ -249,7 +249,7 @@ def _hold_back(scratch: str, kept: Sequence[str], wanted: Sequence[str], *, onli
     _set_read_only(scratch, read_only=False)
     layers = _located(scratch)
     for number, path in enumerate(everybodys):
-        _make_anew(path, descriptors[path], layers, number)
+        _recreate(path, descriptors[path], layers, number)
     for number, path in enumerate(sorted({*layered, *beneath}, key=lambda path: path.count("/"))):
         with suppress(OSError):  # then it is read-only, or was hidden by the layer above it
             if path in layered:
@@ -318,7 +318,7 @@ def _lay_over(path: str, lower: int, layers: int, number: int) -> None:
     _mount("overlay", path, "overlay", 0, f"lowerdir=/proc/self/fd/{lower},upperdir={upper},workdir={work},userxattr")
 
 
-def _make_anew(path: str, lower: int, layers: int, number: int) -> None:
+def _recreate(path: str, lower: int, layers: int, number: int) -> None:
     """Put a folder in place of another user's in which everybody may make files, with what lies in that.
 
     Raises:
@@ -358,10 +358,10 @@ def _located(path: str) -> int:
 
 
 def _start_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as requested:
         request = struct.pack("16sh22x", b"lo", 0)
-        flags = struct.unpack("16sh22x", fcntl.ioctl(asked, _GET_FLAGS, request))[1]
-        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
+        flags = struct.unpack("16sh22x", fcntl.ioctl(requested, _GET_FLAGS, request))[1]
+        fcntl.ioctl(requested, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
 
 
 def _set_read_only(path: str, *, read_only: bool) -> None:

@@ -75,16 +75,16 @@ class Metric:
         """What a "number" counts, such as "°C"; "" of every other scale."""
         return self._writing.unit
 
-    def words(self, value: float) -> str:
+    def label(self, value: float) -> str:
         """A value with its unit."""
-        return self._writing.words(value)
+        return self._writing.label(value)
 
     def brief(self, value: float) -> str:
         """A value as a card has room for: to the whole unit, which is as far as one can read."""
         writing = self._writing
-        return writing.words(value) if writing.brief is None else writing.brief(value)
+        return writing.label(value) if writing.brief is None else writing.brief(value)
 
-    def told_apart(self, value: float) -> str:
+    def distinguished(self, value: float) -> str:
         """A value in brief, behind the word that tells it from another of the same unit."""
         return f"{self.before} {self.brief(value)}".lstrip()
 
@@ -98,7 +98,7 @@ class _Writing(NamedTuple):
 
     scale: Scale
     unit: str
-    words: Callable[[float], str]
+    label: Callable[[float], str]
     brief: Callable[[float], str] | None = None
 
 

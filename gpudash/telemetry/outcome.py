@@ -16,10 +16,10 @@ from gpudash.telemetry.plots import Style, Unit
 from gpudash.telemetry.runs import WATCH, RunView, whose_peak
 from gpudash.units import (
     NOT_REPORTED,
-    format_beside,
     format_bytes,
     format_count,
     format_duration,
+    format_like,
     format_pair,
     format_percent,
     format_rate,
@@ -48,8 +48,8 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [
         row
-        for tell in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
-        for row in _sensible(tell, result)
+        for report in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
+        for row in _sensible(report, result)
     ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
 
@@ -59,8 +59,8 @@ def run_figures(run: RunView) -> list[Row]:
     explanation = None if run.error is None else run.error.explanation
     if explanation is not None:
         return [*_memory_figures(explanation), *_cost_figures(run)]
-    told = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
-    return [*told, *_cost_figures(run)]
+    reported = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
+    return [*reported, *_cost_figures(run)]
 
 
 def ended_badly(run: RunView) -> str:
@@ -94,7 +94,7 @@ def _main_figures(run: RunView, result: Mapping[str, Any]) -> Iterator[Row]:
         if "text" in predicted:
             yield "writes", _quoted(predicted["text"][:FIRST_WRITTEN])
         else:
-            yield "predicts", _class_words(predicted)
+            yield "predicts", _class_text(predicted)
     best: dict[str, float] = {}
     for rate in result.get("rates", ()):
         way, median = f"{shown_name(rate['from'])} → {shown_name(rate['to'])}", rate["bytes_per_second_median"]
@@ -154,14 +154,14 @@ class SizeChart:
         unit: how values are written, see `CurveSpec`.
         unit_name: what a "number" counts.
         lines: at least one.
-        size_words: a size in words.
+        size_text: a size in words.
         limit: a name and the level that nothing can exceed.
     """
 
     title: str
     unit: Unit
     lines: tuple[SizeLine, ...]
-    size_words: Callable[[float], str]
+    size_text: Callable[[float], str]
     unit_name: str = ""
     limit: tuple[str, float] | None = None
 
@@ -233,14 +233,14 @@ def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
         )
         for (dtype, device), points in found.items()
     )
-    words = "ARITHMETIC RATE BY SIZE"
-    return SizeChart(words, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
+    text = "ARITHMETIC RATE BY SIZE"
+    return SizeChart(text, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
 
 
-def _sensible(tell: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
-    """What ``tell`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
+def _sensible(report: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
+    """What ``report`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
     try:
-        yield from tell(result)
+        yield from report(result)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield LEFT_OUT, "a part of the result that makes no sense"
 
@@ -280,8 +280,8 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
             parts.append(yes if stage[key] else no)
     if stage["first_values"]:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
-    told = [part for part in parts if part]
-    return "; ".join([*(part.rstrip(".") for part in told[:-1]), *told[-1:]])
+    reported = [part for part in parts if part]
+    return "; ".join([*(part.rstrip(".") for part in reported[:-1]), *reported[-1:]])
 
 
 def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
@@ -289,12 +289,12 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
     predictions = result.get("predictions", ())
     for number, predicted in enumerate(predictions, 1):
         if "text" in predicted:
-            told = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
+            reported = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
         else:
             expected = predicted["expected"]
             right = "right" if predicted["class"] == expected else f"it is class {expected}"
-            told = f"{_class_words(predicted)}, {right}"
-        yield f"prediction {number}", told
+            reported = f"{_class_text(predicted)}, {right}"
+        yield f"prediction {number}", reported
     if predictions and not result.get("pretraining", 1):
         yield "learnt", "nothing, its weights are random"
 
@@ -303,11 +303,11 @@ def _device_peaks(result: Mapping[str, Any]) -> Iterator[Row]:
     """The peaks of each device over which a model is split."""
     for row in result.get("devices", ()):
         allocated, reserved = row["peak_allocated_bytes"], row["peak_reserved_bytes"]
-        words = f"{format_beside(allocated, reserved)} allocated, {format_beside(reserved, allocated)} reserved"
-        yield f"peak on {shown_name(row['device'])}", words
+        text = f"{format_like(allocated, reserved)} allocated, {format_like(reserved, allocated)} reserved"
+        yield f"peak on {shown_name(row['device'])}", text
 
 
-def _class_words(predicted: Mapping[str, Any]) -> str:
+def _class_text(predicted: Mapping[str, Any]) -> str:
     return f"class {predicted['class']}, {format_percent(predicted['probability'])} sure"
 
 
@@ -420,23 +420,23 @@ def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
         return
     yield "verdict", str(result["verdict"])
     label = result["sides"][1]["label"]
-    yield f"speedup of {label}, with transfers", f"{ratio_words(result)}, {trust_words(result)}"
-    yield f"speedup of {label}, compute only", ratio_words(result["compute_only"])
+    yield f"speedup of {label}, with transfers", f"{ratio_text(result)}, {trust_text(result)}"
+    yield f"speedup of {label}, compute only", ratio_text(result["compute_only"])
     for side in result["sides"]:
-        yield f"{side['label']}, a step", f"{format_duration(side['step_seconds'])} = {shares_words(side)}"
-        yield f"{side['label']}, peak memory", memory_words(side)
+        yield f"{side['label']}, a step", f"{format_duration(side['step_seconds'])} = {shares_text(side)}"
+        yield f"{side['label']}, peak memory", memory_text(side)
         yield f"{side['label']}, energy", energy_words(side)
     yield "agreement", str(result["agreement"]["words"])
     if result.get("resident"):
-        yield "with the data kept on the device", ratio_words(result["resident"])
-    for size in sweep_words(result):
+        yield "with the data kept on the device", ratio_text(result["resident"])
+    for size in sweep_text(result):
         yield "by size", size
     yield "compared", str(result["what"])
     for note in result.get("notes", ()):
         yield "note", str(note)
 
 
-def ratio_words(found: Mapping[str, Any]) -> str:
+def ratio_text(found: Mapping[str, Any]) -> str:
     """A ratio and its interval: "1.20 (1.18 – 1.22)"."""
     ratio, (low, high) = found["ratio"], found["interval"]
     if low is None or high is None:
@@ -445,7 +445,7 @@ def ratio_words(found: Mapping[str, Any]) -> str:
     return f"{ratio:.{digits}f} ({low:.{digits}f} – {high:.{digits}f})"
 
 
-def trust_words(result: Mapping[str, Any]) -> str:
+def trust_text(result: Mapping[str, Any]) -> str:
     """How sure the interval is, and by how much."""
     steps = result.get("measured_steps")
     each = "" if steps is None else f" of {steps} steps"
@@ -453,7 +453,7 @@ def trust_words(result: Mapping[str, Any]) -> str:
     return f"{sure}{result['repetitions']} runs{each} each"
 
 
-def shares_words(side: Side) -> str:
+def shares_text(side: Side) -> str:
     """Where a step's time goes; what takes nothing is left out."""
     names = (("compute", "computing"), ("transfer", "copying"), ("waiting", "waiting"))
     step, shares = side["step_seconds"], side["shares"]
@@ -464,11 +464,11 @@ def shares_words(side: Side) -> str:
     )
 
 
-def memory_words(side: Side) -> str:
+def memory_text(side: Side) -> str:
     """The highest use of memory: the allocator's on a GPU, the process's on the CPU."""
     if side["peak_allocated_bytes"] is not None:
         allocated, reserved = side["peak_allocated_bytes"], side["peak_reserved_bytes"]
-        return f"{format_beside(allocated, reserved)} allocated, {format_beside(reserved, allocated)} reserved"
+        return f"{format_like(allocated, reserved)} allocated, {format_like(reserved, allocated)} reserved"
     return f"{format_bytes(side['peak_used_bytes'])} of the process"
 
 
@@ -482,7 +482,7 @@ def energy_words(side: Side) -> str:
     )
 
 
-def sweep_words(result: Mapping[str, Any]) -> Iterator[str]:
+def sweep_text(result: Mapping[str, Any]) -> Iterator[str]:
     """The sizes that were tried, and from which on the GPU pays."""
     sweep = result.get("sweep")
     if not sweep:

@@ -131,7 +131,7 @@ def plots_for(
     store: Store,
     *,
     selected: str,
-    words: str,
+    text: str,
     allocator: str | None,
     warn_ratio: float,
     to_capacity: bool = True,
@@ -149,7 +149,7 @@ def plots_for(
     Args:
         store: what there is to draw.
         selected: "host", or a GPU's UUID.
-        words: what the device is called.
+        text: what the device is called.
         allocator: torch's name of the device, where torch can use it.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
@@ -164,7 +164,7 @@ def plots_for(
     until = seen.ended_s if seen is not None and seen.device == allocator else None
     plots = [
         memory_plot(
-            store, selected, words, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until, own=own
+            store, selected, text, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until, own=own
         )
     ]
     if halves := devices_of_halves(store.run):
@@ -172,8 +172,8 @@ def plots_for(
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
-    told = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
-    elsewhere = told == [True, False]  # of another machine nothing is known of this process
+    reported = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
+    elsewhere = reported == [True, False]  # of another machine nothing is known of this process
     plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
     several = [] if store.run is None else _several_losses(store.run)
     if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
@@ -238,7 +238,7 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
 def memory_plot(
     store: Store,
     selected: str,
-    words: str,
+    text: str,
     allocator: str | None,
     warn_ratio: float,
     *,
@@ -259,7 +259,7 @@ def memory_plot(
     return _gpu_memory(
         store,
         selected,
-        words if allocator is None else shown_name(allocator),
+        text if allocator is None else shown_name(allocator),
         allocator,
         _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity, until_s),
         "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",
@@ -328,7 +328,7 @@ def devices_of_halves(run: RunView | None) -> tuple[str, ...]:
 def memory_by_device(devices: Sequence[str]) -> PlotSpec:
     """What torch's allocators hold on the devices over which a model is split."""
     curves: list[CurveSpec] = []
-    for device, (colour, style) in zip(devices, LOOKS, strict=False):
+    for device, (colour, style) in zip(devices, STYLES, strict=False):
         name = shown_name(device)
         curves += [
             CurveSpec(("allocator", "allocated_bytes", device), f"{name} allocated", "bytes", colour, style=style),
@@ -373,8 +373,8 @@ def _not_ours(store: Store, uuid: str, name: str) -> tuple[CurveSpec, ...]:
     """
     context, other = (_has_value(store, ("gpu", f"{name}_bytes", uuid)) for name in ("context", "other"))
     if other and not context:
-        words = f"{name} and other processes"
-        return (CurveSpec(("gpu", "other_bytes", uuid), words, "bytes", "other", stack=True, aside=True),)
+        text = f"{name} and other processes"
+        return (CurveSpec(("gpu", "other_bytes", uuid), text, "bytes", "other", stack=True, aside=True),)
     return (
         CurveSpec(("gpu", "other_bytes", uuid), "other processes", "bytes", "other", stack=True, aside=True),
         CurveSpec(("gpu", "context_bytes", uuid), name, "bytes", "context", stack=True, aside=True),
@@ -495,7 +495,7 @@ def _several_losses(run: RunView) -> list[str]:
     return [name for name in run.metrics if name.startswith(OF_LOSS)]
 
 
-_LOOKS_OF_LOSSES: tuple[tuple[str, Style], ...] = (
+_STYLES_OF_LOSSES: tuple[tuple[str, Style], ...] = (
     ("d2h", "solid"),
     ("d2d", "solid"),
     ("h2d", "dot"),
@@ -525,14 +525,14 @@ def loss(run: RunView | None) -> PlotSpec:
     several = [] if run is None else _several_losses(run)
     if run is not None and several:
         known = [curve for curve in curves if curve.key[1] in run.metrics]
-        looks = zip(several, _LOOKS_OF_LOSSES, strict=False)
+        polls = zip(several, _STYLES_OF_LOSSES, strict=False)
         curves = [
             *known,
             *(
                 CurveSpec(
                     ("run", name, None), f"{name.removeprefix(OF_LOSS)}{whence}", unit, colour, style, smoothed=True
                 )
-                for name, (colour, style) in looks
+                for name, (colour, style) in polls
             ),
         ]
     untold = own and (run is None or "loss" not in run.metrics)
@@ -554,11 +554,11 @@ def loss(run: RunView | None) -> PlotSpec:
 
 def _is_from_output(run: RunView) -> bool:
     """Whether loss and accuracy are read from what a program prints."""
-    told = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
-    return told is not None and bool(told.details.get("reads"))
+    reported = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
+    return reported is not None and bool(reported.details.get("reads"))
 
 
-LOOKS: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))
+STYLES: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))
 """Colour and line style of each rank, as far as ranks have curves of their own; loss and accuracy have others."""
 
 SHARES = (
@@ -632,8 +632,8 @@ def rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name:
             ("rank", metric, str(place.rank)),
             f"rank {place.rank}",
             unit,
-            LOOKS[number][0],
-            style=LOOKS[number][1],
+            STYLES[number][0],
+            style=STYLES[number][1],
             unit_name=unit_name,
             note=_where(place),
         )
@@ -682,7 +682,7 @@ def _rank_reserved(places: Sequence[RankPlace]) -> Iterator[CurveSpec]:
         yield CurveSpec(("rank", "reserved_bytes", ENVELOPE[-1]), "highest reserved", "bytes", "link", style="dash")
         return
     for number, place in enumerate(places):
-        colour, style = LOOKS[number]
+        colour, style = STYLES[number]
         key = ("rank", "reserved_bytes", str(place.rank))
         yield CurveSpec(key, f"rank {place.rank} reserved", "bytes", colour, style=style, faint=True)
 

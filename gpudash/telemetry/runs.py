@@ -390,7 +390,7 @@ class RunView:
             },
             "result": plain(self.result),
             "warnings": [warning.text for warning in self.warnings if warning.level != "passed"],
-            "error": None if error is None else _told(error),
+            "error": None if error is None else _reported(error),
             "recording": recording,
         }
 
@@ -498,9 +498,9 @@ class RunView:
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
 
 
-def _told(error: RunError) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
-    return told if error.explanation is None else {**told, "explanation": plain(error.explanation)}
+def _reported(error: RunError) -> dict[str, Any]:
+    reported: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+    return reported if error.explanation is None else {**reported, "explanation": plain(error.explanation)}
 
 
 def _sizes(memory: object) -> dict[str, int]:

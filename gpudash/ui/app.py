@@ -251,13 +251,13 @@ class _Excepthook:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = "".join(traceback.format_exception(kind, error, trace))
-        if text in self._told:
+        if text in self._reported:
             return
-        self._told.add(text)
+        self._reported.add(text)
         logger.critical("an exception of the window's own code", exc_info=(kind, error, trace))
         sys.stderr.write(text)
         self._session.emit(

@@ -206,7 +206,7 @@ def contrast(first: str, second: str) -> float:
 
 def text_on(ground: QColor) -> QColor:
     """Dark or light text, whichever can be read better on ``ground``."""
-    return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda words: contrast(words, ground.name())))
+    return QColor(max(DARK_TEXT, LIGHT_TEXT, key=lambda text: contrast(text, ground.name())))
 
 
 def mixed(colour: QColor, ground: QColor, share: float) -> QColor:

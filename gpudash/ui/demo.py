@@ -78,8 +78,8 @@ class DemoBar(QFrame):
         self.caption = PlainLabel(wraps=True)
         self.caption.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.look = PlainLabel(role="muted")
-        self.look.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.scan = PlainLabel(role="muted")
+        self.scan.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.pause = self._button(
             "Pause   Esc", "Begin nothing new; a run in progress continues to its end (Esc)", self._pause
         )
@@ -105,8 +105,8 @@ class DemoBar(QFrame):
         button.clicked.connect(lambda: self._go(position))
         return button
 
-    def _button(self, words: str, tip: str, act: Callable[[], None]) -> QPushButton:
-        button = QPushButton(words)
+    def _button(self, text: str, tip: str, act: Callable[[], None]) -> QPushButton:
+        button = QPushButton(text)
         button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(lambda: self._do(act))
@@ -120,8 +120,8 @@ class DemoBar(QFrame):
         upper.addStretch(1)
         for button in (self.stop_run, self.pause, self.back, self.next, self.leave):
             upper.addWidget(button)
-        asked = QWidget()
-        row = QHBoxLayout(asked)
+        requested = QWidget()
+        row = QHBoxLayout(requested)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
         for button in self.choices:
@@ -129,8 +129,8 @@ class DemoBar(QFrame):
         row.addWidget(self.skip)
         row.addStretch(1)
         self.skip.setProperty("role", "chip")
-        self._lower.addWidget(self.look)
-        self._lower.addWidget(asked)
+        self._lower.addWidget(self.scan)
+        self._lower.addWidget(requested)
         in_column(upper, self.caption, self._lower, parent=self, margins=(14, 8, 14, 8), spacing=4)
         self._make_room()
 
@@ -154,7 +154,15 @@ class DemoBar(QFrame):
     def refresh(self) -> None:
         """Show how the tour stands."""
         tour = self._tour
-        shown = (tour.position, tour.state, tour.paused, tour.caption, self._look_words(), tour.question, tour.measured)
+        shown = (
+            tour.position,
+            tour.state,
+            tour.paused,
+            tour.caption,
+            self._appearance_text(),
+            tour.question,
+            tour.measured,
+        )
         if shown == self._shown:
             return
         self._shown = shown
@@ -163,7 +171,7 @@ class DemoBar(QFrame):
             button.setChecked(position == tour.position)
             button.setText(f"{number}  {tour.said(scene.title)}" if position == tour.position else number)
         self._show_question()
-        self.look.setText(self._look_words())
+        self.scan.setText(self._appearance_text())
         self.pause.setText("Go on   Esc" if tour.paused else "Pause   Esc")
         self.stop_run.setVisible(tour.state == "busy")
         self.back.setEnabled(tour.position > 0 or tour.state == "told")
@@ -176,25 +184,25 @@ class DemoBar(QFrame):
         question = self._tour.question if self._tour.state == "asking" else None
         self._lower.setCurrentIndex(0 if question is None else 1)
         if question is not None:
-            for button, words in zip(self.choices, question.choices, strict=True):
-                button.setText(self._tour.said(words))
+            for button, text in zip(self.choices, question.choices, strict=True):
+                button.setText(self._tour.said(text))
                 button.setAccessibleName(f"Guess: {button.text()}")
 
-    def _look_words(self) -> str:
+    def _appearance_text(self) -> str:
         tour = self._tour
         over, acts = tour.progress
         if tour.paused:
             return "Paused. Nothing new begins until you go on."
-        look = tour.said(tour.scene.look)
+        poll = tour.said(tour.scene.scan)
         if tour.state == "told":
-            return look
+            return poll
         begun = over + 1 if tour.run_is_on else max(1, over)
         parts = []
         if tour.state == "playing":
             parts += [f"Run {min(begun, acts)} of {acts}."] if acts > 1 else []
             parts += [f"Changed: {tour.change}."] if tour.change else []
-            parts += [tour.step_words]
-        return " ".join(part for part in (*parts, look if tour.caption != look else "") if part)
+            parts += [tour.step_text]
+        return " ".join(part for part in (*parts, poll if tour.caption != poll else "") if part)
 
     @property
     def _times(self) -> float:
@@ -218,19 +226,19 @@ class DemoBar(QFrame):
 
     def _fit(self) -> None:
         """The sentence as large as there is room for."""
-        words, width = self._tour.caption, max(200, self.width() - 28)
+        text, width = self._tour.caption, max(200, self.width() - 28)
         factor = LARGE * self._times
         room = self._caption_height
-        while (taken := self._height_of(words, factor, width)) > room and factor > SMALLEST:
+        while (taken := self._height_of(text, factor, width)) > room and factor > SMALLEST:
             factor = max(SMALLEST, factor - 0.1)
         self.caption.setFixedHeight(max(room, taken))  # torch's own words are told whole, however many they are
         # by a style sheet: the window's own would win over a font that is set
         self.caption.setStyleSheet(f"font-size: {self._sized(factor).pointSizeF():.1f}pt; font-weight: 600;")
-        self.caption.setText(words)
+        self.caption.setText(text)
 
-    def _height_of(self, words: str, factor: float, width: int) -> int:
+    def _height_of(self, text: str, factor: float, width: int) -> int:
         metrics = QFontMetrics(self._sized(factor))
-        return metrics.boundingRect(0, 0, width, 10_000, int(Qt.TextFlag.TextWordWrap), words).height()
+        return metrics.boundingRect(0, 0, width, 10_000, int(Qt.TextFlag.TextWordWrap), text).height()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

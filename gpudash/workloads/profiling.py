@@ -49,7 +49,7 @@ MOST_CALLS = 150_000
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileWish:
+class ProfileRequest:
     """The next steps of a run are to be profiled.
 
     Attributes:
@@ -67,7 +67,7 @@ class Profiling:
     """One profile, from the wish to the note. Used by the run's thread only.
 
     Args:
-        wish: what to profile.
+        request: what to profile.
         device: where the run computes.
         note: tells a fact in words, with its details.
         annotate: given what opens a stage's span in the profile while that is on, and ``None`` when it ends.
@@ -80,7 +80,7 @@ class Profiling:
 
     def __init__(
         self,
-        wish: ProfileWish,
+        request: ProfileRequest,
         device: torch.device,
         note: Callable[..., None],
         annotate: Callable[[Annotate | None], None],
@@ -88,7 +88,7 @@ class Profiling:
     ) -> None:
         self.done = False
         self.on = False
-        self._wish = wish
+        self._request = request
         self._device = device
         self._note = note
         self._annotate = annotate
@@ -111,7 +111,7 @@ class Profiling:
         if self.on:
             self._leave_step()
             self._seconds.append(seconds)
-            if last or len(self._seconds) >= self._wish.steps or self._is_long:
+            if last or len(self._seconds) >= self._request.steps or self._is_long:
                 self._read()
             else:
                 self._enter_step(step + 1)
@@ -120,7 +120,7 @@ class Profiling:
         elif not (self.done or last):
             self.begin(step + 1)
         if self._found is not None and len(self._plain) >= PLAIN_STEPS:
-            self._tell()
+            self._report()
 
     def begin(self, step: int) -> None:
         """Start torch's profiler; ``step`` begins when this returns."""
@@ -137,7 +137,7 @@ class Profiling:
         self._frames.start()
         self._enter_step(step)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Called between operations: a profile that has become long ends within its step."""
         if self.on and self._is_long:
             self._leave_step()
@@ -150,17 +150,17 @@ class Profiling:
             self._read()
         self._leave()
         if self._found is not None:
-            self._tell()
+            self._report()
         elif not self.done:
-            self._tell_nothing(f"The run ended before {_count(self._wish.steps)} could be profiled.")
+            self._report_nothing(f"The run ended before {_count(self._request.steps)} could be profiled.")
 
     def drop(self) -> None:
         """The run has been stopped or failed: leave the profiler, and throw away what it has."""
         self._leave()
         if self._found is not None:
-            self._tell()
+            self._report()
         elif not self.done:
-            self._tell_nothing("The run ended while steps of it were to be profiled; there is no profile.")
+            self._report_nothing("The run ended while steps of it were to be profiled; there is no profile.")
 
     def _leave(self) -> None:
         if self.on:
@@ -206,23 +206,23 @@ class Profiling:
         self._cost_s += time.perf_counter() - began
 
     def _trace(self) -> dict[str, Any]:
-        if not self._wish.stem:
+        if not self._request.stem:
             return {"trace": None, "trace_problem": ""}
-        path = trace_name(Path(self._wish.stem), self._first)
+        path = trace_name(Path(self._request.stem), self._first)
         try:
             _write_trace(self._profiler, path)
         except Exception as error:  # a full disk, a folder that may not be written, or a profiler without a trace
             logger.warning("the profile's trace was not written", exc_info=True)
-            words = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
-            return {"trace": None, "trace_problem": f"The trace was not written to {path.parent}: {words}."}
+            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
+            return {"trace": None, "trace_problem": f"The trace was not written to {path.parent}: {text}."}
         return {"trace": str(path), "trace_problem": ""}
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         assert self._found is not None
         facts, self._found, self.done = {**self._figures(), **self._found}, None, True
         where = f"The trace is in {facts['trace']}." if facts["trace"] else facts["trace_problem"]
-        words = " ".join(part for part in (_words(facts), facts["missing"], where) if part)
-        self._note(Topic.OPERATORS, words, **facts)
+        text = " ".join(part for part in (_text(facts), facts["missing"], where) if part)
+        self._note(Topic.OPERATORS, text, **facts)
 
     def _figures(self) -> dict[str, Any]:
         step_s = statistics.fmean(self._seconds) if self._seconds else None
@@ -230,7 +230,7 @@ class Profiling:
         return {
             "first_step": self._first,
             "steps": len(self._seconds),
-            "wanted_steps": self._wish.steps,
+            "wanted_steps": self._request.steps,
             "device": str(self._device),
             "step_seconds": step_s,
             "plain_step_seconds": plain_s,
@@ -254,9 +254,9 @@ class Profiling:
     def _give_up(self, trouble: str, error: Exception) -> None:
         self.on, self._profiler = False, None
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        self._tell_nothing(f"{trouble} ({type(error).__name__}: {first}); the run goes on.")
+        self._report_nothing(f"{trouble} ({type(error).__name__}: {first}); the run goes on.")
 
-    def _tell_nothing(self, text: str) -> None:
+    def _report_nothing(self, text: str) -> None:
         self.done = True
         self._note(Topic.OPERATORS, text)
 
@@ -274,7 +274,7 @@ def _started(device: torch.device) -> Any:
     return profiler
 
 
-def _words(facts: Mapping[str, Any]) -> str:
+def _text(facts: Mapping[str, Any]) -> str:
     """The profile in a sentence or two."""
     first, steps = facts["first_step"], facts["steps"]
     which = f"step {first}" if steps <= 1 else f"steps {first} to {first + steps - 1}"
@@ -439,7 +439,7 @@ def _row(name: str, tally: _Tally) -> dict[str, Any]:
         "calls": tally.calls,
         **figures,
         "shapes": tally.shapes.most_common(1)[0][0],
-        "stack": stack_words(tally.stacks.most_common(1)[0][0]),
+        "stack": stack_text(tally.stacks.most_common(1)[0][0]),
     }
 
 
@@ -453,10 +453,10 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(chosen.values(), key=lambda row: [-row[key] for key in by_time])
 
 
-def stack_words(stack: Sequence[Frame]) -> list[str]:
+def stack_text(stack: Sequence[Frame]) -> list[str]:
     """Functions as ``file:line function``, innermost first: the user's and the workload's own, else all there are."""
     own = [frame for frame in stack if frames.is_own(_line_of(frame))]
-    return [_frame_words(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
+    return [_frame_text(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
 
 
 def _line_of(frame: Frame) -> frames.Frame:
@@ -464,7 +464,7 @@ def _line_of(frame: Frame) -> frames.Frame:
     return frames.Frame(code.co_filename, line, code.co_name)
 
 
-def _frame_words(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
     code, line = frame
     return f"{'/'.join(Path(code.co_filename).parts[-2:])}:{line} {code.co_qualname}"[:LONGEST_NAME]
 
@@ -521,8 +521,8 @@ def _lanes(drawn: Sequence[tuple[Any, int]]) -> Mapping[tuple[str, Any], str]:
     """The lanes in order, the busiest thread of the CPU first, and what each is called."""
     found = Counter(_lane(event) for event, _depth in drawn)
     threads = [lane for lane, _count in found.most_common() if lane[0] == "CPU"]
-    words = {lane: "CPU" if number == 1 else f"CPU thread {number}" for number, lane in enumerate(threads, 1)}
-    return words | {lane: f"{lane[0].lower()}:{lane[1]}" for lane in sorted(found) if lane[0] != "CPU"}
+    text = {lane: "CPU" if number == 1 else f"CPU thread {number}" for number, lane in enumerate(threads, 1)}
+    return text | {lane: f"{lane[0].lower()}:{lane[1]}" for lane in sorted(found) if lane[0] != "CPU"}
 
 
 Frame = tuple[CodeType, int]

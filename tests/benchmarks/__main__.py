@@ -164,13 +164,13 @@ def main(arguments: list[str]) -> int:
         limit = f"{sign} {budget.limit:.3g}"
         if value is None:
             failed = True
-            table.add_row(budget.words, "–", limit, f"FAILED: {escape(told.error or 'it has no such figure')}")
+            table.add_row(budget.label, "–", limit, f"FAILED: {escape(told.error or 'it has no such figure')}")
             continue
         verdict = "runs" if small else budget.verdict(value)
         if told.error:
             verdict = f"FAILED: {escape(told.error)}"
         failed = failed or verdict.startswith("FAILED")
-        table.add_row(budget.words, f"{value:.3g} {budget.unit}", limit, verdict)
+        table.add_row(budget.label, f"{value:.3g} {budget.unit}", limit, verdict)
     Console(width=130).print(table)
     return 1 if failed else 0
 

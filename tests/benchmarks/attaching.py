@@ -24,8 +24,8 @@ import numpy as np
 import psutil
 
 from gpudash.agent.server import AgentServer
-from gpudash.session.watching.attaching.attached import arrived, let_go
-from gpudash.session.watching.attaching.ways_in import enter
+from gpudash.session.watching.attaching.attached import arrived, release
+from gpudash.session.watching.attaching.entry_methods import enter
 from tests.benchmarks.watching import upper_end
 from tests.unit.agent.dashboard import INJECT
 
@@ -128,7 +128,7 @@ def come_and_leave(pid: int, way: str, folder: Path, may_leave: threading.Event)
             raise RuntimeError(f"entered by {entered.way or 'nothing'}: {entered.why_not}")
         while not may_leave.is_set():
             hear()
-        let_go(server, hear)
+        release(server, hear)
     finally:
         server.close()
 

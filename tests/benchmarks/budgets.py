@@ -23,7 +23,7 @@ class Budget:
 
     module: str
     figure: str
-    words: str
+    label: str
     limit: float
     kind: Literal["ratio", "absolute"]
     unit: str = ""

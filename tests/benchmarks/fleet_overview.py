@@ -24,8 +24,8 @@ from gpudash.settings import Settings
 from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.grid import SMALL_PT, TINY_PT, FleetGrid, sized
+from gpudash.ui.fleet.labels import Cell
 from gpudash.ui.fleet.layout import Rect
-from gpudash.ui.fleet.words import Cell
 from gpudash.ui.widgets.theme import apply_theme
 
 MACHINES, GPUS = 64, 8

@@ -118,12 +118,12 @@ class _Training:
         self._frames: list[dict[str, Any]] = []
         self._by_address: dict[int, list[dict[str, Any]]] = {}
         self._clock = count(BEGAN_US, 7)
-        self._allocator = CachingAllocator(DeviceMemory(512 * GIB), observer=self._told)
+        self._allocator = CachingAllocator(DeviceMemory(512 * GIB), observer=self._reported)
         self._kept: list[int] = []
         self._gradients: list[int] = []
         self._state = [self._take("start", "weight", layer, WEIGHT) for layer in range(LAYERS * 3)]
 
-    def _told(self, action: str, address: int, size: int, stream: int) -> None:
+    def _reported(self, action: str, address: int, size: int, stream: int) -> None:
         self.trace.append(
             {
                 "action": action,

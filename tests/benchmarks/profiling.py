@@ -11,9 +11,9 @@ import torch
 
 from gpudash.specs import TrainingSpec
 from gpudash.telemetry.records import Note, Topic
-from gpudash.workloads.profiling import ProfileWish
+from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.programs.training import run
-from gpudash.workloads.running.context import Context, Wishes
+from gpudash.workloads.running.context import Context, Requests
 
 RUNS = 3
 STEPS, PROFILED = 24, 8
@@ -32,9 +32,9 @@ def measure() -> dict[str, float]:
 
 def _profile(spec: TrainingSpec) -> Any:
     records: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    wishes = Wishes()
-    wishes.profile = ProfileWish(PROFILED)
-    context = Context(torch.device("cpu"), run_id=1, emit=records.put, clock=time.monotonic, wishes=wishes)
+    wishes = Requests()
+    wishes.profile = ProfileRequest(PROFILED)
+    context = Context(torch.device("cpu"), run_id=1, emit=records.put, clock=time.monotonic, requests=wishes)
     torch.manual_seed(spec.seed)
     run(spec, context)
     context.end_profile()

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from gpudash.memory.snapshot.history.groups import Ints, Node, tree
-from gpudash.memory.snapshot.history.history import History, difference_words
+from gpudash.memory.snapshot.history.history import History, difference_text
 from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import MIB
@@ -72,7 +72,7 @@ def _questions(history: History) -> list[float]:
         of_moment = (history.blocks, history.groups, history.state, history.growth)
         work: list[Callable[[], object]] = [partial(question, alive) for question in of_blocks]
         work += [partial(question, moment) for question in of_moment]
-        work.append(partial(difference_words, history, moment, history, moment // 2))
+        work.append(partial(difference_text, history, moment, history, moment // 2))
         found += [seconds, *(_timed(question)[1] for question in work)]
     return found
 

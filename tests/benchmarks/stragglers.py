@@ -15,7 +15,7 @@ from typing import Any
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import Record
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
-from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.run import RunRequest
 
 FIELDS: dict[str, Any] = {
@@ -38,7 +38,7 @@ def outcome(share: float) -> dict[str, Any]:
     assert isinstance(spec, TrainingSpec)
     told: list[Record] = []
     began = time.monotonic()
-    run = ParallelRun(RunRequest(spec, "cpu", 1), Wishes(), told.append, lambda: time.monotonic() - began)
+    run = ParallelRun(RunRequest(spec, "cpu", 1), Requests(), told.append, lambda: time.monotonic() - began)
     ending: Any = run.perform()
     if ending.kind != "RunFinished":
         raise SystemExit(f"{ending.message} {ending.details}")

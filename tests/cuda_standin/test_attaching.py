@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from gpudash.agent.server import AgentServer
-from gpudash.session.watching.attaching.attached import arrived, let_go, save_snapshot_of
-from gpudash.session.watching.attaching.ways_in import REMOTE_EXEC, enter
+from gpudash.session.watching.attaching.attached import arrived, release, save_snapshot_of
+from gpudash.session.watching.attaching.entry_methods import REMOTE_EXEC, enter
 from tests.cuda_standin.conftest import LIMIT_S, ROOT, Program
 
 MIB = 2**20
@@ -81,7 +81,7 @@ def test_a_running_cuda_program_is_entered_and_left_as_it_was(program: Program, 
         assert until(lambda message: message["type"] == "allocator")["devices"]["cuda:0"]["allocated_bytes"] == 4 * MIB
         assert say("more").endswith("True\n")
         until(lambda message: any(row[0] == 8 * MIB for row in message.get("holdings", ())))
-        let_go(server, hear)
+        release(server, hear)
         assert not server.peers
         path = tmp_path / "snapshot.pickle"
         assert save_snapshot_of(running.pid, path).way == way

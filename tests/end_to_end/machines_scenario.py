@@ -94,13 +94,13 @@ def login(player: Player) -> Steps:
     for number, answer in enumerate(os.environ[ANSWERS].split("\n")):
         yield lambda: bool(dialogs()) or overview.reconnect.isVisible()
         if overview.reconnect.isVisible():
-            seen["problems"].append(overview.words.text())
+            seen["problems"].append(overview.label.text())
             yield from player.pictures("refused")
             overview.reconnect.setFocus()
             QTest.keyClick(overview.reconnect, Qt.Key.Key_Space)
             yield lambda: bool(dialogs())
         [dialog] = dialogs()
-        seen["asked"].append((dialog.windowTitle(), dialog.words.text(), dialog.again.isVisible()))
+        seen["asked"].append((dialog.windowTitle(), dialog.label.text(), dialog.again.isVisible()))
         yield player.frames(8)
         dialog.grab().save(str(player.folder / f"dialog-{number}.png"))
         if answer:

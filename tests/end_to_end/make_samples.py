@@ -121,11 +121,11 @@ class Scrubber:
     """Replaces what tells of this machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._words = {str(folder): "/samples", **words_of_this_machine()}
+        self._text = {str(folder): "/samples", **words_of_this_machine()}
         self._user = getpass.getuser()
 
     def text(self, text: str) -> str:
-        for told, said in self._words.items():
+        for told, said in self._text.items():
             text = re.sub(rf"(?<!\w){re.escape(told)}(?!\w)", said, text)
         return text
 

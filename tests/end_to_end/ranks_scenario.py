@@ -18,11 +18,11 @@ def ranks(player: Player) -> Steps:
     yield lambda: session.running
     yield (
         lambda: (
-            "2 ranks" in window.workspace.dashboard.panel.progress.words.text()
+            "2 ranks" in window.workspace.dashboard.panel.progress.label.text()
             and window.workspace.dashboard.plots.plot("rank_share") is not None
         )
     )
-    player.seen["progress"] = window.workspace.dashboard.panel.progress.words.text()
+    player.seen["progress"] = window.workspace.dashboard.panel.progress.label.text()
     assert tabs.ranks is not None
     tabs.bar.setCurrentIndex([tabs.bar.tabText(place) for place in range(tabs.bar.count())].index("Ranks"))
     yield lambda: tabs.ranks is not None and len(tabs.ranks.model.rows) == 2
@@ -35,7 +35,7 @@ def ranks(player: Player) -> Steps:
     player.seen["curves"] = {plot.spec.id: sorted(plot.data.points) for plot in window.workspace.dashboard.plots.plots}
     player.seen["states"] = [row.state for row in tabs.ranks.model.rows]
     player.seen["remarks"] = [row.remark for row in tabs.ranks.model.rows]
-    player.seen["sentence"] = tabs.ranks.words.text()
+    player.seen["sentence"] = tabs.ranks.label.text()
     player.seen["banner"] = window.workspace.dashboard.banner.accessibleName()
     window.workspace.dashboard.plots.cover(covered=False)
     window.workspace.dashboard.plots.show_all()

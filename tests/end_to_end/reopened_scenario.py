@@ -42,7 +42,7 @@ def reopened(player: Player) -> Steps:
     with document.replay.store.lock:
         marks = list(document.replay.store.markers)
     player.seen["reopened_s"] = [mark.time_s for mark in marks if mark.label == "the end"]
-    player.seen["title"], player.seen["words"] = window.windowTitle(), document.head.words.text()
+    player.seen["title"], player.seen["words"] = window.windowTitle(), document.head.label.text()
     yield from player.pictures("reopened")
     document.bar.slider.setValue(document.bar.slider.maximum() // 2)
     yield lambda: not document.replay.at_end
@@ -82,5 +82,5 @@ def piped(player: Player) -> Steps:
     os.kill(int(os.environ["SENDER_PID"]), signal.SIGINT)
     yield lambda: bool(document.replay.notices) and not document.replay.following
     yield lambda: bool(document.notice.text)
-    player.seen["notice"], player.seen["words"] = document.notice.text, document.head.words.text()
+    player.seen["notice"], player.seen["words"] = document.notice.text, document.head.label.text()
     player.picture("piped")

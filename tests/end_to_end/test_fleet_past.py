@@ -66,7 +66,7 @@ def test_hours_come_in_no_more_points_than_pixels_with_their_peak_and_their_gap(
     with closing(server.view(server.began_s, server.began_s + 2 * HOUR, 500)) as view:
         assert view.settle(60.0) and view.notices == []
         times, values = drawn(view, 0.0, 2 * HOUR)
-        assert view.asked_points <= 500 and np.count_nonzero(~np.isnan(values)) <= 500
+        assert view.requested_points <= 500 and np.count_nonzero(~np.isnan(values)) <= 500
         assert np.nanmax(values) == 70e9 and abs(times[np.nanargmax(values)] - PEAK_S) <= 2 * HOUR / 250
         (gap,) = times[np.isnan(values)]
         assert LOST[0] <= gap <= LOST[-1] + 1
@@ -79,7 +79,7 @@ def test_a_part_of_them_comes_sample_by_sample_when_it_is_zoomed_into(server: Im
         assert times[np.nanargmax(values)] == PEAK_S and np.all(np.diff(times) == 1.0)
         times, values = drawn(view, 2950.0, 3150.0)
         assert times[np.isnan(values)].tolist() == [3000.0]
-        assert view.asked_points <= 500 and view.began_wall_s == server.began_s
+        assert view.requested_points <= 500 and view.began_wall_s == server.began_s
 
 
 def test_two_days_lie_on_one_axis(server: Imported) -> None:

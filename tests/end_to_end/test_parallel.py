@@ -21,7 +21,7 @@ from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import EpochFinished, Note, Record, RunFinished, Sample, StepFinished
 from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
-from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.run import Run, RunRequest
 from tests.end_to_end.conftest import run_python
 
@@ -70,7 +70,7 @@ def is_rank(process: psutil.Process) -> bool:
 
 
 def run_on_several(
-    spec: TrainingSpec, wishes: Wishes | None = None, heed: Callable[[Record], None] | None = None
+    spec: TrainingSpec, wishes: Requests | None = None, heed: Callable[[Record], None] | None = None
 ) -> tuple[Any, list[Record]]:
     """How a run ended, and everything it told."""
     told: list[Record] = []
@@ -82,13 +82,13 @@ def run_on_several(
 
     began = time.monotonic()
     request = RunRequest(spec, spec.own_device or "cpu", 1)
-    return ParallelRun(request, wishes or Wishes(), take, lambda: time.monotonic() - began).perform(), told
+    return ParallelRun(request, wishes or Requests(), take, lambda: time.monotonic() - began).perform(), told
 
 
 def losses_alone(spec: TrainingSpec) -> list[float]:
     """The losses of one process with the joined batch."""
     told: list[Any] = []
-    Run(RunRequest(spec.joined_spec, "cpu", 1), Wishes(), told.append, time.monotonic).perform()
+    Run(RunRequest(spec.joined_spec, "cpu", 1), Requests(), told.append, time.monotonic).perform()
     return [event.loss for event in told if isinstance(event, StepFinished)]
 
 
@@ -98,12 +98,12 @@ class Trained:
 
     spec: TrainingSpec
     ending: Any
-    told: list[Record]
+    reported: list[Record]
 
     @property
     def notes(self) -> list[Note]:
         """Those that name a straggler."""
-        return [one for one in self.told if isinstance(one, Note) and one.topic == "straggler"]
+        return [one for one in self.reported if isinstance(one, Note) and one.topic == "straggler"]
 
 
 def trained(**values: Any) -> Trained:
@@ -131,7 +131,7 @@ def sharded() -> Trained:
 @pytest.mark.parametrize("name", ["four", "sharded"])
 def test_ranks_train_as_one_process_with_the_joined_batch(name: str, request: pytest.FixtureRequest) -> None:
     run: Trained = request.getfixturevalue(name)
-    ending, told, ranks = run.ending, run.told, run.spec.world_size
+    ending, told, ranks = run.ending, run.reported, run.spec.world_size
 
     assert isinstance(ending, RunFinished) and ending.status == "finished"
     losses = [event.loss for event in told if isinstance(event, StepFinished)]
@@ -175,7 +175,7 @@ def test_the_shown_program_runs_under_torchrun_and_reaches_the_losses_of_the_run
 def test_stop_ends_all_ranks_after_the_same_step() -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu", "steps": 1_000_000})
     assert isinstance(spec, TrainingSpec)
-    wishes = Wishes()
+    wishes = Requests()
 
     def stop(record: Record) -> None:
         if isinstance(record, StepFinished) and record.step == 10:
@@ -193,7 +193,7 @@ def test_stop_ends_all_ranks_after_the_same_step() -> None:
 def test_a_guard_stops_the_ranks_even_before_their_first_step() -> None:
     spec = build(TrainingSpec, {**MLP, "devices": "cpu,cpu"})
     assert isinstance(spec, TrainingSpec)
-    wishes = Wishes()
+    wishes = Requests()
 
     def guard(record: Record) -> None:
         if isinstance(record, Note) and record.topic == "ranks":

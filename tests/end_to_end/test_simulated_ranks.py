@@ -17,7 +17,7 @@ from gpudash.telemetry.records import Record, RunFinished, StepFinished
 from gpudash.units import GIB
 from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
-from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.run import Run, RunRequest
 from tests.end_to_end.conftest import run_python
 
@@ -32,7 +32,7 @@ def spec_of(**values: Any) -> TrainingSpec:
     return spec
 
 
-def run_on_cards(spec: TrainingSpec, wishes: Wishes, take: Any) -> tuple[Any, list[Any]]:
+def run_on_cards(spec: TrainingSpec, wishes: Requests, take: Any) -> tuple[Any, list[Any]]:
     """How a run on two simulated cards ended, and what was shown of the cards each time."""
     shown: list[Any] = []
     began = time.monotonic()
@@ -44,7 +44,7 @@ def run_on_cards(spec: TrainingSpec, wishes: Wishes, take: Any) -> tuple[Any, li
 def losses_alone(spec: TrainingSpec) -> list[float]:
     """The losses of one process with the batch of all ranks."""
     records: list[Any] = []
-    Run(RunRequest(spec.joined_spec, "cpu", 1), Wishes(), records.append, time.monotonic).perform()
+    Run(RunRequest(spec.joined_spec, "cpu", 1), Requests(), records.append, time.monotonic).perform()
     return [record.loss for record in records if isinstance(record, StepFinished)]
 
 
@@ -91,7 +91,7 @@ def test_ranks_on_simulated_gpus_train_as_one_process_with_the_joined_batch(trai
 
 
 def test_stop_ends_ranks_on_simulated_gpus_after_the_same_step_and_shows_their_cards_no_longer() -> None:
-    wishes = Wishes()
+    wishes = Requests()
 
     def stop(record: Record) -> None:
         if isinstance(record, StepFinished) and record.step == 10:

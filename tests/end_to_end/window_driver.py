@@ -28,7 +28,7 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.ui import app as app_module
 from gpudash.ui.app import SAME_PRESS_S
 from gpudash.ui.dashboard.banner import report_of
-from gpudash.ui.window.leaving import ASKED_S
+from gpudash.ui.window.leaving import REQUESTED_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
@@ -117,7 +117,7 @@ def close_while_blocked(player: Player) -> Steps:
     yield lambda: player.session.torch_ready
     player.session.start_run(BlockingSpec(), "cpu")
     yield lambda: player.session.store.run is not None and player.session.store.run.step == 1
-    yield lambda: player.session.clock() - player.session.store.run.began_s > ASKED_S
+    yield lambda: player.session.clock() - player.session.store.run.began_s > REQUESTED_S
     window.close()
     yield lambda: any(box.isVisible() for box in window.findChildren(QMessageBox))
     (box,) = window.findChildren(QMessageBox)
@@ -165,8 +165,8 @@ def closed_while_a_program_saves(player: Player) -> Steps:
     yield lambda: panel.button.text().startswith("■")
     press_start(player.window)
     yield lambda: printed() == ["training", "saving"]
-    yield lambda: "SIGINT sent to train.py" in panel.progress.words.text()
-    player.seen["words"], player.seen["button"] = panel.progress.words.text(), panel.button.text()
+    yield lambda: "SIGINT sent to train.py" in panel.progress.label.text()
+    player.seen["words"], player.seen["button"] = panel.progress.label.text(), panel.button.text()
     player.picture("saving")
 
     def let_it_save() -> None:
@@ -238,7 +238,7 @@ def run_without_torch(player: Player) -> Steps:
     player.seen["summary"] = player.session.store.run.summary()
     yield player.frames(8)
     player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
-    player.seen["why"] = player.window.workspace.dashboard.result.ending.words
+    player.seen["why"] = player.window.workspace.dashboard.result.ending.label
     player.picture("without_torch")
 
 
@@ -336,7 +336,7 @@ def watched_until_full(player: Player) -> Steps:
             and "step 1" in window.workspace.dashboard.tabs.output.text.toPlainText()
         )
     )
-    player.seen["selected"] = session.device_words(window.workspace.dashboard.selected)
+    player.seen["selected"] = session.device_text(window.workspace.dashboard.selected)
     yield from player.pictures("watched")
     yield player.run_ended
     yield lambda: report_of(window.workspace.dashboard.banner.shown) is not None

@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SIMULATED_BYTES = 64 * 2**30
 
-Tell = Callable[[str, Any], None]
+Report = Callable[[str, Any], None]
 """Adds a finding, by name, to what the measurement has found; all of them survive its end, however it ends."""
 
-Measurement = Callable[[Any, Any, Tell], None]
+Measurement = Callable[[Any, Any, Report], None]
 """Given the ``torch.device``, the argument, and how to tell."""
 
 LAST_WORDS = 2000
@@ -121,7 +121,7 @@ def main() -> int:
     return 0
 
 
-def measured(name: str, where: str, argument: Any, tell: Tell, card: Mapping[str, Any] | None) -> None:
+def measured(name: str, where: str, argument: Any, tell: Report, card: Mapping[str, Any] | None) -> None:
     """Run the measurement ``module:function`` in this process."""
     module, _, function = name.partition(":")
     measurement: Measurement = getattr(importlib.import_module(module), function)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.gpu.child import Tell
+from tests.gpu.child import Report
 from tests.gpu.out_of_memory import run_command
 
 PAIRS = 4
@@ -21,7 +21,7 @@ RUNS: Mapping[str, dict[str, Any]] = {
 TINY_RUNS: Mapping[str, dict[str, Any]] = {"tiny": {"width": 16, "depth": 1, "batch": 2, "sequence": 8, "steps": 20}}
 
 
-def rates(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
+def rates(device: Any, argument: Mapping[str, Any], tell: Report) -> None:
     """Steps per second of the same training: bare, under torch's history alone, and as followed by the program."""
     import torch
 

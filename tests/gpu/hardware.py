@@ -13,13 +13,13 @@ import torch
 from torch.nn import functional
 
 from gpudash.workloads.running.installed import torch_report
-from tests.gpu.child import Tell
+from tests.gpu.child import Report
 from tests.gpu.readings import process_bytes, used_bytes
 
 COPY_BYTES = 256 * 2**20
 
 
-def describe(device: torch.device, _argument: None, tell: Tell) -> None:
+def describe(device: torch.device, _argument: None, tell: Report) -> None:
     """The device, its driver, and the versions."""
     module: Any = getattr(torch, device.type)
     properties = module.get_device_properties(device)
@@ -82,7 +82,7 @@ def _timed(call: Callable[[], Any]) -> dict[str, Any]:
     return {"value": str(value)[:300], "seconds_median": statistics.median(seconds)}
 
 
-def context(device: torch.device, _argument: None, tell: Tell) -> None:
+def context(device: torch.device, _argument: None, tell: Report) -> None:
     """What this process takes outside the allocator, as libraries are loaded one after another, in bytes.
 
     Each level is what the device has in use above the level before the first call, less what torch has reserved.
@@ -141,6 +141,6 @@ def copies(device: str) -> dict[str, float]:
     return found
 
 
-def measure_copies(device: torch.device, _argument: None, tell: Tell) -> None:
+def measure_copies(device: torch.device, _argument: None, tell: Report) -> None:
     """`copies`, for the file."""
     tell("bytes_per_second", copies(str(device)))

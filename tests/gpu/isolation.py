@@ -19,7 +19,7 @@ from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.worker import Worker
 from tests.cuda_standin.machine import ASSERT, Machine, is_here
-from tests.gpu.child import Tell
+from tests.gpu.child import Report
 from tests.gpu.readings import has_context, used_bytes
 
 PATIENCE_S = 120.0
@@ -64,9 +64,9 @@ class Apart:
     def __init__(self, device: str, cards: tuple[SimulatedGpu, ...] = ()) -> None:
         self._device = device
         self._cards = cards
-        self._told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._reported: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._runs = 0
-        self._worker = Worker(self._told.put, time.monotonic)
+        self._worker = Worker(self._reported.put, time.monotonic)
         self._worker.start()
 
     def warm_up(self) -> float:
@@ -102,7 +102,7 @@ class Apart:
     def _until(self, wanted: Callable[[Event], bool]) -> Event:
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            event = self._told.get(timeout=max(0.0, deadline - time.monotonic()))
+            event = self._reported.get(timeout=max(0.0, deadline - time.monotonic()))
             if wanted(event):
                 return event
 
@@ -120,7 +120,7 @@ def specs() -> dict[str, tuple[Spec, bool]]:
     }
 
 
-def measure(device: torch.device, _argument: None, tell: Tell) -> None:
+def measure(device: torch.device, _argument: None, tell: Report) -> None:
     """Each of `specs`, with what the device has in use before and after it, and when no run had been yet."""
     from gpudash.workloads.running.sim_backend import in_use
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cuda_standin.machine import is_here
-from tests.gpu.child import ROOT, Tell, asked, limited
+from tests.gpu.child import ROOT, Report, asked, limited
 
 MATRIX_LIMIT_S = 240.0
 
@@ -60,7 +60,7 @@ def real_name(name: str, way: Mapping[str, Any]) -> str:
     return f"{name}: {', '.join(f'{key} {value}' for key, value in way.items())}"
 
 
-def follow(_device: None, argument: Mapping[str, Any], tell: Tell) -> None:
+def follow(_device: None, argument: Mapping[str, Any], tell: Report) -> None:
     """What is predicted of `REAL`'s number ``place`` on a card of ``capability`` and ``multiprocessors``."""
     from gpudash.memory.predicting.architecture import Architecture
     from gpudash.memory.predicting.estimate import Target, judge
@@ -78,16 +78,16 @@ def follow(_device: None, argument: Mapping[str, Any], tell: Tell) -> None:
     tell("reserved", found.peak_reserved_bytes)
 
 
-def take(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
+def take(device: Any, argument: Mapping[str, Any], tell: Report) -> None:
     """What two steps of `REAL`'s number ``place`` take of torch's allocator, from before the model was built."""
     import torch
 
-    from gpudash.simulator.models.steps import AskedModel
+    from gpudash.simulator.models.steps import RequestedModel
 
     name, way = REAL[argument["place"]]
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        model = AskedModel(_asked(Path(folder), name, way), draws=True)
+        model = RequestedModel(_asked(Path(folder), name, way), draws=True)
         step = model.build(device)
         for _ in range(2):
             step()
@@ -98,10 +98,10 @@ def take(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
 
 def _asked(folder: Path, name: str, way: Mapping[str, Any]) -> dict[str, Any]:
     from tests.unit.simulator.models.real_models import CONFIGS
-    from tests.unit.simulator.models.small_models import ASKED
+    from tests.unit.simulator.models.small_models import REQUESTED
 
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]), encoding="utf-8")
-    return {**ASKED, **way, "path": str(folder)}
+    return {**REQUESTED, **way, "path": str(folder)}
 
 
 def real(device: str, card: Mapping[str, Any], places: Sequence[int], *, limit_s: float = 120.0) -> dict[str, Any]:

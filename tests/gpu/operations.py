@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.gpu.child import Tell, asked
+from tests.gpu.child import Report, asked
 from tests.gpu.prediction import card_of
 from tests.gpu.recording import differences, followed, unpacked
 
@@ -270,7 +270,7 @@ ATTENTION: dict[str, Build] = {
 }
 
 
-def follow(device: torch.device, argument: Mapping[str, Any], tell: Tell) -> None:
+def follow(device: torch.device, argument: Mapping[str, Any], tell: Report) -> None:
     """Follow the operations named in ``argument["names"]``: the first step of each, and one when all is warm."""
     known = OPERATIONS | ATTENTION
     for name in argument["names"]:

@@ -13,7 +13,7 @@ from typing import Any
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import site_name
 from gpudash.units import GIB, MIB
-from tests.gpu.child import ROOT, Tell, asked, limited
+from tests.gpu.child import ROOT, Report, asked, limited
 
 CAP_BYTES = 2 * GIB
 
@@ -55,7 +55,7 @@ PLAIN = (
 """Parts of an explanation that are kept as they are."""
 
 
-def run_out(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
+def run_out(device: Any, argument: Mapping[str, Any], tell: Report) -> None:
     """Run the cases named in ``argument["names"]`` in one process, each followed by a small run."""
     from gpudash.workloads.running.sim_backend import in_use
     from tests.gpu.readings import used_bytes
@@ -126,7 +126,7 @@ def measure(device: str, names: Sequence[str] = tuple(CASES), *, limit_s: float 
     return asked(run_out, device, {"names": list(names), "cap": CAP_BYTES}, limit_s=limit_s)
 
 
-def largest(device: Any, argument: Mapping[str, int], tell: Tell) -> None:
+def largest(device: Any, argument: Mapping[str, int], tell: Report) -> None:
     """The largest single request that is served under a cap, in steps of 2 MiB."""
     import torch
 

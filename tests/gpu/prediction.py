@@ -13,7 +13,7 @@ from gpudash.memory.allocator.device_memory import GRANULE
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.specs import build, workloads
 from tests.cuda_standin.machine import is_here
-from tests.gpu.child import Tell, architecture_of, asked
+from tests.gpu.child import Report, architecture_of, asked
 from tests.gpu.recording import History, allocations, differences, packed, peak, unpacked
 
 MARGIN_RATIO = 0.01
@@ -109,7 +109,7 @@ def card_of(device: str) -> dict[str, Any] | None:
     }
 
 
-def tell_architecture(device: Any, _argument: None, tell: Tell) -> None:
+def tell_architecture(device: Any, _argument: None, tell: Report) -> None:
     """Compute capability and multiprocessors."""
     import torch
 
@@ -118,7 +118,7 @@ def tell_architecture(device: Any, _argument: None, tell: Tell) -> None:
     tell("multiprocessors", properties.multi_processor_count)
 
 
-def run_for_real(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
+def run_for_real(device: Any, argument: Mapping[str, Any], tell: Report) -> None:
     """Run a spec as the program does, following the allocator.
 
     Args:
@@ -130,7 +130,7 @@ def run_for_real(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
     from gpudash.specs.memory_cap import MemoryCap
     from gpudash.telemetry.records import Event
     from gpudash.workloads.running import run as running
-    from gpudash.workloads.running.context import Wishes
+    from gpudash.workloads.running.context import Requests
     from gpudash.workloads.running.sim_backend import in_use
     from tests.gpu.readings import has_context, process_bytes
 
@@ -150,7 +150,7 @@ def run_for_real(device: Any, argument: Mapping[str, Any], tell: Tell) -> None:
     )
     with History(device, argument.get("stacks", "python")) as history:
         began = time.perf_counter()
-        ending = running.Run(request, Wishes(), events.append, time.monotonic).perform()
+        ending = running.Run(request, Requests(), events.append, time.monotonic).perform()
         tell("run_s", time.perf_counter() - began)
         tell("ended", {"kind": ending.kind, "message": getattr(ending, "message", ""), **_peaks(ending)})
         tell("process_bytes", process_bytes(device))
@@ -168,7 +168,7 @@ def _peaks(ending: Any) -> dict[str, Any]:
     return {key: memory[key] for key in ("peak_allocated_bytes", "peak_reserved_bytes")}
 
 
-def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Tell) -> None:
+def follow_on_sizes(_device: None, argument: Mapping[str, Any], tell: Report) -> None:
     """What the dry run of a spec asks for on ``argument["card"]``, with the lines that ask."""
     import torch
 

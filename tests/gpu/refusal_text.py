@@ -11,14 +11,14 @@ import torch
 
 from gpudash.memory.allocator.refusal import AllocationRefused, message
 from gpudash.units import GIB, MIB
-from tests.gpu.child import Tell, asked
+from tests.gpu.child import Report, asked
 
 PROCESSES = re.compile(r"is free\. (?P<words>.*?)(?:[\d.]+ (?:bytes|[KMG]iB) allowed; )?Of the allocated memory")
 
 CASES = ("capped", "capped with idle memory", "beyond the card", "beyond everything", "private pools")
 
 
-def refuse(device: torch.device, argument: Mapping[str, str], tell: Tell) -> None:
+def refuse(device: torch.device, argument: Mapping[str, str], tell: Report) -> None:
     """Run out of memory in one of `CASES`, and put torch's text beside the model's."""
     case = argument["case"]
     module: Any = getattr(torch, device.type)

@@ -23,7 +23,7 @@ from gpudash.memory.snapshot.reading.reader import read_snapshot
 from gpudash.memory.snapshot.replay.placements import replay
 from gpudash.memory.snapshot.replay.what_if import WhatIf
 from gpudash.units import GIB, MIB
-from tests.gpu.child import Tell, asked
+from tests.gpu.child import Report, asked
 from tests.gpu.fixtures import columns, rebuilt
 from tests.gpu.recording import History
 
@@ -190,7 +190,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-def record(device: torch.device, argument: Mapping[str, str], tell: Tell) -> None:
+def record(device: torch.device, argument: Mapping[str, str], tell: Report) -> None:
     """Act out a scenario under torch's history, and read, replay and pack the snapshot that torch writes."""
     scenario = SCENARIOS[argument["scenario"]]
     module: Any = getattr(torch, device.type)
@@ -222,7 +222,7 @@ def record(device: torch.device, argument: Mapping[str, str], tell: Tell) -> Non
     told_of(found, tell)
 
 
-def told_of(device: DeviceSnapshot, tell: Tell) -> None:
+def told_of(device: DeviceSnapshot, tell: Report) -> None:
     """Tell what a device's snapshot holds, what its replay finds, and the snapshot in columns."""
     tell("actions", dict(Counter(entry.action for entry in device.trace)))
     tell("pools", sorted({str(segment.pool_id) for segment in device.segments}))

@@ -42,11 +42,11 @@ class Fake:
 
     answer: Answering
     address: str = ""
-    asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    requested: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def queries(self, path: str = "/api/v1/query") -> list[Mapping[str, str]]:
-        return [asked for where, asked in self.asked if where == path]
+        return [asked for where, asked in self.requested if where == path]
 
 
 def data(result: Sequence[Mapping[str, Any]], kind: str = "vector", **beside: Any) -> Reply:
@@ -93,7 +93,7 @@ def fake_server(answer: Answering) -> Iterator[Fake]:
             if self.command == "POST":
                 text = self.rfile.read(int(self.headers["Content-Length"])).decode()
             asked = {name: values[0] for name, values in parse_qs(text).items()}
-            fake.asked.append((parts.path, asked))
+            fake.requested.append((parts.path, asked))
             fake.headers = dict(self.headers)
             reply = fake.answer(parts.path, asked)
             if reply.hold is not None:

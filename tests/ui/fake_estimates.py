@@ -37,7 +37,7 @@ class FakeEstimates:
     def newest(self) -> Answer | None:
         return self.answer
 
-    def tell(self, estimate: Estimate, *, final: bool = True) -> None:
+    def report(self, estimate: Estimate, *, final: bool = True) -> None:
         """Answer the newest question."""
         self.answer = Answer(len(self.questions), estimate, None, final)
 

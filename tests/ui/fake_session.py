@@ -98,7 +98,7 @@ class FakeSession:
         self.running = False
         self._stopping = Stopping("train.py", lambda _number: None)
         self.now_s = 0.0
-        self.asked: list[tuple[Any, ...]] = []
+        self.requested: list[tuple[Any, ...]] = []
         self.estimates = FakeEstimates()
         self.forecasts: dict[str, Forecast] = {}
         self.memory_watch = MemoryWatch()
@@ -144,12 +144,12 @@ class FakeSession:
         return [("NVML", "Driver Not Loaded"), ("torch", "torch 2.13.0+cpu")]
 
     def check_gpus(self) -> None:
-        self.asked.append(("check_gpus",))
+        self.requested.append(("check_gpus",))
 
     def default_device(self) -> str:
         return "cuda:0" if any(not found.simulated for found in self.gpus) else "cpu"
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         return "This computer's memory" if device == "host" else shown_name(self.store.torch_name(device) or device)
 
     def run_title(self, number: int) -> str:
@@ -170,7 +170,9 @@ class FakeSession:
         )
 
     def start_run(self, spec: Spec, device: str, *, isolate: bool | None = None) -> int:
-        self.asked.append(("start", spec.name, device) if isolate is None else ("start", spec.name, device, isolate))
+        self.requested.append(
+            ("start", spec.name, device) if isolate is None else ("start", spec.name, device, isolate)
+        )
         self.running = True
         fields = spec.model_dump(mode="json")
         self.apply(RunStarted(time_s=self.now_s, run_id=1, workload=spec.name, device=device, spec=fields))
@@ -179,7 +181,7 @@ class FakeSession:
     def watch(self, request: WatchRequest) -> int:
         if self.refusal is not None:
             raise ValueError(self.refusal)
-        self.asked.append(("watch", request))
+        self.requested.append(("watch", request))
         self.watched("sim:0" if request.simulate else "cpu", request.spec())
         return 1
 
@@ -193,13 +195,13 @@ class FakeSession:
     def attach(self, pid: int) -> int:
         if self.refusal is not None:
             raise ValueError(self.refusal)
-        self.asked.append(("attach", pid))
+        self.requested.append(("attach", pid))
         return 1
 
     def save_snapshot(self) -> None:
         if self.refusal is not None:
             raise RuntimeError(self.refusal)
-        self.asked.append(("save_snapshot",))
+        self.requested.append(("save_snapshot",))
 
     def forecast(self, device: str) -> Forecast | None:
         """What grows is put into `forecasts`, by its memory."""
@@ -214,7 +216,7 @@ class FakeSession:
 
     def stop_run(self, when: str = "", *, shutdown: bool = False) -> None:
         """A program gets the next signal, as of the session's `Stopping`."""
-        self.asked.append(("stop",))
+        self.requested.append(("stop",))
         run = self.store.run
         if self.running and run is not None and run.workload == "watch" and "pid" not in run.spec:
             (self._stopping.shut_down if shutdown else self._stopping.request)(when)
@@ -229,19 +231,19 @@ class FakeSession:
         return self._stopping.progress if self.running else None
 
     def free_cache(self) -> None:
-        self.asked.append(("free_cache",))
+        self.requested.append(("free_cache",))
 
     def save_recording(self, target: Path) -> None:
-        self.asked.append(("save", target))
+        self.requested.append(("save", target))
 
     def mark(self, label: str, time_s: float | None = None) -> None:
-        self.asked.append(("mark", label, time_s))
+        self.requested.append(("mark", label, time_s))
 
     def unmark(self, label: str, time_s: float) -> None:
-        self.asked.append(("unmark", label, time_s))
+        self.requested.append(("unmark", label, time_s))
 
     def close(self, when: str = "") -> bool:
-        self.asked.append(("close",))
+        self.requested.append(("close",))
         return True
 
     def apply(self, *records: Record) -> None:
@@ -311,7 +313,7 @@ class FakeSession:
                 time_s=self.now_s,
                 level=level,
                 device=device,
-                text=f"{self.device_words(device)} is 86 % full (20.6 of 24.0 GiB); this run holds 18.2 GiB. "
+                text=f"{self.device_text(device)} is 86 % full (20.6 of 24.0 GiB); this run holds 18.2 GiB. "
                 "Stop the run, or give back what is held but not used.",
                 ratio=0.86,
                 actions=("stop", "free_cache", "save_recording"),

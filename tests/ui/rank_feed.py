@@ -53,9 +53,9 @@ class RankFeed:
             }
             for rank, name in enumerate(names)
         ]
-        self.tell("ranks", f"{world} ranks", world_size=world, strategy="ddp", backend="gloo", ranks=self.places)
+        self.report("ranks", f"{world} ranks", world_size=world, strategy="ddp", backend="gloo", ranks=self.places)
 
-    def tell(self, topic: str, text: str, **details: Any) -> None:
+    def report(self, topic: str, text: str, **details: Any) -> None:
         """A note of the run."""
         self.session.apply(Note(time_s=self.session.now_s, run_id=1, topic=topic, text=text, details=details))
 
@@ -101,7 +101,7 @@ class RankFeed:
             )
         straggler = self.ranks.straggler()
         if straggler is not None:
-            self.tell("straggler", straggler.text, rank=straggler.rank, slower=straggler.slower)
+            self.report("straggler", straggler.text, rank=straggler.rank, slower=straggler.slower)
 
     def result(self) -> dict[str, Any]:
         """What the run found."""

@@ -160,7 +160,7 @@ def test_the_window_asks_the_session_and_tells_its_refusal(
     assert texts == [session.refusal] and dialog.isVisible()
     session.refusal = None
     dialog.accept()
-    assert session.asked[-1] == ("attach", 815) and not dialog.isVisible()
+    assert session.requested[-1] == ("attach", 815) and not dialog.isVisible()
 
 
 def test_a_run_must_end_before_a_process_can_be_attached_to(open_window: OpenWindow) -> None:

@@ -96,7 +96,7 @@ def test_a_copy_of_the_recording_is_asked_of_the_session(
 ) -> None:
     answer(monkeypatch, tmp_path / "copy")
     window.menus.actions["file.save_recording"].trigger()
-    assert window.workspace.session.asked[-1] == ("save", tmp_path / "copy.gpudash")  # type: ignore[union-attr]
+    assert window.workspace.session.requested[-1] == ("save", tmp_path / "copy.gpudash")  # type: ignore[union-attr]
 
 
 def test_the_picture_of_the_graph_goes_to_the_clipboard(window: MainWindow) -> None:

@@ -117,13 +117,13 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
         told = f"about {round(seconds)} s"
         strip = dashboard.banner.accessibleName()
         assert f"{used}.0 of 24.0 GiB, full in {told}. The growth comes from train.py:31" in strip
-        assert compact.words == f"Fills in {told} if it goes on growing."
+        assert compact.label == f"Fills in {told} if it goes on growing."
         assert f"full in {round(seconds)} s" in dashboard.cards.facts(key)
-        assert f"step 50 of 600 · full in {round(seconds)} s" in dashboard.panel.progress.words.text()
+        assert f"step 50 of 600 · full in {round(seconds)} s" in dashboard.panel.progress.label.text()
     session.forecasts.clear()
     settle(window)
     assert "full in" not in dashboard.banner.accessibleName() + "".join(dashboard.cards.facts(key))
-    assert "55 s left" in dashboard.panel.progress.words.text(), "written as the others are"
+    assert "55 s left" in dashboard.panel.progress.label.text(), "written as the others are"
 
 
 def test_every_device_has_its_own_and_the_command_closes_it_again(

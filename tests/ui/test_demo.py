@@ -25,7 +25,7 @@ from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
-AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, told=0.0)
+AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, reported=0.0)
 
 
 class PlayingSession(FakeSession):
@@ -73,7 +73,7 @@ def test_the_bar_says_which_scene_it_is_and_asks_first(begin: Callable[..., Demo
     assert demo.bar.steps[0].text() == "1  Move a tensor" and demo.bar.steps[1].text() == "2"
     assert demo.bar.caption.text() == SCENES[0].questions[0].text.replace("GPU", "simulated GPU")
     assert [choice.text() for choice in demo.bar.choices] == list(SCENES[0].questions[0].choices)
-    assert demo.bar.choices[0].isVisible() and not demo.bar.look.isVisible()
+    assert demo.bar.choices[0].isVisible() and not demo.bar.scan.isVisible()
     plots = window.workspace.dashboard.plots
     edges = [part.mapTo(window, QPoint()).x() for part in (demo.bar, plots)]
     assert edges[0] == edges[1] and demo.bar.width() == plots.width(), "it lies in line with what is above it"
@@ -90,9 +90,9 @@ def test_a_guess_starts_the_run_without_the_form_and_with_its_device_in_the_plot
     demo.bar.choices[1].click()
     go_on(demo)
     assert demo.tour.guess == 1
-    assert [asked for asked in session.asked if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
+    assert [asked for asked in session.requested if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
     assert (panel.workload.currentData(), panel.spec()) == before
-    assert demo.bar.caption.text() == SCENES[0].acts[0].words
+    assert demo.bar.caption.text() == SCENES[0].acts[0].label
     assert window.workspace.dashboard.selected == "SIM-0-8GiB"
     demo.leave()
     assert panel.isVisible()
@@ -271,7 +271,7 @@ def test_leaving_stops_the_demos_own_run(begin: Callable[..., Demo], session: Pl
     demo.bar.skip.click()
     go_on(demo)
     demo.bar.leave.click()
-    assert ("stop",) in session.asked
+    assert ("stop",) in session.requested
 
 
 def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
@@ -283,9 +283,9 @@ def test_a_run_of_the_users_is_stopped_by_its_own_button_only(
     go_on(demo)
     settle(window)
     assert demo.bar.caption.text() == BUSY and demo.bar.stop_run.isVisible()
-    assert ("stop",) not in session.asked
+    assert ("stop",) not in session.requested
     demo.bar.stop_run.click()
-    assert ("stop",) in session.asked
+    assert ("stop",) in session.requested
     demo.leave()
 
 
@@ -327,8 +327,8 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
     if presenting:
         window.menus.actions["view.presentation"].trigger()
     settle(window)
-    sentences = [scene.look for scene in SCENES]
-    sentences += [act.words for scene in SCENES for act in scene.acts]
+    sentences = [scene.scan for scene in SCENES]
+    sentences += [act.label for scene in SCENES for act in scene.acts]
     sentences.append(
         "torch: “The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
         "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
@@ -380,7 +380,7 @@ def test_the_demo_recordings_are_in_the_menu_and_open(window: MainWindow, monkey
     monkeypatch.setattr(window.workspace, "open", opened.append)
     for found in samples():
         action = window.menus.actions[f"help.sample.{found.path.name}"]
-        assert action.toolTip() == found.words
+        assert action.toolTip() == found.label
         action.trigger()
     assert opened == [found.path for found in samples()]
 

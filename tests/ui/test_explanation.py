@@ -23,7 +23,7 @@ from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, RemediesFound, RunStarted, Sample, Warning
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
-from gpudash.ui.explanation.header import RemediesView, remedy_words
+from gpudash.ui.explanation.header import RemediesView, remedy_text
 from gpudash.ui.explanation.page import Choice, ExplanationPage, owner_rows
 from gpudash.ui.explanation.stack import folded
 from gpudash.ui.window.main_window import MainWindow
@@ -87,10 +87,10 @@ class Session(FakeSession):
         self.kept.extend(records)
 
     def explain(self) -> None:
-        self.asked.append(("explain",))
+        self.requested.append(("explain",))
 
 
-def told(explanation: Explanation) -> OutOfMemory:
+def reported(explanation: Explanation) -> OutOfMemory:
     return OutOfMemory(
         time_s=6.0,
         run_id=1,
@@ -113,7 +113,7 @@ def failed(session: Session, explanation: Explanation | None = None) -> Session:
         time_s = 1.0 + number / 10
         values = {"allocated_bytes": number * 30 * MIB, "reserved_bytes": number * 31 * MIB}
         session.apply(Sample(time_s, "allocator", "sim:0", values))
-    session.apply(told(explanation or explain(STATE, lambda file, line: "hidden = self.fc1(hidden)")))
+    session.apply(reported(explanation or explain(STATE, lambda file, line: "hidden = self.fc1(hidden)")))
     return session
 
 
@@ -306,7 +306,7 @@ def test_a_remedys_button_puts_it_into_the_form_and_starts_the_run(window: MainW
     button = next(b for b in header.findChildren(QPushButton) if b.text().startswith("batch 24"))
     button.click()
     assert not window.workspace.dashboard.explanation.open
-    assert ("start", "training", "sim:0") in session.asked
+    assert ("start", "training", "sim:0") in session.requested
     spec = window.workspace.dashboard.panel.spec()
     assert spec is not None and spec.model_dump()["batch"] == 24
 
@@ -354,7 +354,7 @@ def test_while_a_run_is_on_a_gpu_the_session_is_asked_and_the_answer_opens(open_
     session.start("sim:0")
     window = open_window(session, size=(1280, 800))
     window.workspace.dashboard.explanation.explain()
-    assert ("explain",) in session.asked and not window.workspace.dashboard.explanation.open
+    assert ("explain",) in session.requested and not window.workspace.dashboard.explanation.open
     now = explain(MemoryState("sim:0", 2 * GIB, GIB, GIB, 0, groups=STATE.groups[:9], step=9))
     session.apply(MemoryExplained(time_s=2.0, run_id=1, text="Now.", explanation=now))
     settle(window)
@@ -448,7 +448,7 @@ def test_as_many_as_fit_are_seen_and_the_others_are_in_the_menu(row: RemediesVie
     *shown, more = seen(row)
     menu = [action.text() for action in row.more.menu().actions()]
     assert more == f"{len(menu)} more"
-    assert [*shown, *menu] == [remedy_words(remedy) for remedy in CHANGES]
+    assert [*shown, *menu] == [remedy_text(remedy) for remedy in CHANGES]
     assert 1 <= len(shown) <= 4 and (len(shown) == 4) == (width >= 800)
     if width >= 500:
         assert row.more.geometry().right() <= row.width()
@@ -464,7 +464,7 @@ def test_one_that_is_too_long_for_the_line_wraps_on_a_button_too_and_is_in_one_l
     kind = QPushButton if commanding else QLabel
     words = next(text for text in seen(row, kind) if text.startswith("let go"))
     alone = next(widget for widget in row.findChildren(kind) if widget.text() == words)
-    assert " ".join(words.split()) == remedy_words(long), "nothing of it is left out"
+    assert " ".join(words.split()) == remedy_text(long), "nothing of it is left out"
     if isinstance(alone, QLabel):
         assert row.heightForWidth(400) > row.heightForWidth(1200)
         assert alone.width() > 150 and alone.heightForWidth(alone.width()) <= row.heightForWidth(400)
@@ -472,7 +472,7 @@ def test_one_that_is_too_long_for_the_line_wraps_on_a_button_too_and_is_in_one_l
         assert "\n" in words and alone.sizeHint().width() <= alone.width()
         assert row.sizeHint().height() >= alone.sizeHint().height()
     row.resize(1200, 80)
-    assert remedy_words(long) in seen(row, kind)
+    assert remedy_text(long) in seen(row, kind)
 
 
 def test_one_below_the_other_they_are_as_wide_as_there_is_room_and_read_whole(row: RemediesView) -> None:
@@ -484,7 +484,7 @@ def test_one_below_the_other_they_are_as_wide_as_there_is_room_and_read_whole(ro
     QApplication.processEvents()
     shown = [widget for widget in (*row.findChildren(QPushButton), *row.findChildren(QLabel)) if widget.isVisible()]
     assert {" ".join(widget.text().split()) for widget in shown} >= {
-        remedy_words(remedy) for remedy in (CHANGES[0], long, card)
+        remedy_text(remedy) for remedy in (CHANGES[0], long, card)
     }
     for widget in shown:
         assert widget.geometry().right() < 210, widget.text()
@@ -492,7 +492,7 @@ def test_one_below_the_other_they_are_as_wide_as_there_is_room_and_read_whole(ro
         assert needed <= widget.height(), widget.text()
     row.set_stacked(False)
     row.resize(1200, 80)
-    assert remedy_words(long) in seen(row)
+    assert remedy_text(long) in seen(row)
 
 
 def test_a_remedy_of_the_menu_is_applied(row: RemediesView, qtbot: QtBot) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QProgressDialog, QPushBu
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.telemetry.export.writing import Heed
+from gpudash.telemetry.export.writing import OnProgress
 from gpudash.ui.features import export
 from gpudash.ui.features.export import NO_RECORDING, WORDING, Exporting, ExportJob, Kind
 from gpudash.ui.window.main_window import MainWindow
@@ -180,7 +180,7 @@ def test_a_folder_as_a_target_is_told(recording: Path) -> None:
     folder = recording.parent
     job = ExportJob(folder, lambda heed: export.write_data(recording, "csv", folder, heed))
     job.run()
-    assert (job.words, job.problem) == (f"{folder} is a folder; name a file.", True)
+    assert (job.label, job.problem) == (f"{folder} is a folder; name a file.", True)
 
 
 def test_a_recording_that_has_vanished_is_told(
@@ -200,7 +200,7 @@ class Slow:
     def __init__(self) -> None:
         self.begun = threading.Event()
 
-    def __call__(self, heed: Heed) -> list[str]:
+    def __call__(self, heed: OnProgress) -> list[str]:
         rows = 0
         while True:
             rows += 1000
@@ -250,7 +250,7 @@ def test_a_cancelled_export_leaves_no_file(recording: Path, tmp_path: Path) -> N
     job = ExportJob(tmp_path / "out.csv", lambda heed: export.write_data(recording, "csv", tmp_path / "out.csv", heed))
     job.cancel()
     job.run()
-    assert job.words == ""
+    assert job.label == ""
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 

@@ -74,7 +74,7 @@ def test_predict_a_run_shows_what_the_simulated_gpu_would_need(window: MainWindo
 
 def test_check_again_asks_the_driver_and_the_answer_takes_its_place(window: MainWindow, session: FakeSession) -> None:
     part(window, FirstMinute).strip.check.click()
-    assert ("check_gpus",) in session.asked
+    assert ("check_gpus",) in session.requested
     assert part(window, FirstMinute).strip.text.text() == LOOKING
     settle(window)
     assert part(window, FirstMinute).strip.text.text().startswith(CAUSES[0])
@@ -212,7 +212,7 @@ def test_an_empty_table_offers_what_fills_it(window: MainWindow, session: FakeSe
         assert recorded.isVisible() and "Ctrl+Shift+O" in recorded.text()
         assert run.toolTip() and recorded.toolTip()
     run.click()
-    assert session.asked[-1][:2] == ("start", "training")
+    assert session.requested[-1][:2] == ("start", "training")
     recorded.click()
     assert isinstance(window.workspace.front, LibraryDocument)
 

@@ -15,7 +15,7 @@ from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate
 from gpudash.memory.predicting.prediction import CONTEXT, HELD_BACK, Prediction
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.forms.fit_follower import DEBOUNCE_S, LOOK_S
+from gpudash.ui.forms.fit_follower import DEBOUNCE_S, POLL_S
 from gpudash.ui.forms.fit_panel import AlternativeRow, FitBar, part_colour
 from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.main_window import MainWindow
@@ -23,7 +23,7 @@ from gpudash.units import GIB, MIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import CARD, CHECKPOINTING, EXPANDABLE, FITS, ON_THE_CPU, SHORT, SMALLER_BATCH
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.words import complaints, weakest, words
+from tests.ui.words import complaints, label, weakest
 
 
 class Clock:
@@ -69,8 +69,8 @@ def wait(window: MainWindow, clock: Clock, seconds: float) -> None:
     settle(window)
 
 
-def tell(window: MainWindow, session: FakeSession, estimate: Estimate, *, final: bool = True) -> None:
-    session.estimates.tell(estimate, final=final)
+def emit(window: MainWindow, session: FakeSession, estimate: Estimate, *, final: bool = True) -> None:
+    session.estimates.report(estimate, final=final)
     settle(window)
 
 
@@ -98,7 +98,7 @@ def press(window: MainWindow, alternative: Alternative) -> None:
 
 
 def test_the_form_is_asked_about_once_it_is_left_alone(window: MainWindow, session: FakeSession, clock: Clock) -> None:
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     for text in ("1", "12", "128"):
         type_into(window, "batch", text)
         wait(window, clock, DEBOUNCE_S / 2)
@@ -117,7 +117,7 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
     assert len(session.estimates.questions) == 1
     assert window.workspace.dashboard.panel.fit.headline == "correct Batch first"
     assert window.workspace.dashboard.panel.fit.estimate is None
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     assert window.workspace.dashboard.panel.fit.headline == "correct Batch first", "an answer that came late"
     session.torch_ready = False
     type_into(window, "batch", "4")
@@ -141,7 +141,7 @@ def test_nothing_is_asked_while_a_value_is_not_allowed_or_torch_is_loading(
 def test_the_verdict_is_told_by_words_sign_and_colour(
     window: MainWindow, session: FakeSession, estimate: Estimate, headline: str, role: str
 ) -> None:
-    tell(window, session, estimate)
+    emit(window, session, estimate)
     fit = window.workspace.dashboard.panel.fit
     assert fit.headline == headline
     assert fit._headline.property("role") == role
@@ -152,7 +152,7 @@ def test_the_verdict_is_told_by_words_sign_and_colour(
 def test_the_figures_of_other_values_are_withdrawn_and_nothing_moves(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     open_details(window)
     fit = window.workspace.dashboard.panel.fit
     before, heights = fit.geometry(), [part.geometry() for part in (fit.bar, fit._lines, fit._toggle, fit._details)]
@@ -163,7 +163,7 @@ def test_the_figures_of_other_values_are_withdrawn_and_nothing_moves(
     wait(window, clock, DEBOUNCE_S)
     assert fit.geometry() == before
     assert heights == [part.geometry() for part in (fit.bar, fit._lines, fit._toggle, fit._details)]
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert fit.alternatives
     assert fit.geometry() == before
 
@@ -171,7 +171,7 @@ def test_the_figures_of_other_values_are_withdrawn_and_nothing_moves(
 def test_a_reason_takes_the_place_of_the_figures_and_moves_nothing_else(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     top = window.workspace.dashboard.panel.fit.geometry()
     type_into(window, "batch", "5")
     wait(window, clock, DEBOUNCE_S)
@@ -199,7 +199,7 @@ def test_a_question_that_is_refused_is_told_in_its_words(
 def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
     window: MainWindow, session: FakeSession
 ) -> None:
-    tell(window, session, replace(SHORT, margin_bytes=100 * MIB))
+    emit(window, session, replace(SHORT, margin_bytes=100 * MIB))
     assert (
         window.workspace.dashboard.panel.fit._lines.text()
         == "needs 11.10 GiB ± 0.10 GiB of 8.00 GiB free\nlargest batch that fits: 8"
@@ -209,7 +209,7 @@ def test_what_is_needed_free_and_the_largest_batch_stand_below_the_bar(
 def test_what_fits_comes_first_and_what_cannot_be_done_here_has_no_button(
     window: MainWindow, session: FakeSession
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (3)"
     open_details(window)
     rows = window.workspace.dashboard.panel.fit.alternatives
@@ -225,7 +225,7 @@ def test_applying_puts_the_fields_into_the_form_and_asks_anew(
 ) -> None:
     type_into(window, "width", "64")
     wait(window, clock, DEBOUNCE_S)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     press(window, SMALLER_BATCH)
     spec = window.workspace.dashboard.panel.spec()
     assert spec is not None
@@ -236,7 +236,7 @@ def test_applying_puts_the_fields_into_the_form_and_asks_anew(
 
 
 def test_applying_another_device_selects_it(window: MainWindow, session: FakeSession, clock: Clock) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     press(window, ON_THE_CPU)
     assert window.workspace.dashboard.panel.device_name == "cpu"
     assert window.workspace.dashboard.selected == "host"
@@ -248,36 +248,36 @@ def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
     window: MainWindow, session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/gpudash", "--simulate", "8GiB"])
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     press(window, EXPANDABLE)
     started = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpudash --simulate 8GiB"
     assert QGuiApplication.clipboard().text() == started
 
 
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
-    tell(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
+    emit(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
     open_details(window)
     assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), looking for more…"
     row = row_of(window, SMALLER_BATCH)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert row_of(window, SMALLER_BATCH) is row
     assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (3)"
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     assert window.workspace.dashboard.panel.fit.alternatives == []
 
 
 def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
     window: MainWindow, session: FakeSession
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert "Run anyway" in window.workspace.dashboard.panel.button.text()
     assert "3.10 GiB short" in window.workspace.dashboard.panel.button.toolTip()
     assert window.workspace.dashboard.panel.button.isEnabled()
     window.workspace.dashboard.panel.button.click()
-    assert session.asked[-1] == ("start", "training", "cuda:0")
+    assert session.requested[-1] == ("start", "training", "cuda:0")
     session.end()
     settle(window)
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     assert "Start run" in window.workspace.dashboard.panel.button.text()
     assert "Run anyway" not in window.workspace.dashboard.panel.button.toolTip()
 
@@ -285,7 +285,7 @@ def test_a_run_that_does_not_fit_can_be_started_and_the_button_says_so(
 def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     open_details(window)
     window.workspace.dashboard.panel.button.click()
     wait(window, clock, 60)
@@ -303,7 +303,7 @@ def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
     session.end()
     wait(window, clock, DEBOUNCE_S)
     assert (fit.estimate, fit.headline, len(session.estimates.questions)) == (None, "predicting…", 2)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert fit.headline == "✕ does not fit, 3.10 GiB short"
     button = row_of(window, SMALLER_BATCH).button
     assert button is not None and button.isEnabled()
@@ -312,7 +312,7 @@ def test_during_a_run_its_prediction_stays_beside_what_it_has_reached(
 def test_a_run_of_other_values_is_not_held_against_the_prediction_of_the_form(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     session.start("cuda:0")
     run = session.store.run
     assert run is not None
@@ -329,19 +329,19 @@ def test_a_run_that_begins_before_its_prediction_gets_it_all_the_same(
     settle(window)
     ((_, _), (spec, _)) = session.estimates.questions
     assert spec.model_dump()["batch"] == 5
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     assert window.workspace.dashboard.panel.fit.headline == "✓ fits, 5.00 GiB spare"
 
 
 def test_much_more_or_less_free_memory_is_a_new_question_and_a_little_is_not(
     window: MainWindow, session: FakeSession, clock: Clock
 ) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     session.estimates.free_bytes -= 100 * MIB
-    wait(window, clock, LOOK_S)
+    wait(window, clock, POLL_S)
     assert len(session.estimates.questions) == 1
     session.estimates.free_bytes -= GIB
-    wait(window, clock, LOOK_S)
+    wait(window, clock, POLL_S)
     assert len(session.estimates.questions) == 2
 
 
@@ -350,7 +350,7 @@ def test_verdict_start_button_and_some_of_the_form_are_seen_at_every_size(
     open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int]
 ) -> None:
     window = asked_window(open_window, session, clock, size)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     fit = window.workspace.dashboard.panel.fit
     assert fit._toggle.isChecked() == (size[1] > 1000)
     open_details(window)
@@ -378,9 +378,9 @@ def test_no_word_of_an_open_panel_is_cut_covered_or_too_faint(
     open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int], theme: Choice
 ) -> None:
     window = asked_window(open_window, session, clock, size, theme)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     open_details(window)
-    assert {"✕ does not fit, 3.10 GiB short", "batch 8", "Apply"} <= {word.text for word in words(window)}
+    assert {"✕ does not fit, 3.10 GiB short", "batch 8", "Apply"} <= {word.text for word in label(window)}
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []
 
@@ -392,7 +392,7 @@ def test_a_recording_predicts_nothing(open_window: OpenWindow, session: FakeSess
 
 
 def test_the_details_open_and_close_by_keyboard(window: MainWindow, session: FakeSession, qtbot: QtBot) -> None:
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     toggle = window.workspace.dashboard.panel.fit._toggle
     assert not toggle.isChecked()
     toggle.setFocus(Qt.FocusReason.TabFocusReason)
@@ -438,14 +438,14 @@ def test_the_overhang_of_what_does_not_fit_is_marked_where_free_memory_ends(bar:
 
 
 def test_every_part_of_the_bar_is_named_under_the_pointer_and_to_a_screen_reader(bar: FitBar) -> None:
-    assert bar.words_at(10) == "Nothing has been predicted yet"
+    assert bar.text_at(10) == "Nothing has been predicted yet"
     bar.show_prediction(Prediction(SHORT), bar._palette)
     for name, _, place in bar.parts():
-        assert bar.words_at(place.center().x()).startswith(name)
+        assert bar.text_at(place.center().x()).startswith(name)
         assert name in bar.accessibleDescription()
-    assert "beyond what is free" in bar.words_at(250)
+    assert "beyond what is free" in bar.text_at(250)
     bar.show_prediction(Prediction(FITS), bar._palette)
-    assert bar.words_at(280) == "left over at the peak: 5.00 GiB"
+    assert bar.text_at(280) == "left over at the peak: 5.00 GiB"
 
 
 @pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda palette: palette.name)
@@ -460,7 +460,7 @@ def test_open_details_are_as_high_as_what_they_hold(
     open_window: OpenWindow, session: FakeSession, clock: Clock, size: tuple[int, int]
 ) -> None:
     window = asked_window(open_window, session, clock, size)
-    tell(window, session, FITS)
+    emit(window, session, FITS)
     open_details(window)
     panel = window.workspace.dashboard.panel
     fit = panel.fit
@@ -470,7 +470,7 @@ def test_open_details_are_as_high_as_what_they_hold(
     assert fit._legend.height() <= fit._details.height() <= fit._legend.height() + 12, "no hole below the parts"
     gap = fit.y() - panel._scroll.geometry().bottom()
     assert 0 < gap < 20 and panel._scroll.height() <= panel._stack.height(), "it follows the form"
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert fit.alternatives and (fit._details.verticalScrollBar().maximum() == 0) is roomy
     if roomy:
         assert fit._toggle.mapTo(window, QPoint()) == toggle, "what is found opens downwards"

@@ -15,7 +15,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.estimates import FITS, SHORT
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.test_fit_panel import Clock, asked_window, tell
+from tests.ui.test_fit_panel import Clock, asked_window, emit
 from tests.ui.words import complaints, weakest
 
 OVER_TWO = Alternative(
@@ -75,7 +75,7 @@ def session() -> FakeSession:
 
 def shown(open_window: OpenWindow, session: FakeSession, estimate: Estimate, theme: Choice = "dark") -> MainWindow:
     window = asked_window(open_window, session, Clock(), (1280, 800), theme)
-    tell(window, session, estimate)
+    emit(window, session, estimate)
     return window
 
 
@@ -105,7 +105,7 @@ def test_of_eight_ranks_one_is_shown(open_window: OpenWindow, session: FakeSessi
 
 def test_a_run_on_one_device_has_no_line_of_ranks(open_window: OpenWindow, session: FakeSession) -> None:
     window = shown(open_window, session, TWO_RANKS)
-    tell(window, session, SHORT)
+    emit(window, session, SHORT)
     assert window.workspace.dashboard.panel.fit.rank_lines == ""
     assert not window.workspace.dashboard.panel.fit._ranks.isVisible()
 

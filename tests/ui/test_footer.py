@@ -82,11 +82,11 @@ def test_a_passing_message_lies_over_a_strip_beside_its_buttons(open_window: Ope
     words = places(window)["status"].topLeft() + QPoint(40, 18)
     stop = next(b for b in dashboard.banner.findChildren(QPushButton) if b.text() == "Stop run")
     over_stop = stop.mapTo(window, stop.rect().center())
-    dashboard.status_line.tell("Copied 312 rows of values.")
+    dashboard.status_line.report("Copied 312 rows of values.")
     settle(window)
     assert dashboard.status_line.isAncestorOf(window.childAt(words))
     assert window.childAt(over_stop) is stop
-    dashboard.status_line.tell("")
+    dashboard.status_line.report("")
     settle(window)
     assert dashboard.banner.isAncestorOf(window.childAt(words))
 
@@ -94,7 +94,7 @@ def test_a_passing_message_lies_over_a_strip_beside_its_buttons(open_window: Ope
 def test_a_passing_message_is_read_whole_over_a_strip_that_has_a_folded_button(open_window: OpenWindow) -> None:
     window = open_window(FakeSession(gpu_problem=NO_DRIVER).feed(5), size=(1280, 800))
     strip, line = part(window, FirstMinute).strip, window.workspace.dashboard.status_line
-    line.tell("There is nothing to explain: no run on a GPU ran out of memory here.")
+    line.report("There is nothing to explain: no run on a GPU ran out of memory here.")
     settle(window)
     row, first = places(window)["status"], strip.demo.mapTo(window, QPoint(0, strip.demo.height() // 2))
     assert line.isAncestorOf(window.childAt(row.left() + 40, row.center().y()))

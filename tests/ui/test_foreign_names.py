@@ -201,8 +201,8 @@ def test_in_the_live_window(open_window: OpenWindow) -> None:
     for title in range(window.workspace.dashboard.tabs.bar.count()):
         window.workspace.dashboard.tabs.bar.setCurrentIndex(title)
         settle(window)
-    window.workspace.notice.tell(MARKUP, button=MARKUP)
-    window.workspace.tell(MARKUP)
+    window.workspace.notice.report(MARKUP, button=MARKUP)
+    window.workspace.report(MARKUP)
     settle(window)
     assert shown_in(window) > 10
 

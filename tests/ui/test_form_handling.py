@@ -172,7 +172,7 @@ def test_during_a_run_nothing_offers_to_start_one(open_window: OpenWindow) -> No
         buttons = [button for button in window.findChildren(QPushButton) if button.isEnabled()]
         reached = [button for button in buttons if not button.isHidden()]
         words = [f"{button.text()} {button.toolTip()}" for button in reached]
-        words += [f"{command.words()} {command.tip}" for command in window.workspace.commands if not command.why_not()]
+        words += [f"{command.label()} {command.tip}" for command in window.workspace.commands if not command.why_not()]
         return {text for text in words if text.lower().lstrip("▶ ").startswith(offers)}
 
     settle(window)

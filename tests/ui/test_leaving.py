@@ -68,9 +68,9 @@ def test_closing_a_window_with_a_long_run_names_the_run_and_keeps_it_unless_told
     assert keep.isDefault() and box.escapeButton() is keep
     QTest.keyClick(box, Qt.Key.Key_Escape)
     assert question(window) is None and window.isVisible()
-    assert session.asked == []
+    assert session.requested == []
     button(asked(window), "Stop and close").click()
-    assert not window.isVisible() and session.asked == [("close",)]
+    assert not window.isVisible() and session.requested == [("close",)]
 
 
 def test_enter_keeps_the_run_and_exit_asks_as_closing_does(open_window: OpenWindow) -> None:
@@ -99,9 +99,9 @@ def test_a_second_request_to_close_closes_but_not_that_of_a_double_click(
     window = open_window(session)
     asked(window)
     window.close()
-    assert window.isVisible() and session.asked == []
+    assert window.isVisible() and session.requested == []
     close_again(window)
-    assert question(window) is None and session.asked == [("close",)]
+    assert question(window) is None and session.requested == [("close",)]
 
 
 def test_exits_key_means_the_same_in_the_question(open_window: OpenWindow) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_ends_while_the_question_stands_takes_it_along_and_leaves_the
     asked(window)
     session.end()
     settle(window)
-    assert question(window) is None and window.isVisible() and session.asked == []
+    assert question(window) is None and window.isVisible() and session.requested == []
     told = window.workspace.dashboard.status_line._left.text()
     assert "Training on sim:0 has ended; the window stays open." in told
     window.close()

@@ -208,7 +208,7 @@ def test_starting_a_run_brings_the_dashboard_to_the_front(
 ) -> None:
     window.workspace.open(snapshot(tmp_path))
     window.menus.actions["run.start"].trigger()
-    assert window.workspace.front is None and session.asked[-1][0] == "start"
+    assert window.workspace.front is None and session.requested[-1][0] == "start"
 
 
 def test_open_asks_for_a_file_beside_the_one_opened_last(

@@ -96,23 +96,23 @@ def test_before_any_profile_it_says_what_will_appear_and_how(qtbot: QtBot) -> No
     tab.show()
     tab.refresh(None)
 
-    assert tab.empty_words.isVisible() and "Shift+F5" in EMPTY and tab.empty_words.text() == EMPTY
+    assert tab.empty_text.isVisible() and "Shift+F5" in EMPTY and tab.empty_text.text() == EMPTY
     tab.first.click()
     assert asked == [True]
     tab.set_commanding(False)
-    assert tab.empty_words.text() == EMPTY_RECORDING and not tab.first.isVisible()
+    assert tab.empty_text.text() == EMPTY_RECORDING and not tab.first.isVisible()
 
 
 def test_the_operators_come_by_own_time_and_the_first_is_explained(tab: OperatorsTab) -> None:
     assert names(tab) == ["aten::mm", "aten::empty", "aten::linear"]
     assert "net.py:7 forward" in tab.stack.toPlainText()
-    assert tab.words.text() == "Steps 2 to 4 · 20.0 ms each · 10.0 ms without the profiler"
+    assert tab.label.text() == "Steps 2 to 4 · 20.0 ms each · 10.0 ms without the profiler"
 
 
 def test_steps_that_were_no_faster_without_the_profiler_are_left_out(tab: OperatorsTab) -> None:
     tab.refresh(None)
     tab.refresh(run_with(note(plain_step_seconds=0.03)))
-    assert tab.words.text() == "Steps 2 to 4 · 20.0 ms each"
+    assert tab.label.text() == "Steps 2 to 4 · 20.0 ms each"
 
 
 def test_any_column_sorts_and_own_and_total_lie_side_by_side(tab: OperatorsTab) -> None:
@@ -183,12 +183,12 @@ def test_a_later_profile_comes_to_the_front_and_the_earlier_can_be_chosen(tab: O
 def test_a_note_without_operators_is_no_profile(tab: OperatorsTab) -> None:
     tab.refresh(run_with(Note(time_s=1.0, run_id=1, topic=Topic.OPERATORS, text="The run ended before.")))
 
-    assert tab.empty_words.isVisible()
+    assert tab.empty_text.isVisible()
 
 
 def test_the_trace_is_copied_and_what_goes_wrong_is_a_sentence(tab: OperatorsTab, tmp_path: Path) -> None:
     said: list[str] = []
-    tab.told.connect(said.append)
+    tab.reported.connect(said.append)
     trace = tmp_path / "run-step-2.trace.json.gz"
     trace.write_bytes(b"trace")
     assert not tab.export.isEnabled() and tab.export.toolTip() == "The disk was full."
@@ -219,7 +219,7 @@ def test_an_export_that_fails_leaves_what_was_there(
     trace.write_bytes(b"trace")
     target.write_bytes(b"older")
     said: list[str] = []
-    tab.told.connect(said.append)
+    tab.reported.connect(said.append)
 
     def fill_the_disk(_source: Path, part: Path) -> None:
         part.write_bytes(b"tr")
@@ -243,7 +243,7 @@ class Profiled(FakeSession):
     def profile(self, steps: int) -> None:
         if self.refusal is not None:
             raise RuntimeError(self.refusal)
-        self.asked.append(("profile", steps))
+        self.requested.append(("profile", steps))
 
 
 def test_the_command_asks_how_many_steps_and_shows_the_tab(
@@ -261,7 +261,7 @@ def test_the_command_asks_how_many_steps_and_shows_the_tab(
     window.menus.refresh()
     window.menus.actions["run.profile"].trigger()
 
-    assert session.asked[-1] == ("profile", 4)
+    assert session.requested[-1] == ("profile", 4)
     assert (
         window.workspace.dashboard.tabs.bar.tabText(window.workspace.dashboard.tabs.bar.currentIndex()) == "Operators"
     )
@@ -282,7 +282,7 @@ def test_a_refusal_is_shown_and_a_cancelled_question_asks_for_nothing(
         window.menus.actions["run.profile"].trigger()
 
     assert said == ["Steps of this run are being profiled already."]
-    assert "profile" not in [asked[0] for asked in session.asked]
+    assert "profile" not in [asked[0] for asked in session.requested]
 
 
 def test_the_run_in_the_panel_is_copied_as_a_program(open_window: OpenWindow) -> None:

@@ -183,7 +183,7 @@ def test_finding_nothing_leaves_the_newest_lines_followed(pane: OutputPane, log:
 def test_what_is_selected_is_copied_else_everything(pane: OutputPane, log: OutputLog, qtbot: QtBot) -> None:
     log.add(lines(3))
     pane.refresh(log)
-    with qtbot.waitSignal(pane.told) as told:
+    with qtbot.waitSignal(pane.reported) as told:
         pane.copy()
     assert told.args == ["Copied 3 lines"]
     assert QGuiApplication.clipboard().text() == "line 0\nline 1\nline 2"

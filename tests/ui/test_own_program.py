@@ -26,7 +26,7 @@ from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_document import front, snapshot, with_fakes
 from tests.ui.fake_session import FakeSession, gpu
-from tests.ui.words import complaints, words
+from tests.ui.words import complaints, label
 
 Key = Qt.Key
 
@@ -66,7 +66,7 @@ def choose(window: MainWindow, script: Path | None = None) -> ScriptForm:
 
 
 def asked(session: FakeSession) -> WatchRequest:
-    kind, request = session.asked[-1]
+    kind, request = session.requested[-1]
     assert kind == "watch" and isinstance(request, WatchRequest)
     return request
 
@@ -111,8 +111,8 @@ def test_start_waits_for_a_script_and_says_so(window: MainWindow, script: Path) 
 def test_a_wrong_value_is_told_at_its_field(window: MainWindow, script: Path) -> None:
     form = choose(window, script)
     form.arguments.setText("'open")
-    assert form.error_words("arguments") == "A quote is opened and not closed."
-    assert bubbles(form) == [form.error_words("arguments")] and form.arguments.property("invalid") is True
+    assert form.error_text("arguments") == "A quote is opened and not closed."
+    assert bubbles(form) == [form.error_text("arguments")] and form.arguments.property("invalid") is True
     assert not window.workspace.dashboard.panel.button.isEnabled()
     form.arguments.setText("")
     assert bubbles(form) == [] and window.workspace.dashboard.panel.button.isEnabled()
@@ -166,7 +166,7 @@ def test_while_it_runs_its_output_its_steps_and_its_device_are_shown(
         window.workspace.dashboard.tabs.output_in_front
         and window.workspace.dashboard.tabs.output.text.toPlainText() == "epoch 1"
     )
-    assert window.workspace.dashboard.panel.progress.words.text() == "Running · step 1\u202f200\nloss 2.500"
+    assert window.workspace.dashboard.panel.progress.label.text() == "Running · step 1\u202f200\nloss 2.500"
     assert window.workspace.dashboard.selected == "host"
     assert complaints(window) == []
 
@@ -228,25 +228,25 @@ def test_stop_sends_one_signal_a_press_and_says_which_comes_next(
         panel.button.click()
     assert [one.name for one in session.signals] == ["SIGINT"], "the label has changed below the pointer"
     assert panel.button.text() == "■  Terminate   F5" and panel.button.isEnabled()
-    assert panel.progress.words.text() == (
+    assert panel.progress.label.text() == (
         "SIGINT sent to train.py 1 s ago; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL."
     )
     assert window.menus.actions["run.start"].text() == "Terminate Program"
     assert not window.menus.actions["run.start"].autoRepeat()
     pressed_until(window, qtbot, lambda: panel.button.text() == "■  Kill   F5")
-    assert panel.progress.words.text().endswith("\nKill sends SIGKILL: what it has not saved is lost.")
+    assert panel.progress.label.text().endswith("\nKill sends SIGKILL: what it has not saved is lost.")
     pressed_until(window, qtbot, lambda: len(session.signals) == 3)
     assert [(one.name, one.when) for one in session.signals] == [
         ("SIGINT", "after Stop was pressed in the window"),
         ("SIGTERM", "after Terminate was pressed in the window"),
         ("SIGKILL", "after Kill was pressed in the window"),
     ]
-    assert panel.progress.words.text().endswith("; the system ends it as soon as it can.")
+    assert panel.progress.label.text().endswith("; the system ends it as soon as it can.")
     stop = {"text": "Ended by SIGKILL, sent by gpudash after Kill was pressed in the window.", "signals": []}
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={"stop": stop}))
     settle(window)
     assert panel.button.text().startswith("▶")
-    assert panel.progress.words.text().startswith("Stopped") and panel.progress.words.text().endswith(stop["text"])
+    assert panel.progress.label.text().startswith("Stopped") and panel.progress.label.text().endswith(stop["text"])
     window.workspace.dashboard.show_result()
     assert ["end", stop["text"]] in [list(row) for row in window.workspace.dashboard.result.rows.model.rows]
 
@@ -263,7 +263,7 @@ def test_a_deadline_is_said_while_gpudash_is_being_ended(window: MainWindow, ses
     session.watched("cpu")
     session.stop_run("after Stop was pressed in the window", shutdown=True)
     settle(window)
-    assert window.workspace.dashboard.panel.progress.words.text().endswith("ago. SIGTERM follows in 10 s.")
+    assert window.workspace.dashboard.panel.progress.label.text().endswith("ago. SIGTERM follows in 10 s.")
 
 
 def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(
@@ -277,7 +277,7 @@ def test_what_grows_is_named_and_an_out_of_memory_leads_to_its_report(
     report = snapshot(tmp_path / "2026-11-21-101500-train", "snapshot.pickle").parent
     session.end(out_of_memory(report))
     settle(window)
-    assert window.workspace.dashboard.panel.progress.words.text().startswith("Out of memory")
+    assert window.workspace.dashboard.panel.progress.label.text().startswith("Out of memory")
     button = window.workspace.dashboard.banner._buttons["open_report"]
     assert button.isVisible() and button.text() == "Open report"
     assert complaints(window) == []
@@ -367,7 +367,7 @@ def test_a_pattern_of_ones_own_goes_with_the_script_and_comes_back_with_the_run(
 ) -> None:
     form = choose(window, script)
     form.metric_pattern.setText("(?P<loss>")
-    assert not form.ready and "no regular expression" in form.error_words("metric_pattern")
+    assert not form.ready and "no regular expression" in form.error_text("metric_pattern")
     form.metric_pattern.setText(r"L=(?P<loss>\S+)")
     window.workspace.dashboard.panel.toggle()
     assert asked(session).metric_pattern == r"L=(?P<loss>\S+)"
@@ -381,11 +381,11 @@ def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWind
     settle(window)
     assert save.isEnabled()
     save.trigger()
-    assert session.asked[-1] == ("save_snapshot",)
+    assert session.requested[-1] == ("save_snapshot",)
     assert "opens when it has been written" in window.workspace.dashboard.status_line._left.text()
-    session.asked.clear()
+    session.requested.clear()
     window.workspace.dashboard.panel.snapshot.click()
-    assert session.asked == [("save_snapshot",)]
+    assert session.requested == [("save_snapshot",)]
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert not window.workspace.dashboard.panel.snapshot.isVisible()
@@ -424,19 +424,19 @@ def test_a_process_watched_from_outside_is_looked_away_from_and_asked_nothing(
     assert "watched from outside" in window.menus.actions["run.save_snapshot"].toolTip()
     assert not window.menus.actions["run.save_snapshot"].isEnabled()
     window.workspace.dashboard.panel.button.click()
-    assert session.asked[-1] == ("stop",)
+    assert session.requested[-1] == ("stop",)
 
 
 def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWindow, session: FakeSession) -> None:
     panel = window.workspace.dashboard.panel
-    before = {text.text for text in words(panel)}
+    before = {text.text for text in label(panel)}
     assert "Steps" in before and "Copy as Python" in before
     session.watched("cpu", {"pid": 4711, "command": ["/usr/bin/python3", "/home/mia/serve.py", "--port", "80"]})
     settle(window)
-    shown = {text.text for text in words(panel)}
+    shown = {text.text for text in label(panel)}
     assert panel.attached.isVisible() and "ATTACHED TO" in shown
     assert not shown & {"WORKLOAD", "Steps", "Device", "Copy as Python", "Details"}
-    assert panel.attached.words.splitlines() == [
+    assert panel.attached.label.splitlines() == [
         "Program serve.py",
         "Process 4711",
         "Command /usr/bin/python3 /home/mia/serve.py --port 80",
@@ -446,11 +446,11 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     session.apply(note)
     panel.set_devices(session.devices()[:1], "cpu")
     settle(window)
-    assert panel.attached.words.endswith("It is seen from inside.") and complaints(window) == []
+    assert panel.attached.label.endswith("It is seen from inside.") and complaints(window) == []
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
-    assert {text.text for text in words(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
-    assert panel.progress.words.text().splitlines()[0] == "No longer watched; it runs on · step 3"
+    assert {text.text for text in label(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
+    assert panel.progress.label.text().splitlines()[0] == "No longer watched; it runs on · step 3"
     assert panel.attached.isHidden()
 
 
@@ -536,7 +536,7 @@ def test_no_word_of_the_form_is_cut(
         field = getattr(form, name)
         field.setFocus()
         settle(window)
-        assert field.property("invalid") is True and bubbles(form) == [form.error_words(name)]
+        assert field.property("invalid") is True and bubbles(form) == [form.error_text(name)]
         assert complaints(window) == []
 
 
@@ -574,7 +574,7 @@ def test_runs_are_hosted_as_the_preferences_say(open_window: OpenWindow, setting
     window = open_window(session)
     window.workspace.start_run()
     expected = ("start", "training", "cpu") if asked_for is None else ("start", "training", "cpu", asked_for)
-    assert session.asked[-1] == expected
+    assert session.requested[-1] == expected
 
 
 def test_where_the_output_is_not_in_sight_its_newest_line_is(open_window: OpenWindow, session: FakeSession) -> None:

@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.session.recordings.library import Kept, Stamp, load_cache, save_cache
 from gpudash.settings import recordings_folder
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.recording.facts import Facts, RunFacts, set_run_words
+from gpudash.telemetry.recording.facts import Facts, RunFacts, set_run_text
 from gpudash.ui.colours import DARK
 from gpudash.ui.features.help import keys_page
 from gpudash.ui.features.palette import MOST_RUNS
@@ -176,7 +176,7 @@ def test_it_knows_every_recorded_run_by_its_name_in_the_library_read_while_one_t
     folder = recordings_folder()
     for number in range(3):
         record(folder / f"{number}.gpudash", workload="transfer", meta={"run 1 tags": f"tag{number}"})
-    set_run_words(folder / "1.gpudash", 1, "title", "the baseline")
+    set_run_text(folder / "1.gpudash", 1, "title", "the baseline")
     assert not load_cache()
     palette = palette_over(window)
     palette.field.setText("transfer on cpu")
@@ -326,7 +326,7 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
         settle(window, 4)
 
     press(Key.Key_F5)
-    assert session.asked[-1][0] == "start"
+    assert session.requested[-1][0] == "start"
     session.train(5)
     settle(window)
     for _ in range(200):
@@ -339,7 +339,7 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
     press(Key.Key_M)
     QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "here")
     press(Key.Key_Return)
-    assert session.asked[-1] == ("mark", "here", window.workspace.dashboard.view.cursor_s)
+    assert session.requested[-1] == ("mark", "here", window.workspace.dashboard.view.cursor_s)
     press(Key.Key_O)
     for _ in range(3):
         press(Key.Key_Left, SHIFT)
@@ -353,4 +353,4 @@ def test_a_run_is_started_marked_measured_copied_and_stopped_by_keyboard_alone(
     assert lines[0].startswith("time")
     assert len(lines) > 10
     press(Key.Key_F5)
-    assert session.asked[-1] == ("stop",)
+    assert session.requested[-1] == ("stop",)

@@ -13,7 +13,7 @@ from gpudash.devices.names import Device, Gpu
 from gpudash.specs import ComparisonSpec, TrainingSpec
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.forms.device_forms import OTHERS, form_of
-from gpudash.ui.forms.parallel_form import ONE_RANK_WORDS, ONLY_SEVERAL, ParallelForm
+from gpudash.ui.forms.parallel_form import ONE_RANK_TEXT, ONLY_SEVERAL, ParallelForm
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB
 from tests.ui.conftest import OpenWindow, settle
@@ -70,8 +70,8 @@ def pick(window: MainWindow, value: str) -> None:
 
 def test_with_one_device_what_only_several_need_cannot_be_changed(form: ParallelForm) -> None:
     assert form.devices.text() == "" and not form.devices.isVisible()
-    assert changeable(form) == set() and form.own_device is None and form.told == ""
-    assert ONE_RANK_WORDS in [label.text() for label in form.findChildren(QLabel)]
+    assert changeable(form) == set() and form.own_device is None and form.reported == ""
+    assert ONE_RANK_TEXT in [label.text() for label in form.findChildren(QLabel)]
     form.devices.setText("cpu,cpu")
     assert changeable(form) == set(ONLY_SEVERAL) and form.own_device == "cpu"
     form.devices.setText("")
@@ -99,12 +99,12 @@ def test_the_text_becomes_the_spec_s_devices(form: ParallelForm) -> None:
 )
 def test_what_cannot_be_is_an_error_of_the_devices_and_cannot_be_run(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert words in form.error_words("devices") and form.spec() is None and form.told == ""
+    assert words in form.error_text("devices") and form.spec() is None and form.reported == ""
 
 
 def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: ParallelForm) -> None:
     form.set_values({"devices": "cpu,cpu", "global_batch": 33})
-    assert "does not divide among 2 ranks" in form.error_words("global_batch") and form.spec() is None
+    assert "does not divide among 2 ranks" in form.error_text("global_batch") and form.spec() is None
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: Paral
 )
 def test_what_the_choice_means_is_told(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert form.told == words
+    assert form.reported == words
 
 
 def test_equal_gpus_need_no_word_on_their_memory(form: ParallelForm) -> None:
     form.set_devices([Device(f"cuda:{n}", "RTX", 24 * GIB, f"GPU-{n}") for n in range(2)])
     form.devices.setText("cuda:0,cuda:1")
-    assert form.told == "2 ranks, one on each GPU."
+    assert form.reported == "2 ranks, one on each GPU."
 
 
 def test_simulated_gpus_take_ranks_or_a_model_split_by_hand_that_needs_no_fields_of_ranks(form: ParallelForm) -> None:
@@ -134,10 +134,10 @@ def test_simulated_gpus_take_ranks_or_a_model_split_by_hand_that_needs_no_fields
 
     spec = form.spec()
     assert isinstance(spec, TrainingSpec) and spec.is_split and spec.global_batch == 0
-    assert form.told == "The first half of the layers on sim:0, the second on sim:1."
+    assert form.reported == "The first half of the layers on sim:0, the second on sim:1."
     assert changeable(form) == {"parallel"}
     form.set_values({"devices": "cpu,cpu", "parallel": "split"})
-    assert "is one device" in form.error_words("devices")
+    assert "is one device" in form.error_text("devices")
 
 
 def test_inference_has_one_device_whatever_was_chosen_for_training(form: ParallelForm) -> None:
@@ -240,7 +240,7 @@ def test_a_choice_that_cannot_be_run_is_told_and_can_be_left(window: MainWindow)
 def test_a_run_starts_on_the_first_of_its_devices(window: MainWindow) -> None:
     choose(window, "cuda:1,cuda:0")
     window.menus.actions["run.start"].trigger()
-    assert window.workspace.session.asked[-1] == ("start", "training", "cuda:1")
+    assert window.workspace.session.requested[-1] == ("start", "training", "cuda:1")
 
 
 def test_start_says_why_it_cannot(window: MainWindow) -> None:
@@ -276,7 +276,7 @@ def test_run_again_says_which_ranks_devices_are_not_here(window: MainWindow) -> 
     )
     form = window.workspace.dashboard.panel.form
     assert isinstance(form, ParallelForm)
-    assert form.devices.text() == "cuda:0,cuda:5" and "cuda:5 is not here" in form.error_words("devices")
+    assert form.devices.text() == "cuda:0,cuda:5" and "cuda:5 is not here" in form.error_text("devices")
     assert not window.workspace.dashboard.panel.button.isEnabled()
 
 
@@ -302,4 +302,4 @@ def test_ranks_on_simulated_gpus_are_offered_and_start(open_window: OpenWindow) 
     offered = [panel.device.itemData(index) for index in range(panel.device.count())]
     assert {"sim:0,sim:1", "sim:0,sim:1,sim:2"} <= set(offered) and panel.button.isEnabled()
     window.menus.actions["run.start"].trigger()
-    assert window.workspace.session.asked[-1] == ("start", "training", "sim:0")
+    assert window.workspace.session.requested[-1] == ("start", "training", "sim:0")

@@ -87,7 +87,7 @@ def test_a_short_run_fills_its_time_axis_too(open_window: OpenWindow, tmp_path: 
 def test_nothing_in_the_picture_is_cut_and_the_last_loss_can_be_read(window: MainWindow) -> None:
     assert complaints(window) == []
     assert [found for found in weakest(window, window.grab().toImage()) if found[0] < 4.5] == []
-    assert "loss 1." in window.workspace.dashboard.panel.progress.words.text()
+    assert "loss 1." in window.workspace.dashboard.panel.progress.label.text()
     assert dict(window.workspace.dashboard.plots.readout.rows())["loss"].startswith("1.")
 
 

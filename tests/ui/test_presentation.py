@@ -129,7 +129,7 @@ def test_other_keys_work_while_presenting(open_window: OpenWindow, session: Fake
     window = open_window(session)
     present(window)
     QTest.keyClick(window, Qt.Key.Key_F5)
-    assert session.asked[-1] == ("stop",)
+    assert session.requested[-1] == ("stop",)
     window.workspace.dashboard.plots.plots[0].canvas.setFocus()
     QTest.keyClick(window.workspace.dashboard.plots.plots[0].canvas, Qt.Key.Key_Space)
     assert not window.workspace.dashboard.view.following

@@ -12,7 +12,7 @@ from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import RankFeed
-from tests.ui.test_explanation import STATE, Session, explain, told
+from tests.ui.test_explanation import STATE, Session, explain, reported
 
 RANKS = [{"rank": rank, "device": f"cuda:{rank}", "host": "a", "pid": rank} for rank in range(2)]
 
@@ -24,7 +24,7 @@ def explained(open_window: OpenWindow, message: str, *, ranks: bool) -> MainWind
     if ranks:
         details = {"world_size": 2, "ranks": RANKS}
         session.apply(Note(time_s=1.0, run_id=1, topic="ranks", text="2 ranks", details=details))
-    session.end(replace(told(explain(STATE, lambda _file, _line: "")), message=message))
+    session.end(replace(reported(explain(STATE, lambda _file, _line: "")), message=message))
     window = open_window(session, size=(1280, 800))
     window.workspace.dashboard.explanation.explain()
     settle(window)

@@ -35,7 +35,7 @@ def fed() -> Fed:
 def plots(session: FakeSession, rank: int | None = None) -> dict[str, PlotSpec]:
     store = session.store
     with store.lock:
-        found = plots_for(store, selected="host", words="", allocator=None, warn_ratio=0.85, rank=rank)
+        found = plots_for(store, selected="host", text="", allocator=None, warn_ratio=0.85, rank=rank)
     return {spec.id: spec for spec in found}
 
 
@@ -68,7 +68,7 @@ def test_under_a_warning_a_memory_has_two_fifths_of_the_height_beside_ranks_too(
     assert {spec.least_share for spec in shown.values()} == {0.0}
     store = feed.session.store
     with store.lock:
-        warned = plots_for(store, selected="host", words="", allocator=None, warn_ratio=0.85, warned=True)
+        warned = plots_for(store, selected="host", text="", allocator=None, warn_ratio=0.85, warned=True)
     assert {spec.id: spec.least_share for spec in warned if spec.least_share} == {large: 0.4}
 
 
@@ -174,7 +174,7 @@ def test_ranks_on_gpus_show_what_is_allocated_and_faintly_what_is_reserved(fed: 
 def test_of_unequal_gpus_the_smallest_capacity_is_drawn(fed: Fed) -> None:
     feed, _ = fed(2, gpus=True)
     feed.places[1]["capacity_bytes"] = 16 * GIB
-    feed.tell("ranks", "again", world_size=2, ranks=feed.places)
+    feed.report("ranks", "again", world_size=2, ranks=feed.places)
     (line,) = plots(feed.session)["rank_memory"].lines
     assert (line.name, line.value) == ("smallest capacity", 16 * GIB)
 
@@ -197,15 +197,15 @@ def test_what_no_rank_has_told_has_no_plot() -> None:
 
 def test_notes_of_several_nodes_are_joined_and_the_newest_word_on_a_rank_counts(fed: Fed) -> None:
     feed, _ = fed(2)
-    feed.tell("ranks", "node 1", world_size=3, ranks=[{"rank": 2, "device": "cpu", "host": "b", "pid": 9}])
-    feed.tell("ranks", "restarted", world_size=3, ranks=[{"rank": 0, "device": "cpu", "host": "a", "pid": 77}])
+    feed.report("ranks", "node 1", world_size=3, ranks=[{"rank": 2, "device": "cpu", "host": "b", "pid": 9}])
+    feed.report("ranks", "restarted", world_size=3, ranks=[{"rank": 0, "device": "cpu", "host": "a", "pid": 77}])
     found = places_of(feed.session.store.run)
     assert [(place.rank, place.host, place.pid) for place in found] == [(0, "a", 77), (1, "node-0", 4001), (2, "b", 9)]
 
 
 def test_fewer_ranks_after_a_restart_leave_none_behind(fed: Fed) -> None:
     feed, _ = fed(4)
-    feed.tell("ranks", "two are left", world_size=2, ranks=feed.places[:2])
+    feed.report("ranks", "two are left", world_size=2, ranks=feed.places[:2])
     assert [place.rank for place in places_of(feed.session.store.run)] == [0, 1]
 
 

@@ -53,7 +53,7 @@ def test_the_straggler_s_row_says_so_in_words(session: FakeSession) -> None:
 def test_the_rank_that_is_fullest_says_so_beside_it(session: FakeSession) -> None:
     feed = RankFeed(session, 2)
     feed.train(60)
-    feed.tell("imbalance", "Rank 1 holds most.", rank=1, bytes=9)
+    feed.report("imbalance", "Rank 1 holds most.", rank=1, bytes=9)
     assert rows(session)[1].remark == "straggler, 20 % slower; most memory"
     assert words(session).endswith("Rank 1 holds most.")
 
@@ -72,7 +72,7 @@ def test_ranks_of_several_machines_are_said_to_be(session: FakeSession) -> None:
 
 def test_ranks_of_machines_that_are_not_looked_at_are_counted_too(session: FakeSession) -> None:
     feed = RankFeed(session, 2, slow=0.0)
-    feed.tell("ranks", "one of two nodes", world_size=4, ranks=feed.places)
+    feed.report("ranks", "one of two nodes", world_size=4, ranks=feed.places)
     assert words(session).startswith("2 of 4 ranks;")
 
 

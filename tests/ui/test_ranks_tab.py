@@ -77,7 +77,7 @@ def test_what_is_known_is_written_and_what_is_not_is_a_dash(tab: RanksTab) -> No
         "1.00 GiB",
     ]
     assert {cell(tab, 2, field) for field in ("step_s", "computing", "communicating", "waiting", "peak_bytes")} == {"-"}
-    assert cell(tab, 1, "remark") == "straggler, 20 % slower" and tab.words.text() == "Rank 1 is slow."
+    assert cell(tab, 1, "remark") == "straggler, 20 % slower" and tab.label.text() == "Rank 1 is slow."
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -189,7 +189,7 @@ def test_the_window_s_copy_takes_from_the_ranks_while_they_have_the_focus(window
 def test_the_progress_says_how_many_ranks_there_are(window: MainWindow) -> None:
     RankFeed(window.workspace.session, 2).train(40)
     settle(window)
-    assert "step 40 of 300 · 2 ranks" in window.workspace.dashboard.panel.progress.words.text()
+    assert "step 40 of 300 · 2 ranks" in window.workspace.dashboard.panel.progress.label.text()
 
 
 def test_all_plots_of_eight_ranks_are_drawn_and_others_can_be_brought_back(window: MainWindow) -> None:

@@ -57,7 +57,7 @@ def test_a_recording_opens_as_a_tab_with_the_live_dashboard_s_parts(
 def test_the_line_above_says_what_where_when_and_how_it_ended(window: MainWindow, path: Path, qtbot: QtBot) -> None:
     head = open_recording(window, path, qtbot).head
     assert head.what.text() == "Training · cpu" and head.badge.isHidden()
-    assert "finished · 12.0 s · 120 steps" in head.words.text() and head.words.text().startswith("2023-11-1")
+    assert "finished · 12.0 s · 120 steps" in head.label.text() and head.label.text().startswith("2023-11-1")
     assert head.file.text() == "run.gpudash" and head.file.toolTip() == str(path)
 
 
@@ -68,7 +68,7 @@ def test_before_its_run_a_recording_says_so_and_offers_to_run_it_all_the_same(
     document.bar.slider.setValue(0)
     settle(window)
     assert document.replay is not None and document.replay.store.run is None
-    assert document.head.what.text() == "Training · cpu" and "not begun yet" in document.head.words.text()
+    assert document.head.what.text() == "Training · cpu" and "not begun yet" in document.head.label.text()
     asked: list[object] = []
     document.again.connect(asked.append)
     document.run_again.click()
@@ -234,13 +234,13 @@ class Slow:
 
     def __init__(self, path: Path) -> None:
         self.go = threading.Event()
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self.closed = threading.Event()
         self.opened = OpenedRecording(path, path.name, read=self.read)
 
     def read(self, path: Path, progress: Progress) -> Replay:
         progress(0.5)
-        self.told.set()
+        self.reported.set()
         assert self.go.wait(20)
         progress(0.75)
         return Replay(path, progress)
@@ -255,7 +255,7 @@ def opening(window: MainWindow, slow: Slow) -> RecordingDocument:
     document = RecordingDocument(slow.opened, window.workspace.colours)
     document.ready.connect(lambda: window.workspace.serve(document))
     window.workspace.add(document, slow.opened.path, document.title)
-    assert slow.told.wait(20)
+    assert slow.reported.wait(20)
     settle(window)
     return document
 
@@ -264,7 +264,7 @@ def test_while_it_is_read_a_number_says_how_far_and_esc_gives_it_up(
     window: MainWindow, slow: Slow, qtbot: QtBot
 ) -> None:
     document = opening(window, slow)
-    assert document.opening.words.text().endswith("kB") and document.opening.bar.value() == 500
+    assert document.opening.label.text().endswith("kB") and document.opening.bar.value() == 500
     assert window.workspace.front_dashboard is None and not window.menus.actions["view.show_all"].isEnabled()
     QTest.keyClick(document, Key.Key_Escape)
     assert opened(window) == ["Dashboard"] and window.workspace.dashboard.plots.isVisible()

@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gpudash.ui.plots.view import TimeView
-from gpudash.ui.recordings.document import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_words
+from gpudash.ui.recordings.document import LONGEST_STEP_S, PARTS, SPEEDS, ReplayBar, place_text
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
@@ -215,7 +215,7 @@ def test_every_part_has_a_name_and_a_tip(bar: ReplayBar) -> None:
     [(0.0, "0:00.0"), (4.25, "0:04.2"), (59.96, "1:00.0"), (3723.4, "1:02:03.4"), (-1.0, "0:00.0")],
 )
 def test_a_place_in_words(seconds: float, words: str) -> None:
-    assert place_words(seconds) == words
+    assert place_text(seconds) == words
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     with replay.store.lock:
         run = replay.store.run
     assert run is not None and run.running and 0 < run.step < 120
-    assert "under way" in document.head.words.text() and dashboard.panel.progress.words.text().startswith("Under way")
+    assert "under way" in document.head.label.text() and dashboard.panel.progress.label.text().startswith("Under way")
     assert 0 < len(dashboard.tabs._events) < events
     data = [plot.data for plot in dashboard.plots.plots]
     assert any(drawn.smoothed for drawn in data)
@@ -252,7 +252,7 @@ def test_space_plays_the_recording_in_front_and_tables_cards_and_curves_are_of_i
     window.menus.actions["view.jump_to_now"].trigger()
     settle(window)
     assert replay.at_end and len(dashboard.tabs._events) == events
-    assert "finished" in document.head.words.text()
+    assert "finished" in document.head.label.text()
 
 
 def test_space_in_a_field_of_a_recording_does_not_play(window: MainWindow, tmp_path: Path, qtbot: QtBot) -> None:

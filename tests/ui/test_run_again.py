@@ -45,7 +45,7 @@ def test_the_button_puts_the_run_into_the_live_dashboard_and_starts_nothing(
     document.run_again.click()
     assert window.workspace.front is None and window.workspace.notice.text == ""
     assert taken_values(window)["steps"] == 30 and window.workspace.dashboard.panel.device_name == "cpu"
-    assert window.workspace.session.asked == [] and window.workspace.dashboard.panel.button.isEnabled()
+    assert window.workspace.session.requested == [] and window.workspace.dashboard.panel.button.isEnabled()
 
 
 def test_values_and_device_are_taken(window: MainWindow) -> None:

@@ -97,7 +97,7 @@ def test_the_plots_are_the_same_picture_and_every_figure_is_the_same(
     assert cards(again) == live_cards
     again.view.select(5.0, 9.0)
     assert again.plots.selection_text() == live_selected
-    assert again.panel.progress.words.text() == live.panel.progress.words.text()
+    assert again.panel.progress.label.text() == live.panel.progress.label.text()
 
 
 def test_the_comparison_sees_another_curve(open_window: OpenWindow, tmp_path: Path, qtbot: QtBot) -> None:
@@ -130,4 +130,4 @@ def test_an_out_of_memory_reopens_with_its_explanation(open_window: OpenWindow, 
     document = open_recording(window, session.save(tmp_path / "oom.gpudash"), qtbot)
     assert document.dashboard is not None and document.dashboard.banner.isVisible()
     assert "out of memory" in document.dashboard.banner.accessibleName()
-    assert "out of memory" in document.head.words.text()
+    assert "out of memory" in document.head.label.text()

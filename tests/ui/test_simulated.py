@@ -121,7 +121,7 @@ def test_progress_tables_and_marks_of_a_run_say_so(open_window: OpenWindow) -> N
     settle(window)
     run = session.store.run
     assert run is not None
-    assert window.workspace.dashboard.panel.progress.words.text().startswith(SIMULATED)
+    assert window.workspace.dashboard.panel.progress.label.text().startswith(SIMULATED)
     devices = {row[1] for row in (*stage_rows(run), *epoch_rows(run))}
     assert all(SIMULATED in name for name in devices if "sim" in name)
     assert any(marker.label == "training on sim:0 (SIMULATED)" for marker in session.store.markers)

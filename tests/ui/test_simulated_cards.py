@@ -15,7 +15,7 @@ OWN, LARGE, SMALL = simulated_gpu(0, 2 * GIB), simulated_gpu(0, 24 * GIB), simul
 
 def session_on(*cards: object) -> FakeSession:
     session = FakeSession(cards)  # type: ignore[arg-type]
-    session.memory_watch.describe = session.device_words
+    session.memory_watch.describe = session.device_text
     session.memory_watch.memory_of = {device.name: device.memory for device in session.devices()}.get
     return session
 

@@ -76,10 +76,10 @@ class Starting:
     """What is begun of a session."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requested = 0
 
     def load_torch(self) -> None:
-        self.asked += 1
+        self.requested += 1
 
 
 @pytest.fixture
@@ -99,15 +99,15 @@ def test_torch_is_loaded_once_when_the_window_has_been_painted_and_garbage_is_lo
     session, window = Starting(), QWidget()
     qtbot.addWidget(window)
     app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
-    assert session.asked == 0 and not gc.isenabled()
+    assert session.requested == 0 and not gc.isenabled()
     window.show()
     QCoreApplication.sendEvent(window, QEvent(QEvent.Type.Paint))
-    assert session.asked == 0
-    qtbot.waitUntil(lambda: session.asked == 1)
+    assert session.requested == 0
+    qtbot.waitUntil(lambda: session.requested == 1)
     assert gc.isenabled() and gc.get_freeze_count() > 0
     window.repaint()
     QCoreApplication.processEvents()
-    assert session.asked == 1
+    assert session.requested == 1
 
 
 @pytest.mark.usefixtures("not_collecting")
@@ -118,5 +118,5 @@ def test_a_window_that_is_never_painted_does_not_keep_torch_waiting(
     session, window = Starting(), QWidget()
     qtbot.addWidget(window)
     app_module._AfterFirstPaint(window, session)  # type: ignore[arg-type]
-    qtbot.waitUntil(lambda: session.asked == 1)
+    qtbot.waitUntil(lambda: session.requested == 1)
     assert gc.isenabled()

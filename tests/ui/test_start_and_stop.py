@@ -11,7 +11,7 @@ from gpudash.ui.forms.workload_panel import HAS_ENDED, IS_STOPPING
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import settle
 from tests.ui.fake_session import FakeSession
-from tests.ui.words import words
+from tests.ui.words import label
 
 TIMES = 200
 
@@ -27,11 +27,11 @@ def press(window: MainWindow) -> None:
 
 def said(window: MainWindow) -> set[str]:
     """What the status line shows."""
-    return {word.text for word in words(window.workspace.dashboard.status_line)}
+    return {word.text for word in label(window.workspace.dashboard.status_line)}
 
 
 def calls(session: FakeSession) -> list[str]:
-    return [call[0] for call in session.asked]
+    return [call[0] for call in session.requested]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["by itself", "after Stop"])
@@ -40,14 +40,14 @@ def test_a_press_as_the_run_ends_is_answered_and_the_next_one_starts(
 ) -> None:
     settle(window)
     for _ in range(TIMES):
-        session.asked.clear()
+        session.requested.clear()
         press(window)
         assert calls(session) == ["start"]
         if stopped:
             press(window)
             assert calls(session) == ["start", "stop"]
         session.end()  # and nothing has been drawn since
-        window.workspace.dashboard.status_line.tell("")
+        window.workspace.dashboard.status_line.report("")
         press(window)
         assert HAS_ENDED in said(window) and calls(session)[1:] == ["stop"] * stopped
 

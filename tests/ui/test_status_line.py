@@ -9,7 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Status
-from gpudash.ui.dashboard.status_line import LATE_WORDS, StatusLine
+from gpudash.ui.dashboard.status_line import LATE_TEXT, StatusLine
 
 STATUS = Status(
     recording=Path("/somewhere/2026-11-21-101500-session.gpudash"),
@@ -71,7 +71,7 @@ def test_not_recording_is_said(line: StatusLine) -> None:
 def test_a_passing_message_gives_way_again(line: StatusLine) -> None:
     line.show_status(STATUS, "Live", None, "")
     before = said(line)
-    line.tell("Copied 312 rows of values.")
+    line.report("Copied 312 rows of values.")
     assert said(line)[0] == "Copied 312 rows of values."
     line._forget.timeout.emit()
     line._forget.stop()
@@ -90,9 +90,9 @@ def test_missed_readings_are_told_in_words_and_only_when_they_matter(qtbot: QtBo
             line.show_status(replace(STATUS, missed=missed), "Live", None, "")
         return said(line)[0]
 
-    assert LATE_WORDS not in after(10.0, 700), "many, but long ago"
-    assert LATE_WORDS not in after(10.0, 710), "one of twenty"
-    assert LATE_WORDS in after(10.0, 810), "every second one"
+    assert LATE_TEXT not in after(10.0, 700), "many, but long ago"
+    assert LATE_TEXT not in after(10.0, 710), "one of twenty"
+    assert LATE_TEXT in after(10.0, 810), "every second one"
     assert "About every second reading of the last 10 s is missing" in line._left.toolTip()
-    assert LATE_WORDS not in after(20.0, 812)
+    assert LATE_TEXT not in after(20.0, 812)
     assert "reading" not in line._left.toolTip(), "nothing is said of what does not matter"

@@ -192,7 +192,7 @@ def test_a_mark_is_taken_back_by_a_marker_that_says_so(window: MainWindow, sessi
     assert window.workspace.undo.undo_text == "Mark “here”"
     window.workspace.undo.undo()
     window.workspace.undo.redo()
-    assert session.asked[-3:] == [("mark", "here", 12.5), ("unmark", "here", 12.5), ("mark", "here", 12.5)]
+    assert session.requested[-3:] == [("mark", "here", 12.5), ("unmark", "here", 12.5), ("mark", "here", 12.5)]
 
 
 def test_a_removed_mark_is_drawn_no_more_until_it_is_made_again(window: MainWindow, session: FakeSession) -> None:

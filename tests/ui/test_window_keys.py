@@ -48,7 +48,7 @@ def test_space_pauses_the_view_and_everything_goes_on_being_stored(window: MainW
     assert len(series) == before + 50
     assert window.workspace.dashboard.view.range() == shown
     assert (
-        window.workspace.dashboard.status_line.findChildren(type(window.workspace.dashboard.panel.progress.words))[0]
+        window.workspace.dashboard.status_line.findChildren(type(window.workspace.dashboard.panel.progress.label))[0]
         .text()
         .startswith("Paused 5 s behind")
     )
@@ -61,7 +61,7 @@ def test_space_pauses_after_start_was_clicked(window: MainWindow, session: FakeS
     QTest.mouseClick(window.workspace.dashboard.panel.button, Qt.MouseButton.LeftButton)
     press(window, Key.Key_Space)
     assert not window.workspace.dashboard.view.following
-    assert ("stop",) not in session.asked
+    assert ("stop",) not in session.requested
 
 
 def test_space_on_a_plot_pauses_too(window: MainWindow) -> None:
@@ -134,15 +134,15 @@ def test_l_switches_the_loss_axis_of_a_plot(window: MainWindow) -> None:
 def test_f5_starts_and_stops_from_anywhere(window: MainWindow, session: FakeSession) -> None:
     window.workspace.dashboard.panel.form.control("steps").setFocus()
     press(window, Key.Key_F5)
-    assert session.asked[-1] == ("start", "training", "cpu")
+    assert session.requested[-1] == ("start", "training", "cpu")
     assert window.workspace.dashboard.panel.button.text() == "■  Stop run   F5"
     assert window.workspace.dashboard.panel.button.isEnabled()
     press(window, Key.Key_F5)
-    assert session.asked[-1] == ("stop",)
+    assert session.requested[-1] == ("stop",)
     assert window.workspace.dashboard.panel.button.text() == "Stopping…"
-    assert window.workspace.dashboard.panel.progress.words.text() == "Stopping after this step…"
+    assert window.workspace.dashboard.panel.progress.label.text() == "Stopping after this step…"
     press(window, Key.Key_F5)
-    assert session.asked.count(("stop",)) == 1
+    assert session.requested.count(("stop",)) == 1
     session.end()
     settle(window)
     assert window.workspace.dashboard.panel.button.text() == "▶  Start run   F5"
@@ -152,7 +152,7 @@ def test_stop_answers_before_the_next_refresh(window: MainWindow, session: FakeS
     window.workspace.dashboard.panel.button.click()
     assert "Stop run" in window.workspace.dashboard.panel.button.text()
     window.workspace.dashboard.panel.button.click()
-    assert window.workspace.dashboard.panel.progress.words.text() == "Stopping after this step…"
+    assert window.workspace.dashboard.panel.progress.label.text() == "Stopping after this step…"
     assert not window.workspace.dashboard.panel.button.isEnabled()
 
 
@@ -162,10 +162,10 @@ def test_marks_are_named_and_jumped_to_by_key(window: MainWindow, session: FakeS
     press(window, Key.Key_M)
     QTest.keyClicks(window.workspace.dashboard.plots.mark_field, "spike")
     press(window, Key.Key_Return)
-    assert session.asked[-1] == ("mark", "spike", 12.5)
+    assert session.requested[-1] == ("mark", "spike", 12.5)
     press(window, Key.Key_M)
     press(window, Key.Key_Escape)
-    assert len([call for call in session.asked if call[0] == "mark"]) == 1
+    assert len([call for call in session.requested if call[0] == "mark"]) == 1
     press(window, Key.Key_BracketLeft)
     assert window.workspace.dashboard.view.cursor_s == 10.0
     press(window, Key.Key_BracketRight)
@@ -232,7 +232,7 @@ def test_a_whole_session_by_keyboard(window: MainWindow, session: FakeSession) -
     press(window, Key.Key_End)
     assert window.workspace.dashboard.view.following
     press(window, Key.Key_F5)
-    assert [call[0] for call in session.asked] == ["start", "mark", "stop"]
+    assert [call[0] for call in session.requested] == ["start", "mark", "stop"]
     assert QGuiApplication.clipboard().text().count("\n") > 10
 
 

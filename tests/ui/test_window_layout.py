@@ -199,7 +199,7 @@ def test_closing_keeps_the_place_and_closes_the_session_once(open_window: OpenWi
     window = open_window(session)
     window.leave()
     window.close()
-    assert session.asked == [("close",)]
+    assert session.requested == [("close",)]
     assert not window.timer.isActive()
     kept = QSettings(str(data_folder() / "layout.ini"), QSettings.Format.IniFormat).value("geometry")
     assert isinstance(kept, QByteArray) and not kept.isEmpty()

@@ -47,7 +47,7 @@ def status(window: MainWindow) -> str:
 
 def test_progress_says_step_time_left_loss_and_rate(open_window: OpenWindow) -> None:
     window = open_window(training())
-    first, second = window.workspace.dashboard.panel.progress.words.text().split("\n")
+    first, second = window.workspace.dashboard.panel.progress.label.text().split("\n")
     assert re.fullmatch(r"step 100 of 500 · \d+ s left", first)
     assert second.startswith("loss 2.") and "accuracy 43 %" in second and second.endswith("items/s")
     assert (
@@ -62,8 +62,8 @@ def test_a_finished_run_keeps_its_last_loss_readable(open_window: OpenWindow) ->
     session.end()
     session.feed(30)
     settle(window)
-    assert window.workspace.dashboard.panel.progress.words.text().startswith("Finished · step 100 of 500\nloss 2.")
-    assert " · last 9" in window.workspace.dashboard.panel.progress.words.text(), "of the last step, and called so"
+    assert window.workspace.dashboard.panel.progress.label.text().startswith("Finished · step 100 of 500\nloss 2.")
+    assert " · last 9" in window.workspace.dashboard.panel.progress.label.text(), "of the last step, and called so"
 
 
 def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_window: OpenWindow) -> None:
@@ -79,7 +79,7 @@ def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_
     )
     settle(window)
     words = format_throughput(2650.0)
-    assert window.workspace.dashboard.panel.progress.words.text().endswith(f" · {words}")
+    assert window.workspace.dashboard.panel.progress.label.text().endswith(f" · {words}")
     assert ["throughput of the whole run", words] in [list(row) for row in result_rows(run)]
 
 
@@ -87,11 +87,11 @@ def test_a_nan_loss_is_told_as_nan(open_window: OpenWindow) -> None:
     session = training()
     session.train(0.3, loss=math.nan)
     window = open_window(session)
-    assert "loss NaN" in window.workspace.dashboard.panel.progress.words.text()
+    assert "loss NaN" in window.workspace.dashboard.panel.progress.label.text()
     assert dict(window.workspace.dashboard.plots.readout.rows())["loss"] == "NaN"
     session.train(0.1, loss=math.inf)
     settle(window)
-    assert "loss infinite" in window.workspace.dashboard.panel.progress.words.text()
+    assert "loss infinite" in window.workspace.dashboard.panel.progress.label.text()
 
 
 def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWindow) -> None:
@@ -102,7 +102,7 @@ def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWind
     settle(window)
     why = "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6). Give both matrices the same inner size."
     dashboard = window.workspace.dashboard
-    assert dashboard.result.isVisible() and dashboard.result.ending.words == why
+    assert dashboard.result.isVisible() and dashboard.result.ending.label == why
     assert dashboard.banner.accessibleName().startswith("critical: Training on cpu failed")
     assert "shapes" not in dashboard.banner.accessibleName(), "nothing is said twice at a time"
     dashboard.plots.dismiss()
@@ -112,7 +112,7 @@ def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWind
         window.workspace.dashboard.banner.isVisible()
         and window.workspace.dashboard.banner.property("level") == "critical"
     )
-    assert window.workspace.dashboard.panel.progress.words.text().startswith("Failed")
+    assert window.workspace.dashboard.panel.progress.label.text().startswith("Failed")
     assert (
         window.workspace.dashboard.panel.button.isEnabled()
         and "Start run" in window.workspace.dashboard.panel.button.text()
@@ -208,7 +208,7 @@ def test_banner_buttons_do_what_they_say(
     button = next(b for b in window.workspace.dashboard.banner.findChildren(QPushButton) if b.text() == words)
     assert button.isVisible() and button.isEnabled()
     button.click()
-    assert session.asked[-1][: len(asked)] == asked
+    assert session.requested[-1][: len(asked)] == asked
 
 
 def test_a_passed_warning_leaves_by_itself(open_window: OpenWindow) -> None:
@@ -334,7 +334,7 @@ def test_a_new_run_clears_what_the_last_one_left(open_window: OpenWindow) -> Non
 def test_what_is_said_of_the_last_run_is_not_said_of_the_one_that_begins(
     window: MainWindow, session: FakeSession
 ) -> None:
-    words = window.workspace.dashboard.panel.progress.words
+    words = window.workspace.dashboard.panel.progress.label
     assert "loss" in words.text()
     session.start_run(TrainingSpec(), "cpu")
     settle(window)

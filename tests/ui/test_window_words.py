@@ -11,7 +11,7 @@ from gpudash.ui.widgets.theme import Choice
 from gpudash.ui.window.guide import pages
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import LONG_NAMES, FakeSession, gpu
-from tests.ui.words import complaints, weakest, words
+from tests.ui.words import complaints, label, weakest
 
 NO_GPU = "No NVIDIA driver was found (libnvidia-ml.so.1); runs use the CPU."
 
@@ -45,7 +45,7 @@ def test_no_word_is_cut_covered_or_outside_its_parent(
 ) -> None:
     session = make()
     window = open_window(session, theme=theme, size=size)
-    assert len(words(window)) > 30
+    assert len(label(window)) > 30
     assert complaints(window) == []
     session.warn("critical")
     settle(window)
@@ -61,8 +61,8 @@ def test_the_walk_finds_what_is_cut_covered_and_outside(open_window: OpenWindow)
     narrow.setGeometry(QRect(window.width() - 30, 120, 60, 20))
     over = QLabel("over it", window)
     over.setGeometry(QRect(window.width() - 60, 120, 60, 20))
-    for label in (narrow, over):
-        label.show()
+    for widget in (narrow, over):
+        widget.show()
     found = "\n".join(complaints(window))
     assert "cut at the right: 'a word" in found
     assert "partly outside its parent: 'a word" in found
@@ -80,7 +80,7 @@ def test_every_word_stands_out_from_its_ground_by_pixel(open_window: OpenWindow,
 
 def test_every_character_has_a_glyph(open_window: OpenWindow) -> None:
     window = open_window(four_cards())
-    texts = [word.text for word in words(window)]
+    texts = [word.text for word in label(window)]
     texts += [widget.toolTip() + widget.accessibleName() for widget in window.findChildren(QWidget)]
     texts += [action.text() + action.toolTip() for action in window.menus.actions.values()]
     texts += [label.text for plot in window.workspace.dashboard.plots.plots for label in plot.labels()]

@@ -135,7 +135,7 @@ def _in_tabs(window: QWidget) -> Iterator[str]:
 
 
 def _in_plots(window: MainWindow) -> Iterator[str]:
-    for plot in window.workspace.meant.plots.plots:
+    for plot in window.workspace.target.plots.plots:
         whole = QRectF(plot.canvas.rect()).adjusted(-0.5, -0.5, 0.5, 0.5)
         labels = plot.labels()
         for label in labels:
@@ -146,11 +146,11 @@ def _in_plots(window: MainWindow) -> Iterator[str]:
         for first, second in combinations(labels, 2):
             if first.rect.adjusted(0.5, 0.5, -0.5, -0.5).intersects(second.rect):
                 yield f"{plot.spec.title}: {first.text!r} covers {second.text!r}"
-    metrics = QFontMetricsF(label_font(window.workspace.meant.plots.readout))
-    for name, value in window.workspace.meant.plots.readout.rows():
+    metrics = QFontMetricsF(label_font(window.workspace.target.plots.readout))
+    for name, value in window.workspace.target.plots.readout.rows():
         if (
             metrics.horizontalAdvance(name) + metrics.horizontalAdvance(value)
-            > window.workspace.meant.plots.readout.width() - 46
+            > window.workspace.target.plots.readout.width() - 46
         ):
             yield f"readout cut: {name!r} {value!r}"
 

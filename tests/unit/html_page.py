@@ -13,7 +13,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
+        self.label: list[str] = []
         self.open: list[str] = []
         self.feed(text)
         assert not self.open, f"never closed: {self.open}"
@@ -32,11 +32,11 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self.open or self.open[-1] != "style":
-            self.words.append(data)
+            self.label.append(data)
 
     @property
     def text(self) -> str:
-        return " ".join(self.words)
+        return " ".join(self.label)
 
     def count(self, tag: str) -> int:
         return sum(1 for name, _ in self.elements if name == tag)

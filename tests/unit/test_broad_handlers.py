@@ -22,8 +22,8 @@ LEAVING = "in somebody's program: who waits for the agent is told that it did no
 OWN_ERROR = "another exception is on its way, which is the one worth telling"
 
 EXCEPTIONS = {
-    "agent/attach/door.py _answer": LEAVING,
-    "agent/attach/door.py _take": LEAVING,
+    "agent/attach/attach_socket.py _answer": LEAVING,
+    "agent/attach/attach_socket.py _take": LEAVING,
     "agent/attach/entering.py enter": LEAVING,
     "agent/inject/sitecustomize.py": ON_THE_WIRE,
     "agent/memory/history.py _start_cuda": ON_THE_WIRE,

@@ -9,7 +9,7 @@ from gpudash.specs.changes import batch_fields, changes
 def test_a_global_batch_is_shared_out_and_made_smaller_for_all() -> None:
     spec = TrainingSpec(devices="cpu,cpu", global_batch=32)
     accumulated = next(change for change in changes(spec) if "accumulation" in change.fields)
-    assert accumulated.words == "batch 8 on each rank, accumulated over 2"
+    assert accumulated.label == "batch 8 on each rank, accumulated over 2"
     assert accumulated.fields == {"global_batch": 16, "accumulation": 2}
     assert accumulated.applied(spec).rank_batch == 8  # type: ignore[attr-defined]
 
@@ -22,8 +22,8 @@ def test_a_batch_of_each_rank_stays_one() -> None:
 def test_shards_are_offered_in_place_of_copies_only() -> None:
     words = "FSDP2 instead of DDP"
     offered = {
-        parallel: words in [change.words for change in changes(TrainingSpec(devices="cpu,cpu", parallel=parallel))]
+        parallel: words in [change.label for change in changes(TrainingSpec(devices="cpu,cpu", parallel=parallel))]
         for parallel in ("ddp", "fsdp")
     }
     assert offered == {"ddp": True, "fsdp": False}
-    assert words not in [change.words for change in changes(TrainingSpec())]
+    assert words not in [change.label for change in changes(TrainingSpec())]

@@ -34,16 +34,16 @@ SHIPPED = "a file of the package"
 CHECKED = "a library opens it by its name, which require_regular or open_regular has checked"
 
 EXCEPTIONS = {
-    "agent/attach/door.py _received": KERNEL,
-    "agent/attach/door.py _may_enter": KERNEL,
-    "agent/attach/door.py _capabilities": KERNEL,
+    "agent/attach/attach_socket.py _received": KERNEL,
+    "agent/attach/attach_socket.py _may_enter": KERNEL,
+    "agent/attach/attach_socket.py _capabilities": KERNEL,
     "agent/memory/simulating.py find_spec": SHIPPED,
     "agent/predicting.py _lend": SHIPPED,
     "memory/snapshot/reading/stored.py load": OURS,
     "memory/snapshot/reading/stored.py _mapped": OURS,
     "session/child_process.py _family": KERNEL,
     "session/serving/address.py tls_context": CHECKED,
-    "session/watching/attaching/ways_in.py _send_as_this_process": KERNEL,
+    "session/watching/attaching/entry_methods.py _send_as_this_process": KERNEL,
     "simulator/device/process_table.py open": INSIDE,
     "simulator/dry_run/programs/checkpoints.py find": INSIDE,
     "simulator/dry_run/own_code.py _of_file": INSIDE,

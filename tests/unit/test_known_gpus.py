@@ -21,7 +21,7 @@ from gpudash.devices.names import (
     simulated_card,
     simulated_device,
     simulated_gpu,
-    simulated_words,
+    simulated_text,
     size_of,
     written,
 )
@@ -126,7 +126,7 @@ def test_a_simulated_gpu_is_called_simulated_with_the_name_of_what_it_simulates(
     assert shown_name("sim:0", gpu.product) == "sim:0 (SIMULATED H100 80GB)"
     assert shown_name("sim:0", simulated_gpu(0, GIB).product) == "sim:0 (SIMULATED)"
     assert shown_name("cuda:0", "NVIDIA H200") == "cuda:0"
-    assert simulated_words(gpu.product) == f"{SIMULATED} H100 80GB"
+    assert simulated_text(gpu.product) == f"{SIMULATED} H100 80GB"
 
 
 @given(st.one_of(KNOWN, st.just(GIB)))

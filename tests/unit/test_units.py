@@ -16,12 +16,12 @@ from gpudash.units import (
     NOT_REPORTED,
     TIB,
     SizeScale,
-    format_beside,
     format_bytes,
     format_clock,
     format_count,
     format_duration,
     format_left,
+    format_like,
     format_number,
     format_pair,
     format_percent,
@@ -135,15 +135,15 @@ def test_a_pair_has_one_unit() -> None:
 def test_two_sizes_of_a_sentence_have_one_unit_as_long_as_digits_are_left(
     size: float | None, other: float | None, words: str
 ) -> None:
-    assert format_beside(size, other) == words
+    assert format_like(size, other) == words
 
 
 def test_what_is_needed_and_what_is_free_are_written_in_one_unit() -> None:
     for need, free in ((int(1.27 * GIB), 724 * MIB), (724 * MIB, int(1.27 * GIB))):
         scale = SizeScale.of(need, free)
-        assert {scale.words(need), scale.words(free)} == {"1.27 GiB", "0.71 GiB"}
+        assert {scale.label(need), scale.label(free)} == {"1.27 GiB", "0.71 GiB"}
     scale = SizeScale.of(45 * MIB, 18 * GIB)
-    assert (scale.words(45 * MIB), scale.words(18 * GIB)) == ("45 MiB", "18.00 GiB")
+    assert (scale.label(45 * MIB), scale.label(18 * GIB)) == ("45 MiB", "18.00 GiB")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def _watch(folder):
 
         begin(os.environ)
     else:
-        from _gpudash_agent.attach.door import open_door
+        from _gpudash_agent.attach.attach_socket import open_attach_socket
 
-        open_door()
+        open_attach_socket()
 
 
 try:

@@ -150,7 +150,7 @@ def _beyond(workload: str, needed: int | None, most: int) -> str:
         return f"{workload} takes all the memory there is, and --max allows {format_bytes(most)}."
     scale = SizeScale.of(needed, most)
     return (
-        f"{workload} needs {scale.words(needed)}, {scale.apart(needed, most)} more than the {scale.words(most)} "
+        f"{workload} needs {scale.label(needed)}, {scale.apart(needed, most)} more than the {scale.label(most)} "
         "that --max allows."
     )
 

@@ -15,7 +15,7 @@ from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, HELD_BA
 from gpudash.memory.predicting.rank_estimates import SPLIT
 from gpudash.memory.serving.plan import RANKS
 from gpudash.memory.serving.profiling import MARGIN_BYTES
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:
     from gpudash.memory.serving.plan import Service, ServingAnswer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BAR_WIDTH = 60
 """Characters of the bar."""
 
-LOOKS = {
+STYLES = {
     CONTEXT: ("c", "bright_black"),
     COMMUNICATION: ("N", "red"),
     "weights": ("W", "cyan"),
@@ -57,7 +57,7 @@ class _Part(NamedTuple):
     def mark(self, coloured: bool) -> str:
         return "█" if coloured else self.letter
 
-    def words(self, coloured: bool) -> Text:
+    def label(self, coloured: bool) -> Text:
         return Text.assemble((self.mark(coloured), self.colour), f" {self.name} ", (format_bytes(self.bytes), "bold"))
 
 
@@ -68,20 +68,20 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         estimate: what was predicted.
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
     """
-    console, told = stdout(), Prediction(estimate)
+    console, reported = stdout(), Prediction(estimate)
     coloured = console.color_system is not None
-    verdict = Text(told.headline, style=_STYLES[told.verdict])
+    verdict = Text(reported.headline, style=_STYLES[reported.verdict])
     console.print(Text.assemble(one_line(f"{estimate.workload} on {_devices(estimate)}: "), verdict))
-    console.print(_against_free(told, memory_cap, coloured=coloured))
-    for line in _legend(told, coloured=coloured):
+    console.print(_against_free(reported, memory_cap, coloured=coloured))
+    for line in _legend(reported, coloured=coloured):
         console.print(line)
     if memory_cap is not None:
         console.print(f"memory cap: {memory_cap}")
-    for words in _figures(told, memory_cap):
-        console.print(words, soft_wrap=True)
+    for text in _figures(reported, memory_cap):
+        console.print(text, soft_wrap=True)
     if estimate.alternatives:
         console.print()
-        print_table(_ways_out(told), console)
+        print_table(_alternatives(reported), console)
 
 
 def _devices(estimate: Estimate) -> str:
@@ -100,58 +100,58 @@ def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
     return bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
 
 
-def _segments(told: Prediction) -> list[_Part]:
-    return [_Part(*LOOKS[name], name, size) for name, size in told.segments]
+def _segments(reported: Prediction) -> list[_Part]:
+    return [_Part(*STYLES[name], name, size) for name, size in reported.segments]
 
 
-def _against_free(told: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
+def _against_free(reported: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
     """The bar of a run; ``|`` is where free memory ends."""
-    free = told.estimate.free_bytes
-    whole = max(told.bar_bytes, free or 0, 1)
-    bar = _bar(_segments(told), whole, coloured=coloured)
+    free = reported.estimate.free_bytes
+    whole = max(reported.bar_bytes, free or 0, 1)
+    bar = _bar(_segments(reported), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
         bar = Text.assemble(bar[:end], ("|", "bold"), bar[end:])
-        bar.append(f" {told.scale.words(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
+        bar.append(f" {reported.scale.label(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
     return bar
 
 
-def _legend(told: Prediction, *, coloured: bool) -> list[Text]:
+def _legend(reported: Prediction, *, coloured: bool) -> list[Text]:
     """Two parts a line."""
-    parts = [part.words(coloured) for part in _segments(told)]
+    parts = [part.label(coloured) for part in _segments(reported)]
     for part in parts:
         part.pad_right(max(0, 34 - len(part)))
     return [Text.assemble(*parts[place : place + 2]) for place in range(0, len(parts), 2)]
 
 
-def _figures(told: Prediction, memory_cap: str | None) -> list[str]:
-    estimate = told.estimate
+def _figures(reported: Prediction, memory_cap: str | None) -> list[str]:
+    estimate = reported.estimate
     allocated, reserved = estimate.peak_allocated_bytes, estimate.peak_reserved_bytes
-    peak = f"peak allocated: {format_beside(allocated, reserved)}"
+    peak = f"peak allocated: {format_like(allocated, reserved)}"
     if estimate.peak_reserved_bytes is not None:
-        peak += f", reserved {format_beside(reserved, allocated)}"
+        peak += f", reserved {format_like(reserved, allocated)}"
         if estimate.needed_bytes != estimate.peak_reserved_bytes + estimate.overhead_bytes:
             peak += " with room to spare"
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
-    need = f"{told.need} under the cap" if told.need and memory_cap is not None else told.need
-    lines = [*told.model_lines, need, peak, told.alone, told.release]
+    need = f"{reported.need} under the cap" if reported.need and memory_cap is not None else reported.need
+    lines = [*reported.model_lines, need, peak, reported.alone, reported.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
     if estimate.minimum_capacity_bytes is not None:
         what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
-        lines.append(f"{what}: {told.scale.words(estimate.minimum_capacity_bytes)}")
+        lines.append(f"{what}: {reported.scale.label(estimate.minimum_capacity_bytes)}")
     lines += [
-        told.largest_batch,
-        told.largest_batch_remark,
-        told.largest_sequence,
-        told.untried,
-        *told.rank_lines,
-        told.lower_bound,
-        told.assumed,
+        reported.largest_batch,
+        reported.largest_batch_remark,
+        reported.largest_sequence,
+        reported.untried,
+        *reported.rank_lines,
+        reported.lower_bound,
+        reported.assumed,
         *_of_lines(estimate),
-        *told.assumption_lines,
+        *reported.assumption_lines,
         estimate.remark,
     ]
     return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
@@ -164,9 +164,9 @@ def _of_lines(estimate: Estimate) -> list[str]:
     return ["at the peak, by the line that allocated:", *shown] if shown else []
 
 
-def _ways_out(told: Prediction) -> Table:
+def _alternatives(reported: Prediction) -> Table:
     table = plain_table(Column("change", overflow="fold"), *numbers("needs"), "fits", Column("price", overflow="fold"))
-    for way in told.ways_out:
+    for way in reported.remedies:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
     return table
@@ -206,16 +206,16 @@ def _verdict(answer: ServingAnswer) -> Text:
         return Text(f"does not start, {missing} short before there is a KV cache", style="bold red")
     if not service.fits:
         longest = service.cache.longest(service.max_model_len)
-        words = f"does not start: a request of {service.max_model_len:,} tokens has no room, one of {longest:,} has"
-        return Text(words, style="bold red")
-    words = f"serves {_requests(answer.served, answer.length)} at a time"
+        text = f"does not start: a request of {service.max_model_len:,} tokens has no room, one of {longest:,} has"
+        return Text(text, style="bold red")
+    text = f"serves {_requests(answer.served, answer.length)} at a time"
     if answer.length > service.max_model_len:
-        words = f"requests of {answer.length:,} tokens are longer than --max-model-len {service.max_model_len:,}"
+        text = f"requests of {answer.length:,} tokens are longer than --max-model-len {service.max_model_len:,}"
     elif answer.users is not None and not answer.enough:
-        words += f", not {answer.users:,}"
+        text += f", not {answer.users:,}"
     if not service.certain:
-        words += " (within the margin of not starting)"
-    return Text(words, style="bold green" if answer.enough and service.certain else "bold yellow")
+        text += " (within the margin of not starting)"
+    return Text(text, style="bold green" if answer.enough and service.certain else "bold yellow")
 
 
 def _of_a_card(service: Service, *, coloured: bool) -> Text:
@@ -232,7 +232,7 @@ def _of_a_card(service: Service, *, coloured: bool) -> Text:
     bar = _bar(parts, max(service.card.total_bytes, sum(part.bytes for part in parts)), coloured=coloured)
     ranks = " on each" if service.flags.tensor_parallel > 1 else ""
     bar.append(f" {format_bytes(service.card.total_bytes)}{ranks}\n", style="dim")
-    return bar.append(Text("   ").join(part.words(coloured) for part in parts))
+    return bar.append(Text("   ").join(part.label(coloured) for part in parts))
 
 
 def _served(answer: ServingAnswer) -> list[str]:
@@ -263,7 +263,7 @@ def _ways(title: str, answer: ServingAnswer) -> Table:
     for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
         ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes
         name = way.change if title == "change" or ranks == 1 else f"{ranks} × {way.change}"
-        words = format_bytes(left) if left > 0 else f"{format_bytes(-left)} short"
+        text = format_bytes(left) if left > 0 else f"{format_bytes(-left)} short"
         enough = Text("yes", style="green") if way.enough else Text("no", style="red")
-        table.add_row(name, words, f"{way.users:,}", f"{way.length:,}", enough)
+        table.add_row(name, text, f"{way.users:,}", f"{way.length:,}", enough)
     return table

@@ -32,9 +32,9 @@ class Interruption:
     the very code it interrupted.
     """
 
-    def __init__(self, words: str) -> None:
-        self.asked = False
-        self._words = words
+    def __init__(self, text: str) -> None:
+        self.requested = False
+        self._text = text
 
     def handle(self, number: int, _frame: object) -> None:
         """The handler.
@@ -44,20 +44,20 @@ class Interruption:
         """
         if number == signal.SIGHUP:
             leave_terminal()
-        if self.asked:
+        if self.requested:
             if number != signal.SIGHUP:
                 raise KeyboardInterrupt
             return
-        self.asked = True
-        if self._words:
+        self.requested = True
+        if self._text:
             with suppress(OSError):
-                os.write(2, f"{self._words}\n".encode())
+                os.write(2, f"{self._text}\n".encode())
 
 
 @contextmanager
-def interruptible(words: str = "") -> Iterator[Interruption]:
-    """Signals set the flag of the `Interruption` and say ``words`` on stderr, until the block is left."""
-    interruption = Interruption(words)
+def interruptible(text: str = "") -> Iterator[Interruption]:
+    """Signals set the flag of the `Interruption` and say ``text`` on stderr, until the block is left."""
+    interruption = Interruption(text)
     before = {number: signal.signal(number, interruption.handle) for number in stop_signals()}
     try:
         yield interruption

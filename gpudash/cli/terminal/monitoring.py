@@ -83,8 +83,8 @@ class LiveTable:
                 if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
                     print_notice(event.text)
         if self._live is not None:
-            table, told = fitted(self._table(), self._live.console, SPARED)
-            self._live.update(Group(table, told) if told else table)
+            table, reported = fitted(self._table(), self._live.console, SPARED)
+            self._live.update(Group(table, reported) if reported else table)
 
     def close(self) -> None:
         """Leave the last readings behind."""
@@ -123,14 +123,14 @@ def _cells(store: Store, key: Key, remark: str) -> list[str]:
         return [name, used.state.value if used.time_s is not None else "not read yet"]
     memory = f"{memory_text(store, table, device)} {remark}".rstrip()
     if table == "host":
-        return [name, memory, _words(_number(store, key, "cpu_utilisation"), format_percent)]
+        return [name, memory, _text(_number(store, key, "cpu_utilisation"), format_percent)]
     return [
         name,
         memory,
-        _words(_number(store, key, "gpu_utilisation"), format_percent),
-        *(_words(_number(store, key, metric.name), metric.told_apart) for metric in SENSORS),
-        _words(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
-        _words(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
+        _text(_number(store, key, "gpu_utilisation"), format_percent),
+        *(_text(_number(store, key, metric.name), metric.distinguished) for metric in SENSORS),
+        _text(_number(store, key, "pcie_rx_bytes_per_second"), format_rate),
+        _text(_number(store, key, "pcie_tx_bytes_per_second"), format_rate),
     ]
 
 
@@ -148,7 +148,7 @@ def _number(store: Store, key: Key, metric: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _words(value: float | None, write: Callable[[float], str]) -> str:
+def _text(value: float | None, write: Callable[[float], str]) -> str:
     return "–" if value is None else write(value)
 
 

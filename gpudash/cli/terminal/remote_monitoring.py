@@ -73,8 +73,8 @@ def monitor_machines(
         recordings,
         lines,
         joined=served.joined,
-        failed=lost and not interruption.asked,
-        interrupted=interruption.asked and seconds is not None,
+        failed=lost and not interruption.requested,
+        interrupted=interruption.requested and seconds is not None,
     )
 
 
@@ -117,7 +117,7 @@ def _wait_for_a_link(machines: Sequence[RemoteMachine], interruption: Interrupti
     Raises:
         RequestError: when none could be.
     """
-    while not interruption.asked and not any(machine.greeting for machine in machines):
+    while not interruption.requested and not any(machine.greeting for machine in machines):
         if _settled(machines):
             raise RequestError(" ".join(machine.why_not_linked for machine in machines))
         next(machine for machine in machines if not machine.settled.is_set()).settled.wait(POLL_S)
@@ -139,7 +139,7 @@ def _ended(
             if machine.greeting is None and problem is not None and machine.name not in named:
                 named.add(machine.name)
                 print_notice(problem)
-        if interruption.asked or (lines is not None and lines.reader_left):
+        if interruption.requested or (lines is not None and lines.reader_left):
             return True
         return all(machine.state == "given up" for machine in machines)
 

@@ -27,22 +27,22 @@ from gpudash.telemetry.ranks.rows import FIGURES, rank_sentences
 from gpudash.telemetry.records import OF_LOSS, Note, Topic
 from gpudash.telemetry.runs import RunView, item_of, whose_peak
 from gpudash.units import (
-    format_beside,
     format_bytes,
     format_change,
     format_count,
     format_duration,
+    format_like,
     format_pair,
     format_percent,
     format_throughput,
 )
 
 
-def show_progress(session: Session, heed: Callable[[], None]) -> None:
+def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
     """A progress line on stderr until the run has ended.
 
     Args:
-        heed: called ten times a second.
+        on_progress: called ten times a second.
     """
     console = stderr()
     figures = TextColumn("{task.fields[words]}", markup=False)
@@ -50,9 +50,9 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
     columns = whole if console.width >= WIDE else (figures,)
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=None, words="")
+        task = progress.add_task("starting", total=None, label="")
         while not session.wait_run(0.1):
-            heed()
+            on_progress()
             with session.store.lock:
                 run = session.store.run
                 if run is None:
@@ -60,10 +60,8 @@ def show_progress(session: Session, heed: Callable[[], None]) -> None:
                 warnings = run.warnings[shown:]
                 shown += len(warnings)
                 room = console.width - (len(run.workload) + BAR + 2 if console.width >= WIDE else 0)
-                words = SEPARATOR.join(fitting(progress_parts(session, run, brief=console.width < WIDE), room))
-                progress.update(
-                    task, description=run.workload, total=run.steps or None, completed=run.step, words=words
-                )
+                text = SEPARATOR.join(fitting(progress_parts(session, run, brief=console.width < WIDE), room))
+                progress.update(task, description=run.workload, total=run.steps or None, completed=run.step, label=text)
             for warning in warnings:
                 progress.console.print(warning.text)
 
@@ -115,7 +113,7 @@ def print_run(summary: Mapping[str, Any], notes: Sequence[Note] = ()) -> None:
         print_table(_epochs(summary["result"]["epochs"]), console)
     print_ranks(console, summary["result"])
     for note in notes:
-        if note.topic not in _TOLD_ELSEWHERE:
+        if note.topic not in _REPORTED_ELSEWHERE:
             console.print(f"{note.topic}: {note.text}", soft_wrap=True)
         if note.topic == Topic.OPERATORS and note.details.get("operators"):
             print_table(_operators(note.details["operators"]), console, ("total memory", "shapes"))
@@ -138,8 +136,8 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     console.print(what, soft_wrap=True)
     error = summary["error"] or {}
     if error:
-        words = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
-        console.print(words, style="yellow", soft_wrap=True)
+        label = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
+        console.print(label, style="yellow", soft_wrap=True)
     if error.get("explanation") is not None:
         _print_explanation(console, error["explanation"])
     for text in summary["notes"]:
@@ -166,16 +164,16 @@ def _print_explanation(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _status(summary: Mapping[str, Any]) -> str:
-    words = {
+    text = {
         "finished": "finished",
         "cancelled": "stopped",
         "failed": "the run failed",
         "out_of_memory": "out of memory",
     }[summary["status"]]
     if summary["error"] is not None and summary["error"]["kind"] == "guard":
-        words = "stopped by the guard"
+        text = "stopped by the guard"
     steps = f"{step_word(summary['workload'])}{'' if summary['steps'] == 1 else 's'}"
-    return f"{words} after {format_duration(summary['seconds'])}, {summary['steps']} {steps}"
+    return f"{text} after {format_duration(summary['seconds'])}, {summary['steps']} {steps}"
 
 
 def _print_stages(stages: list[Mapping[str, Any]], console: Console) -> None:
@@ -241,10 +239,10 @@ def _about(workload: str) -> str:
     return "about " if workload == ComparisonSpec.name else ""
 
 
-TOLD_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
+REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
 """Topics of a watched program's notes that are told when they come; the others are in the recording and in JSON."""
 
-_TOLD_ELSEWHERE = (
+_REPORTED_ELSEWHERE = (
     Topic.COMPARISON,
     Topic.CORPUS,
     Topic.CLASSES,
@@ -266,25 +264,25 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     for name, metric in summary["metrics"].items():
         if metric["last"] is not None:
             write = writers.get(name, _plain_number)
-            words = _METRIC_WORDS.get(name, name.removeprefix(OF_LOSS))
-            lines.append(f"{words}: {write(metric['first'])} → {write(metric['last'])}")
-    lines += [f"{what}: {words}" for what, words in outcome_rows(summary["result"])]
+            text = _METRIC_TEXT.get(name, name.removeprefix(OF_LOSS))
+            lines.append(f"{text}: {write(metric['first'])} → {write(metric['last'])}")
+    lines += [f"{what}: {text}" for what, text in outcome_rows(summary["result"])]
     if (summary["result"] or {}).get("devices"):
         return lines  # they have told their peaks, and the run's are those of the first
     memory = summary["memory"]
     peak = memory["peak_allocated_bytes"]
     if peak is not None:
         reserved = memory["peak_reserved_bytes"]
-        lines.append(f"peak allocated: {format_beside(peak, reserved)}, reserved {format_beside(reserved, peak)}")
+        lines.append(f"peak allocated: {format_like(peak, reserved)}, reserved {format_like(reserved, peak)}")
     if memory["peak_used_bytes"] is not None:
         capacity = memory["capacity_bytes"]
         used = memory["peak_used_bytes"]
-        words = format_bytes(used) if capacity is None else format_pair(used, capacity)
-        lines.append(f"peak {whose_peak(summary['device'])}: {words}")
+        text = format_bytes(used) if capacity is None else format_pair(used, capacity)
+        lines.append(f"peak {whose_peak(summary['device'])}: {text}")
     return lines
 
 
-_METRIC_WORDS = {"val_loss": "validation loss"}
+_METRIC_TEXT = {"val_loss": "validation loss"}
 
 
 def _plain_number(value: float | str) -> str:

@@ -103,11 +103,11 @@ def owners(
             sites.totals[place] += group.bytes
     ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
     rates = _rates(ordered, growing)
-    told = tuple(
+    reported = tuple(
         _owner(*key, site_total, sites.totals, rates.get(key), source) for key, site_total in ordered[:MOST_OWNERS]
     )
     rest = ordered[MOST_OWNERS:]
-    return told, len(rest), sum(site_total.bytes for _, site_total in rest)
+    return reported, len(rest), sum(site_total.bytes for _, site_total in rest)
 
 
 def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source) -> tuple[Growth, ...]:
@@ -211,16 +211,16 @@ class GrowthNotice:
     """Decides at each look for lines that grow whether to tell it."""
 
     def __init__(self) -> None:
-        self._looks = 0
-        self._told: tuple[tuple[str, int], ...] = ()
+        self._lookups = 0
+        self._reported: tuple[tuple[str, int], ...] = ()
 
     def is_due(self, growing: Sequence[Growth]) -> bool:
         """Whether these lines, the fastest first, are to be told now."""
-        self._looks = self._looks + 1 if growing else 0
+        self._lookups = self._lookups + 1 if growing else 0
         lines = tuple((growth.file, growth.line) for growth in growing[:1])
-        if self._looks < PATIENCE or lines == self._told:
+        if self._lookups < PATIENCE or lines == self._reported:
             return False
-        self._told = lines
+        self._reported = lines
         return True
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
 from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest
-from gpudash.memory.explaining.wording import cap_words, capacity_words, headline, others_words, request_words
+from gpudash.memory.explaining.wording import cap_text, capacity_text, headline, others_text, request_words
 from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, Verdict, Where
 
@@ -127,15 +127,15 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
         return found
     if processes and minimum_capacity <= room and found.allowed_bytes is None:
         ours = found.part_bytes("category", "idle", "pending", "private", "context")
-        words = others_words(processes, found.capacity_bytes, ours)
-        return replace(found, verdict="other process", headline=words)
+        text = others_text(processes, found.capacity_bytes, ours)
+        return replace(found, verdict="other process", headline=text)
     refused = RefusedRequest(request, found.segment_bytes or request)
     context = 0 if found.allowed_bytes is not None else found.part_bytes("context")
-    words = capacity_words(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
+    text = capacity_text(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
     free = found.part_bytes("free", "barred")
     if found.allowed_bytes is not None and refused.segment_bytes <= free:
-        return replace(found, verdict="memory cap", headline=f"{cap_words(limit, free, found.capacity_bytes)} {words}")
-    return replace(found, verdict="real capacity", headline=words)
+        return replace(found, verdict="memory cap", headline=f"{cap_text(limit, free, found.capacity_bytes)} {text}")
+    return replace(found, verdict="real capacity", headline=text)
 
 
 SHARE_OF_FRAGMENTS = 0.1

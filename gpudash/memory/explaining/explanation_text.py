@@ -34,7 +34,7 @@ def report(explanation: Explanation) -> list[str]:
     ):
         if body:
             lines += ["", title, *body]
-    evidence = evidence_words(explanation.evidence)
+    evidence = evidence_text(explanation.evidence)
     return [*lines, "", f"Evidence: {evidence}"] if evidence else lines
 
 
@@ -78,7 +78,7 @@ def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
     return [*sections[:-1], (title, [*rows, note])]
 
 
-def ways_title(ways: Sequence[Remedy]) -> str:
+def alternatives_title(ways: Sequence[Remedy]) -> str:
     """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
     return "Would fit" if any(way.fits for way in ways) else "Would get past the refused request"
 
@@ -109,7 +109,7 @@ def place(owner: Owner) -> str:
     return f"{name} ({owner.library})" if owner.library else name
 
 
-def evidence_words(evidence: Evidence) -> str:
+def evidence_text(evidence: Evidence) -> str:
     """What an explanation rests on, in a sentence; "" when nothing happened and nothing is live."""
     parts = []
     if evidence.began_s is not None and not (evidence.events or evidence.of_events or evidence.live_bytes):
@@ -128,12 +128,12 @@ def evidence_words(evidence: Evidence) -> str:
     return f"{', '.join(parts)}."
 
 
-def others_words(count: int) -> str:
+def others_text(count: int) -> str:
     """How many call sites are not told one by one."""
     return f"{format_count(count)} other call site{'s' if count > 1 else ''}"
 
 
-def growth_words(bytes_per_step: float | None) -> str:
+def growth_text(bytes_per_step: float | None) -> str:
     """A growth per step; "" for none."""
     return "" if bytes_per_step is None else f"+{format_bytes(bytes_per_step)}"
 
@@ -152,16 +152,16 @@ def _bars(explanation: Explanation) -> Iterator[str]:
     ]
     for line in _columns(rows):
         yield f"  {line}"
-    yield f"  {total_words(explanation)}"
+    yield f"  {total_text(explanation)}"
 
 
-def total_words(explanation: Explanation) -> str:
+def total_text(explanation: Explanation) -> str:
     """What the parts come to, what a cap leaves PyTorch of it, and what was asked for."""
-    words = f"together {format_bytes(explanation.capacity_bytes)}"
+    text = f"together {format_bytes(explanation.capacity_bytes)}"
     if explanation.allowed_bytes is not None:
-        words += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
-    asked = explanation.requested_bytes
-    return words if asked is None else f"{words}; asked for {needed(asked)} more"
+        text += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
+    requested = explanation.requested_bytes
+    return text if requested is None else f"{text}; asked for {needed(requested)} more"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:
@@ -173,7 +173,7 @@ def _owner_lines(explanation: Explanation) -> list[str]:
     rest = explanation.rest_bytes + sum(owner.bytes for owner in explanation.owners[SHOWN_OWNERS:])
     count = explanation.rest_owners + len(explanation.owners) - len(owners)
     if count:
-        lines.append(f"  {format_bytes(rest)} by {others_words(count)}")
+        lines.append(f"  {format_bytes(rest)} by {others_text(count)}")
     return lines
 
 
@@ -182,7 +182,7 @@ def _cells(owner: Owner) -> list[str]:
         format_bytes(owner.bytes),
         format_bytes(owner.total_bytes),
         format_count(owner.count),
-        growth_words(owner.growth_per_step),
+        growth_text(owner.growth_per_step),
         f"{owner.category}{f', {innermost(owner.module)}' if owner.module else ''}",
         place(owner),
     ]

@@ -164,11 +164,11 @@ class MemoryState:
         """
         shared = [segment for segment in segments if segment.pool_id == SHARED]
         private = [segment for segment in segments if segment.pool_id != SHARED]
-        asked = shared
+        requested = shared
         if self.request is not None:
             small = self.request.bytes <= LARGEST_SMALL
-            asked = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
-        usable = _of_state("inactive", asked)
+            requested = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
+        usable = _of_state("inactive", requested)
         return replace(
             self,
             pending=sum(_of_state("active_pending_free", segments)),

@@ -2,7 +2,7 @@
 
 Each source is a function. Of a run that failed here: `replay_remedies` replays what it had asked for, and
 `with_dry_run` adds what dry runs of the whole run say. Of a snapshot: `setting_remedies`, `larger_remedies` and
-`let_go_remedy` rest on replays of its trace, `smaller_activations` and
+`release_remedy` rest on replays of its trace, `smaller_activations` and
 `smaller_workspace` on its figures alone. Under a cap on the allocator
 the way out is a higher one: `raised_cap`.
 """
@@ -21,9 +21,9 @@ from gpudash.memory.explaining.wording import available, needed
 from gpudash.memory.predicting.architecture import WORKSPACE_VARIABLE, workspace_bytes
 from gpudash.memory.predicting.estimate import Alternative, Estimate, smallest_card
 from gpudash.memory.predicting.fit import peaks, run_on
-from gpudash.memory.predicting.prediction import change_words
+from gpudash.memory.predicting.prediction import change_text
 from gpudash.telemetry.explanation import Explanation, Growth, Part, Remedy
-from gpudash.units import GIB, KIB, MIB, format_beside
+from gpudash.units import GIB, KIB, MIB, format_like
 
 REPLAY = "replay"
 DRY_RUN = "dry run"
@@ -132,7 +132,7 @@ def dry_run_remedies(alternatives: Iterable[Alternative]) -> tuple[Remedy, ...]:
     """Those of ``alternatives`` that fit."""
     return tuple(
         Remedy(
-            change=change_words(alternative),
+            change=change_text(alternative),
             fields=dict(alternative.fields),
             device=alternative.device,
             allocator=alternative.allocator,
@@ -182,11 +182,11 @@ def larger_remedies(smallest: int, peak: int, *, ends_refused: bool = False) -> 
         yield Remedy(f"{AT_LEAST}{needed(smallest)} for PyTorch", predicted_peak_bytes=peak, verified_by=REPLAY)
         return
     card = smallest_card(smallest)
-    words = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
-    yield Remedy(words, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
+    text = f"{needed(smallest)} for PyTorch" + ("" if card is None else f", a card with {card // GIB} GiB")
+    yield Remedy(text, predicted_peak_bytes=peak, fits=True, verified_by=REPLAY)
 
 
-def let_go_remedy(
+def release_remedy(
     growing: Sequence[Growth], peak_before: int, peak: int, fits: bool | None, edit: str = "", patch: str = ""
 ) -> Remedy:
     """Keeping nothing of what some lines keep of every step.
@@ -200,10 +200,10 @@ def let_go_remedy(
     """
     others = len(growing) - 1
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
-    instead = f"{format_beside(peak, peak_before)} at the peak instead of {format_beside(peak_before, peak)}"
+    instead = f"{format_like(peak, peak_before)} at the peak instead of {format_like(peak_before, peak)}"
     verb = "keep" if others else "keeps"
-    words = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
-    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
+    text = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
+    return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
 
 
 def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
@@ -254,20 +254,20 @@ SMALL_WORKSPACE = ":16:8"
 
 
 def smaller_workspace(
-    found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, asked: bool
+    found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, requested: bool
 ) -> Iterator[Remedy]:
     """A smaller workspace for cuBLAS, where what that saves is as much as was missing.
 
     Args:
         found: where memory is.
         shrunk: replays the trace with workspaces so many times as large; ``None`` where it was not tried.
-        asked: whether it was a workspace that was refused.
+        requested: whether it was a workspace that was refused.
     """
     small = workspace_bytes(SMALL_WORKSPACE)
     held = found.by_category.get(WORKSPACE, 0)
-    taken = held + (found.requested_bytes or 0 if asked else 0)
+    taken = held + (found.requested_bytes or 0 if requested else 0)
     # a request that is served from a new segment asks the device for all of that
-    of_device = held + (found.segment_bytes or 0 if asked else 0)
+    of_device = held + (found.segment_bytes or 0 if requested else 0)
     if taken <= small or of_device - small < found.missing_bytes:
         return
     ran = None if shrunk is None else shrunk(small / workspace_bytes(None))
@@ -294,9 +294,9 @@ def without_others(
     started = [part for part in others if part.command]
     if started:
         first = max(started, key=lambda part: part.bytes)
-        words = f"let {first.command} (pid {first.pid}), which this program started, end before it goes on"
-        words += f": {available(first.bytes)} less"
-        yield Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
+        text = f"let {first.command} (pid {first.pid}), which this program started, end before it goes on"
+        text += f": {available(first.bytes)} less"
+        yield Remedy(text, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch)
         return
     names = ", ".join(f"{part.name or 'another process'} (pid {part.pid})" for part in others if part.pid is not None)
     yield Remedy(
@@ -350,10 +350,10 @@ def flags(alternative: Alternative) -> str:
     """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
     if alternative.allocator:
         return assignment(alternative.allocator)
-    words = [] if alternative.device is None else ["--device", alternative.device]
+    text = [] if alternative.device is None else ["--device", alternative.device]
     for name, value in alternative.fields.items():
-        words += _flag(name.replace("_", "-"), value)
-    return " ".join([*words, *_flag("memory-cap", alternative.memory_cap_bytes)])
+        text += _flag(name.replace("_", "-"), value)
+    return " ".join([*text, *_flag("memory-cap", alternative.memory_cap_bytes)])
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -369,9 +369,9 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def _setting_remedy(text: str, peak: int, fits: bool | None) -> Remedy:
-    words = "expandable segments" if text == EXPANDABLE else text
+    label = "expandable segments" if text == EXPANDABLE else text
     return Remedy(
-        words, allocator=text, flags=assignment(text), predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY
+        label, allocator=text, flags=assignment(text), predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY
     )
 
 

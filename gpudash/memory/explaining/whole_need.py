@@ -133,8 +133,8 @@ class CardRequests:
             return False
         then = sum(found.by_category.values())
         tolerance = SIMULATED_TOLERANCE if found.simulated else REAL_TOLERANCE
-        asked = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
-        is_same = _rounded(asked) == _rounded(found.requested_bytes or 0)
+        requested = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
+        is_same = _rounded(requested) == _rounded(found.requested_bytes or 0)
         return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
 
     def room(self) -> int:
@@ -163,24 +163,24 @@ def _rounded(size: int) -> int:
 
 
 def need_of(
-    asked: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
+    requested: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
 ) -> Need:
     """What a card must have for all that was asked of it.
 
     Args:
-        asked: the requests.
+        requested: the requests.
         steps, is_whole, seconds, found_by, remark: as of `Need`.
     """
     # a part of a run is taken with room to spare: what comes later finds the cache in pieces
-    room = asked.room() if is_whole else asked.peak_reserved_bytes
-    capacity = room + asked.context_bytes + asked.others_bytes
-    if 0 < asked.fraction < 1:
-        capacity = max(capacity, card_of(room, asked.fraction))
+    room = requested.room() if is_whole else requested.peak_reserved_bytes
+    capacity = room + requested.context_bytes + requested.others_bytes
+    if 0 < requested.fraction < 1:
+        capacity = max(capacity, card_of(room, requested.fraction))
     return Need(
         capacity_bytes=capacity,
         pytorch_bytes=room,
-        peak_allocated_bytes=asked.peak_allocated_bytes,
-        peak_reserved_bytes=asked.peak_reserved_bytes,
+        peak_allocated_bytes=requested.peak_allocated_bytes,
+        peak_reserved_bytes=requested.peak_reserved_bytes,
         steps=steps,
         is_whole=is_whole,
         seconds=seconds,
@@ -224,18 +224,18 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     return replace(found, remedies=ordered((works, *rest)))
 
 
-def with_reruns_of(found: Explanation, told: Explanation) -> Explanation:
+def with_reruns_of(found: Explanation, reported: Explanation) -> Explanation:
     """``found``, which explains a moment anew, with what reruns had found when it was explained before.
 
     Args:
         found: its remedies have their diffs.
-        told: the explanation of before.
+        reported: the explanation of before.
     """
-    tried = [remedy for remedy in told.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
-    if told.requested_bytes != found.requested_bytes or not (tried or told.need):
+    tried = [remedy for remedy in reported.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
+    if reported.requested_bytes != found.requested_bytes or not (tried or reported.need):
         return found
     fresh = {remedy.change: remedy for remedy in found.remedies}
-    before = {remedy.change for remedy in told.remedies}
+    before = {remedy.change for remedy in reported.remedies}
     kept = [
         remedy
         for remedy in found.remedies
@@ -246,7 +246,7 @@ def with_reruns_of(found: Explanation, told: Explanation) -> Explanation:
         remedy if remedy.change not in fresh else replace(remedy, patch=fresh[remedy.change].patch) for remedy in tried
     ]
     made += [remedy for remedy in kept if remedy.change not in changes]
-    return replace(found, remedies=ordered(made), remedies_note=told.remedies_note, need=told.need)
+    return replace(found, remedies=ordered(made), remedies_note=reported.remedies_note, need=reported.need)
 
 
 def without_need(found: Explanation, why: str) -> Explanation:
@@ -286,9 +286,9 @@ def _steps(need: Need) -> str:
 
 def _remedy(need: Need) -> Remedy:
     card = smallest_card(need.capacity_bytes)
-    words = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
-    words += "" if need.is_whole else f", for {_steps(need)}"
-    words += "" if card is None else f": a card with {card // GIB} GiB"
+    text = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
+    text += "" if need.is_whole else f", for {_steps(need)}"
+    text += "" if card is None else f": a card with {card // GIB} GiB"
     fits = True if need.is_whole else None
     peak = min(need.peak_reserved_bytes, need.pytorch_bytes)
-    return Remedy(words, predicted_peak_bytes=peak, fits=fits, verified_by=need.found_by)
+    return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=need.found_by)

@@ -39,13 +39,13 @@ def headline(
     growing: Sequence[Growth],
 ) -> str:
     """The cause in the user's words; where a cap on the process refused what the device had, that comes first."""
-    words = _cause(verdict, state, by_category, owners, growing)
+    text = _cause(verdict, state, by_category, owners, growing)
     if not state.capped or verdict == "impossible request":
-        return words
-    return f"{cap_words(state.limit, state.device_free, state.capacity)} {words}"
+        return text
+    return f"{cap_text(state.limit, state.device_free, state.capacity)} {text}"
 
 
-def cap_words(allowed: int, free: int, capacity: int) -> str:
+def cap_text(allowed: int, free: int, capacity: int) -> str:
     """That a cap on what the process may reserve refused a request, and not the device.
 
     Args:
@@ -72,7 +72,7 @@ def _cause(
         case "leak":
             return _leak(state, growing)
         case "other process":
-            return others_words(state.processes, state.capacity, state.reserved + (state.context_bytes or 0))
+            return others_text(state.processes, state.capacity, state.reserved + (state.context_bytes or 0))
         case "pending frees":
             return (
                 f"{format_bytes(state.pending)} was freed but other streams still use it (record_stream), so it could "
@@ -89,7 +89,7 @@ def _cause(
             assert state.request is not None
             free = min(state.device_free, max(0, state.limit - state.reserved)) if state.capped else state.device_free
             context = 0 if state.capped else state.context_bytes or 0
-            return capacity_words(state.limit, free, by_category, owners, state.request, context)
+            return capacity_text(state.limit, free, by_category, owners, state.request, context)
 
 
 def request_words(state: MemoryState, where: Where) -> str:
@@ -114,10 +114,10 @@ def request_words(state: MemoryState, where: Where) -> str:
 
 def place_of(where: Where) -> str:
     """When and where something was asked: "step 12, backward, train.py:41"; "" when nothing is known."""
-    words = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
+    text = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
     if where.file is not None:
-        words.append(f"{short(where.file)}:{where.line}")
-    return ", ".join(word for word in words if word)
+        text.append(f"{short(where.file)}:{where.line}")
+    return ", ".join(word for word in text if word)
 
 
 def innermost(module: str) -> str:
@@ -144,11 +144,11 @@ def _impossible(state: MemoryState) -> str:
     segment = needed(request.segment_bytes)
     more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
     asker = "the workspace of cuBLAS" if request.is_workspace else "one tensor"
-    asked = f"{asker} needs {needed(request.bytes)}{more}"
+    requested = f"{asker} needs {needed(request.bytes)}{more}"
     if state.allowed is not None and state.allowed < state.capacity - context:
-        return f"The cap cannot be kept: {asked}, and this process may have {available(state.allowed)}."
+        return f"The cap cannot be kept: {requested}, and this process may have {available(state.allowed)}."
     of_context = f", {needed(context)} of them the context's" if context else ""
-    return f"No allocator setting helps: {asked}, and the card has {available(state.capacity)}{of_context}."
+    return f"No allocator setting helps: {requested}, and the card has {available(state.capacity)}{of_context}."
 
 
 def _fragments(state: MemoryState) -> str:
@@ -177,7 +177,7 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     )
 
 
-def others_words(processes: Sequence[Part], capacity: int, ours: int) -> str:
+def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:
     """That other processes hold what is missing.
 
     Args:
@@ -189,21 +189,21 @@ def others_words(processes: Sequence[Part], capacity: int, ours: int) -> str:
     together = format_bytes(sum(process.bytes for process in processes))
     many = f", the {len(processes)} others together {together}" if len(processes) > 1 else ""
     held = format_pair(largest.bytes, capacity)
-    return f"{process_words(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
+    return f"{process_text(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
 
 
-def process_words(process: Part) -> str:
+def process_text(process: Part) -> str:
     """Who holds memory: "python (pid 4711, user mia)"; of what the program has started, with its command."""
     if process.command:
         return f"A process that this program started, {process.command} (pid {process.pid}),"
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
     details = ", ".join(word for word in known if word)
     name = process.name or "another process"
-    words = f"{name} ({details})" if details else name
-    return words[:1].upper() + words[1:] if not process.name else words
+    text = f"{name} ({details})" if details else name
+    return text[:1].upper() + text[1:] if not process.name else text
 
 
-def capacity_words(
+def capacity_text(
     limit: int,
     free: int,
     by_category: Mapping[str, int],

@@ -16,9 +16,9 @@ from gpudash.memory.predicting.fit import (
     Peaks,
     PhasePeak,
     card_of,
-    looks_at_its_share,
     minimum_room,
     peaks,
+    reads_its_share,
     run_on,
 )
 from gpudash.telemetry.explanation import RunChange
@@ -327,7 +327,7 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
         steady_bytes=shown.steady,
         phases=shown.phases,
         method=METHOD.format(
-            steps=_steps_words(trace.followed),
+            steps=_steps_text(trace.followed),
             how=ADDED_UP if cpu else REPLAYED,
             overhead=target.overhead_words or "no overhead",
         ),
@@ -365,7 +365,7 @@ def needed_room(trace: Trace, target: Target, found: Passage) -> int:
     return _least_room(trace, target, found) + found.margin
 
 
-def _steps_words(followed: int) -> str:
+def _steps_text(followed: int) -> str:
     if not followed:
         return ""
     return f", {followed} step{'' if followed == 1 else 's'} followed"
@@ -403,7 +403,7 @@ def _least_room(trace: Trace, target: Target, found: Passage) -> int:
     if not found.passes:
         least = max(least, room + 1, found.outcome.lacking or 0)
         return minimum_room(trace, least, max(least, most), target.settings)
-    if not looks_at_its_share(target.settings):
+    if not reads_its_share(target.settings):
         most = min(most, found.reserved)
     return min(room, minimum_room(trace, min(least, most), most, target.settings))
 

@@ -171,7 +171,7 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
         most: with this it passes: the peak of what is reserved with room to spare.
         settings: of the allocator.
     """
-    leaps = not looks_at_its_share(settings)
+    leaps = not reads_its_share(settings)
 
     def tried(room: int) -> Tried:
         outcome = run_on(trace, room, settings, None if leaps else room)
@@ -180,7 +180,7 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
     return smallest_capacity(tried, least, most)
 
 
-def looks_at_its_share(settings: AllocatorSettings | None) -> bool:
+def reads_its_share(settings: AllocatorSettings | None) -> bool:
     """Whether the allocator releases memory by how much of its share of the card it has taken."""
     if settings is None:
         return False

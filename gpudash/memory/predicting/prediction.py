@@ -12,7 +12,7 @@ from gpudash.memory.predicting.estimate import Alternative, Estimate, RankEstima
 from gpudash.memory.predicting.rank_estimates import SPLIT, unequal
 from gpudash.memory.predicting.torch_versions import unmeasured_torch
 from gpudash.telemetry.explanation import RunChange
-from gpudash.units import MIB, SizeScale, format_beside, format_bytes
+from gpudash.units import MIB, SizeScale, format_bytes, format_like
 
 Verdict = Literal["fits", "short", "uncertain", "unknown"]
 
@@ -115,9 +115,9 @@ class Prediction:
         if need is None:
             return ""
         counts = self.estimate.margin_bytes >= MIB or self.verdict == "uncertain"  # less decides nothing
-        margin = f" ± {self.scale.words(self.estimate.margin_bytes)}" if counts else ""
-        there = "" if free is None else f" of {self.scale.words(free)} free"
-        return f"needs {self.scale.words(need)}{margin}{there}"
+        margin = f" ± {self.scale.label(self.estimate.margin_bytes)}" if counts else ""
+        there = "" if free is None else f" of {self.scale.label(free)} free"
+        return f"needs {self.scale.label(need)}{margin}{there}"
 
     @property
     def alone(self) -> str:
@@ -133,8 +133,8 @@ class Prediction:
             size: bytes that PyTorch has reserved at most.
         """
         need = self.estimate.needed_bytes
-        words = f"reached {self.scale.words(size + self.estimate.overhead_bytes)}"
-        return words if need is None else f"{words} of {self.scale.words(need)} predicted"
+        text = f"reached {self.scale.label(size + self.estimate.overhead_bytes)}"
+        return text if need is None else f"{text} of {self.scale.label(need)} predicted"
 
     @property
     def release(self) -> str:
@@ -176,9 +176,9 @@ class Prediction:
         return f"the largest batch fits {', and '.join(remarks)}" if remarks else ""
 
     @property
-    def ways_out(self) -> tuple[WayOut, ...]:
+    def remedies(self) -> tuple[WayOut, ...]:
         """The changes that were predicted beside it, in their order."""
-        return tuple(self._way_out(alternative) for alternative in self.estimate.alternatives)
+        return tuple(self._alternative(alternative) for alternative in self.estimate.alternatives)
 
     @property
     def rank_lines(self) -> list[str]:
@@ -187,7 +187,7 @@ class Prediction:
         if not estimate.ranks:
             return []
         if estimate.strategy == SPLIT:
-            return [*map(_half_words, estimate.ranks), f"{estimate.device} has least to spare and decides"]
+            return [*map(_half_text, estimate.ranks), f"{estimate.device} has least to spare and decides"]
         count, deciding = len(estimate.ranks), estimate.deciding_rank
         if unequal(estimate):
             lines = [f"{count} ranks, memory unequal: rank {deciding} on {estimate.device} has least and decides"]
@@ -195,7 +195,7 @@ class Prediction:
             shown = "all alike" if count <= MOST_RANKS else "the fullest shown"
             lines = [f"{count} ranks, {shown}: rank {deciding} above"]
         if count <= MOST_RANKS:
-            lines += [_rank_words(rank) for rank in estimate.ranks if rank.rank != deciding]
+            lines += [_rank_text(rank) for rank in estimate.ranks if rank.rank != deciding]
         return lines
 
     @property
@@ -272,62 +272,62 @@ class Prediction:
         """All parts of a bar together: what is needed, as far as it is known."""
         return sum(size for _name, size in self.segments)
 
-    def _way_out(self, way: Alternative) -> WayOut:
-        return WayOut(way, change_words(way), self._needs_of(way), fit_words(way.fits), price(way))
+    def _alternative(self, way: Alternative) -> WayOut:
+        return WayOut(way, change_text(way), self._needs_of(way), fit_text(way.fits), price(way))
 
     def _needs_of(self, way: Alternative) -> str:
         need, free = way.needed_bytes, way.free_bytes
         if need is None:
             return ""
-        told = self.scale.shown(need) > self.scale.shown(free or 0)
-        if free is None or (free == self.estimate.free_bytes and told is (need > free)):
-            return self.scale.words(need)
+        reported = self.scale.shown(need) > self.scale.shown(free or 0)
+        if free is None or (free == self.estimate.free_bytes and reported is (need > free)):
+            return self.scale.label(need)
         scale = SizeScale.of(need, free)
-        return f"{scale.words(need)} of {scale.words(free)}"
+        return f"{scale.label(need)} of {scale.label(free)}"
 
 
-def change_words(alternative: RunChange) -> str:
+def change_text(alternative: RunChange) -> str:
     """What an alternative changes; a simulated device is marked."""
-    words, device = alternative.change, alternative.device
+    text, device = alternative.change, alternative.device
     simulated = device is not None and kind_of(device) == "sim"
-    return f"{words} ({SIMULATED})" if simulated and SIMULATED not in words else words
+    return f"{text} ({SIMULATED})" if simulated and SIMULATED not in text else text
 
 
 def price(alternative: RunChange) -> str:
     """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
-    words = []
+    text = []
     if alternative.slowdown is not None:
         percent = round((alternative.slowdown - 1) * 100)
-        told = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
-        words.append(f"{told}, from {alternative.slowdown_from}" if alternative.slowdown_from else told)
+        reported = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
+        text.append(f"{reported}, from {alternative.slowdown_from}" if alternative.slowdown_from else reported)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
         same = "" if alternative.changes_training else "; same global batch"
-        words.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
+        text.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
     if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
         held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
-        words.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")
+        text.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")
     if alternative.releases_cache:
-        words.append("only after releasing its cache")
+        text.append("only after releasing its cache")
     if alternative.note:
-        words.append(alternative.note)
+        text.append(alternative.note)
     if alternative.changes_training:
-        words.append("may change convergence")
-    return "; ".join(words)
+        text.append("may change convergence")
+    return "; ".join(text)
 
 
-def fit_words(fits: bool | None) -> str:
+def fit_text(fits: bool | None) -> str:
     """Whether it fits, in a word or two."""
     return "may fit" if fits is None else "fits" if fits else "does not fit"
 
 
-def _half_words(half: RankEstimate) -> str:
+def _half_text(half: RankEstimate) -> str:
     """What a model that is split takes of one device."""
     allocated, reserved = half.peak_allocated_bytes, half.peak_reserved_bytes
-    words = f"peak allocated {format_beside(allocated, reserved)}, reserved {format_beside(reserved, allocated)}"
-    return f"{_rank_words(half, half.device)}, {words}"
+    text = f"peak allocated {format_like(allocated, reserved)}, reserved {format_like(reserved, allocated)}"
+    return f"{_rank_text(half, half.device)}, {text}"
 
 
-def _rank_words(rank: RankEstimate, name: str = "") -> str:
+def _rank_text(rank: RankEstimate, name: str = "") -> str:
     """What one rank needs of its device.
 
     Args:
@@ -338,5 +338,5 @@ def _rank_words(rank: RankEstimate, name: str = "") -> str:
     if need is None or free is None:
         return f"{name}: {format_bytes(need)}"
     scale = SizeScale.of(need, free)
-    fit = AFTER_RELEASE if rank.fits and rank.released_bytes else fit_words(rank.fits)
-    return f"{name}: {scale.words(need)} of {scale.words(free)} free, {fit}"
+    fit = AFTER_RELEASE if rank.fits and rank.released_bytes else fit_text(rank.fits)
+    return f"{name}: {scale.label(need)} of {scale.label(free)} free, {fit}"

@@ -22,20 +22,20 @@ NCCL_BYTES = NCCL_CHANNELS * NCCL_CHANNEL_BYTES
 NVIDIA/nccl issue 1685, for 16 channels. Two channels are usual over PCIe, up to 32 over NVLink, and 1.6 GB in all have
 been seen (issue 864): torch's allocator knows nothing of it."""
 
-NCCL_WORDS = "NCCL about 192 MiB per rank assumed (16 channels of 12 MiB; 2 to 32 are usual)"
+NCCL_TEXT = "NCCL about 192 MiB per rank assumed (16 channels of 12 MiB; 2 to 32 are usual)"
 
-GLOO_WORDS = "Gloo's copies of what it sends are not counted"
+GLOO_TEXT = "Gloo's copies of what it sends are not counted"
 """Gloo's all-gather and reduce-scatter copy their tensors on threads of their own, for the time of a collective."""
 
 
 def connected(target: Target) -> Target:
     """``target`` as a rank finds it: what connects the ranks takes memory too."""
     if target.device == "cpu":
-        return replace(target, overhead_words=_joined(target.overhead_words, GLOO_WORDS))
+        return replace(target, overhead_words=_joined(target.overhead_words, GLOO_TEXT))
     return replace(
         target,
         overhead_bytes=target.overhead_bytes + NCCL_BYTES,
-        overhead_words=_joined(target.overhead_words, NCCL_WORDS),
+        overhead_words=_joined(target.overhead_words, NCCL_TEXT),
         communication_bytes=NCCL_BYTES,
     )
 
@@ -118,8 +118,8 @@ def unequal(estimate: Estimate) -> bool:
 def _shared(target: Target, count: int) -> Target:
     if count < 2 or target.free_bytes is None:
         return target
-    words = f"free memory shared by {count} ranks"
-    return replace(target, free_bytes=target.free_bytes // count, overhead_words=_joined(target.overhead_words, words))
+    text = f"free memory shared by {count} ranks"
+    return replace(target, free_bytes=target.free_bytes // count, overhead_words=_joined(target.overhead_words, text))
 
 
 def _room(target: Target) -> float:
@@ -130,5 +130,5 @@ def _rank(rank: int, found: Estimate) -> RankEstimate:
     return RankEstimate(**{field.name: getattr(found, field.name) for field in fields(DeviceEstimate)}, rank=rank)
 
 
-def _joined(*words: str) -> str:
-    return "; ".join(part for part in words if part)
+def _joined(*text: str) -> str:
+    return "; ".join(part for part in text if part)

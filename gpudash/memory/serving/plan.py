@@ -240,8 +240,8 @@ class ModelServer:
             if stored is None:
                 raise
             return stored, "safetensors"
-        asked_otherwise = quantization is not None or number != self.model.dtype_bytes
-        if stored is None or asked_otherwise or abs(computed - stored) <= DISAGREEMENT * stored:
+        requested_otherwise = quantization is not None or number != self.model.dtype_bytes
+        if stored is None or requested_otherwise or abs(computed - stored) <= DISAGREEMENT * stored:
             return computed, "config"
         return stored, "safetensors"
 
@@ -298,8 +298,8 @@ class ModelServer:
             for ranks in RANKS:
                 if self.model.heads % ranks:
                     continue
-                asked = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
-                way = self._way(gpu.name, card, asked, users, length)
+                requested = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
+                way = self._way(gpu.name, card, requested, users, length)
                 if way.enough:
                     found.append(way)
                     break
@@ -322,9 +322,9 @@ class ServingAnswer:
         self.served = service.users(min(length, service.max_model_len)) if service.fits else 0
         self.enough = service.fits and length <= service.max_model_len and self.served >= (users or 1)
         wanted = users or 1
-        looked_for = users is not None or not service.fits
-        self.ways: list[Way] = server.ways(service, wanted, length) if looked_for else []
-        self.cards: list[Way] = server.cards(service.flags, wanted, length) if looked_for else []
+        searched = users is not None or not service.fits
+        self.ways: list[Way] = server.ways(service, wanted, length) if searched else []
+        self.cards: list[Way] = server.cards(service.flags, wanted, length) if searched else []
         self.utilisation = server.least_utilisation(service.card, service.flags, wanted, length)
 
     def to_json(self) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
     larger_remedies,
-    let_go_remedy,
     ordered,
+    release_remedy,
     setting_remedies,
     smaller_activations,
     smaller_workspace,
@@ -27,7 +27,7 @@ from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.finding import cause_of
-from gpudash.memory.snapshot.history.history import History, moment_words
+from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
@@ -94,12 +94,12 @@ def explain_history(
     state = replace(history.state(at), allowed=allowed)
     found = explain(state, source)
     if state.request is None:
-        words = peak_words(history, at, found)
-        found = replace(found, verdict="no failure", headline=words, request_words=_card_words(history))
+        text = peak_text(history, at, found)
+        found = replace(found, verdict="no failure", headline=text, request_words=_card_text(history))
         if not state.reserved:
             found = replace(found, parts=())
     elif history.is_recorded and not history.disagreeing:
-        retries = retry_words(card_limits(history))
+        retries = retry_text(card_limits(history))
         found = replace(found, request_words=f"{found.request_words} {retries}".strip())
     if not history.is_recorded:
         return of_nothing(found) if is_first(state) else found.with_remedies((), _how_to_record(history))
@@ -128,7 +128,7 @@ def chosen_moment(history: History) -> int:
     return int(history.ooms[-1]) if len(history.ooms) else history.peak
 
 
-def peak_words(history: History, moment: int, found: Explanation) -> str:
+def peak_text(history: History, moment: int, found: Explanation) -> str:
     """Where memory is at a moment without a failure: "Peak at 12.3 s: 6.54 GiB allocated, mostly activations"."""
     allocated, reserved = int(history.allocated[moment + 1]), int(history.reserved[moment + 1])
     if not reserved:
@@ -136,17 +136,17 @@ def peak_words(history: History, moment: int, found: Explanation) -> str:
     if not history.is_recorded:
         head = "At the time of the snapshot"
     elif moment == history.peak:
-        head = f"Peak at {moment_words(history, moment)}" if moment >= 0 else "Peak before the first event"
+        head = f"Peak at {moment_text(history, moment)}" if moment >= 0 else "Peak before the first event"
     else:
-        head = f"At {moment_words(history, moment)}"
+        head = f"At {moment_text(history, moment)}"
     mostly = max(found.by_category, key=lambda name: found.by_category[name], default="")
-    words = f"{head}: {format_bytes(allocated)} allocated"
+    text = f"{head}: {format_bytes(allocated)} allocated"
     if mostly and history.is_recorded:
-        words += f", mostly {_category_words(history, moment, mostly, found)}"
+        text += f", mostly {_category_text(history, moment, mostly, found)}"
     idle = reserved - allocated
     if idle >= SHARE_OF_IDLE * reserved:
-        words += f"; {format_pair(idle, reserved)} reserved lies idle inside PyTorch"
-    return f"{words}."
+        text += f"; {format_pair(idle, reserved)} reserved lies idle inside PyTorch"
+    return f"{text}."
 
 
 MOST_CALLERS = 30
@@ -198,7 +198,7 @@ def remedies(
     if not _is_replayed(history):
         return Found(())
     failed = capacity is not None and not what_if.run(capacity).fits
-    kept = tuple(_let_go(history, found.growing, capacity if failed else None, edit, patch))
+    kept = tuple(_release(history, found.growing, capacity if failed else None, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
         return Found(kept)
@@ -224,10 +224,12 @@ def remedies(
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
     """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
     found, history = case.found, case.history
-    asked = history.asks_for_workspace(case.moment)
+    requested = history.asks_for_workspace(case.moment)
     held = case.of_category(WORKSPACE)
-    workspace = tuple(smaller_workspace(found, lambda factor: case.resized(held, factor, request=asked), asked=asked))
-    if asked or (found.verdict == "fragmentation" and settings):
+    workspace = tuple(
+        smaller_workspace(found, lambda factor: case.resized(held, factor, request=requested), requested=requested)
+    )
+    if requested or (found.verdict == "fragmentation" and settings):
         return None, workspace
     cause = cause_of(case)
     if cause is not None and not cause.is_of_activations:
@@ -253,14 +255,14 @@ def is_leaking(found: Explanation) -> bool:
     return found.requested_bytes is None and grown >= SHARE_OF_LEAK * max(1, found.evidence.live_bytes)
 
 
-def _let_go(
+def _release(
     history: History, growing: Sequence[Growth], capacity: int | None, edit: str, patch: str
 ) -> Iterator[Remedy]:
-    told = without_kept(history, growing, capacity) if growing else None
-    if told is not None:
-        before, without, fits = told
+    reported = without_kept(history, growing, capacity) if growing else None
+    if reported is not None:
+        before, without, fits = reported
         if fits is not False and without < before:
-            yield let_go_remedy(growing, before, without, fits, edit, patch)
+            yield release_remedy(growing, before, without, fits, edit, patch)
 
 
 @dataclass(frozen=True)
@@ -403,7 +405,7 @@ def _larger(what_if: WhatIf, capacity: int) -> Iterator[Remedy]:
         yield from larger_remedies(smallest, what_if.run(smallest).peak_reserved, ends_refused=what_if.ends_refused)
 
 
-def _category_words(history: History, moment: int, mostly: str, found: Explanation) -> str:
+def _category_text(history: History, moment: int, mostly: str, found: Explanation) -> str:
     alive, lives = history.alive(moment), history.lives
     before = int(lives.bytes[alive[lives.born[alive] < 0]].sum())
     unknown = found.evidence.without_stack_bytes
@@ -414,7 +416,7 @@ def _category_words(history: History, moment: int, mostly: str, found: Explanati
     return f"{mostly}{mostly_from(mostly, found.owners)}"
 
 
-def _card_words(history: History) -> str:
+def _card_text(history: History) -> str:
     """What is known of the card where nothing was refused for good."""
     if history.disagreeing:
         return "How much the card has is not in the file."  # of a trace that contradicts itself nobody knows the level
@@ -424,8 +426,8 @@ def _card_words(history: History) -> str:
             return "How much the card has is not in the file."
         return f"PyTorch holds {format_bytes(most)}. What it held before and how much the card has are not in the file."
     limits = card_limits(history)
-    told = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_words(limits))
-    return " ".join([*filter(None, told), capacity_words(limits)])
+    reported = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_text(limits))
+    return " ".join([*filter(None, reported), capacity_text(limits)])
 
 
 def _how_to_record(history: History) -> str:
@@ -531,11 +533,11 @@ def card_limits(history: History) -> CardLimits:
     least = max(int(reserved.max()), int((reserved[known + 1] + free[free != NONE]).max(initial=0)))
     if history.device.settings.garbage_collection_threshold:
         return CardLimits(least, None, 0)  # it releases segments while the card has more
-    came = [total for total in _asked_after_release(history) if total > least]
+    came = [total for total in _requested_after_release(history) if total > least]
     return CardLimits(least, min(came, default=None), len(came))
 
 
-def _asked_after_release(history: History) -> list[int]:
+def _requested_after_release(history: History) -> list[int]:
     """Of each release that a request may have caused, what would have been reserved without it; bytes."""
     columns = history.columns
     action, stack = columns.action, columns.stack
@@ -549,7 +551,7 @@ def _asked_after_release(history: History) -> list[int]:
     return found
 
 
-def retry_words(limits: CardLimits) -> str:
+def retry_text(limits: CardLimits) -> str:
     """That requests were refused and asked again, in a sentence; "" when none was."""
     if not limits.retries:
         return ""
@@ -557,7 +559,7 @@ def retry_words(limits: CardLimits) -> str:
     return f"The card ran short {times}: PyTorch released its idle cache, asked again and got the memory."
 
 
-def capacity_words(limits: CardLimits) -> str:
+def capacity_text(limits: CardLimits) -> str:
     """What is known of the card's size, in a sentence."""
     if limits.below is None:
         return "How much the card has is not in the file."

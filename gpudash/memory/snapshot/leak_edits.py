@@ -229,8 +229,8 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
         return
     carried = [name for name in _assigned(statement) if name in _used(statement.value)]
     for other in (node for node in ast.walk(outermost) if isinstance(node, ast.Assign) and node is not statement):
-        anew = _assigned(other)
-        carried = [name for name in carried if name not in anew or name in _graph_of(other.value)]
+        reassigned = _assigned(other)
+        carried = [name for name in carried if name not in reassigned or name in _graph_of(other.value)]
     carried = [name for name in carried if not _is_detached_in(outermost, name) and not _is_plain(statement.value)]
     if carried:
         text, names = _one_line(statement), ", ".join(carried)
@@ -411,9 +411,11 @@ def _is_plain(expression: ast.AST) -> bool:
 
 def _is_without_graph(path: Sequence[ast.AST]) -> bool:
     """Whether a statement runs under torch.no_grad() or torch.inference_mode()."""
-    told = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-    told += [ast.unparse(mark) for node in path if isinstance(node, ast.FunctionDef) for mark in node.decorator_list]
-    return any("no_grad" in words or "inference_mode" in words for words in told)
+    reported = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
+    reported += [
+        ast.unparse(mark) for node in path if isinstance(node, ast.FunctionDef) for mark in node.decorator_list
+    ]
+    return any("no_grad" in text or "inference_mode" in text for text in reported)
 
 
 def _calls(node: ast.AST, method: str) -> bool:

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation_text import (
-    evidence_words,
-    growth_words,
-    others_words,
+    alternatives_title,
+    evidence_text,
+    growth_text,
+    others_text,
     part_name,
     place,
     remedy_rows,
     remedy_sections,
-    ways_title,
 )
 from gpudash.memory.snapshot.explaining import chosen_moment
-from gpudash.memory.snapshot.history.history import History, moment_words
+from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import DeviceStudy, compared, studied
@@ -100,7 +100,7 @@ def owners_table(found: Explanation) -> str:
             format_bytes(owner.bytes),
             format_bytes(owner.total_bytes),
             format_count(owner.count),
-            growth_words(owner.growth_per_step),
+            growth_text(owner.growth_per_step),
             escape(owner.category),
             escape(place(owner)) + (f"<br><code>{escape(owner.text)}</code>" if owner.text else ""),
         )
@@ -108,7 +108,7 @@ def owners_table(found: Explanation) -> str:
     ]
     shown = table(head, rows)
     if found.rest_owners:
-        shown += f"<p>{format_bytes(found.rest_bytes)} by {others_words(found.rest_owners)}.</p>"
+        shown += f"<p>{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}.</p>"
     return shown
 
 
@@ -152,9 +152,9 @@ def curve(history: History, moment: int, capacity: int | None = None) -> str:
     parts += [
         *_mark(history, moment, levels),
         text(axes.left, y, "first event"),
-        text(axes.end, y, moment_words(history, history.last), anchor="end"),
+        text(axes.end, y, moment_text(history, history.last), anchor="end"),
     ]
-    return axes.element(_words(history), parts)
+    return axes.element(_text(history), parts)
 
 
 def _about(snapshot: Snapshot) -> str:
@@ -173,11 +173,11 @@ def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
         sections = []
     for title, rows in sections:
         parts += [f"<h3>{title}</h3>", "<ul>", *(f"<li>{escape(row)}</li>" for row in rows), "</ul>"]
-    if study.outcome_words:
-        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_words)}</p>"]
+    if study.outcome_text:
+        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_text)}</p>"]
     if study.ways:
         rows = [f"<li>{escape(row)}</li>" for row in remedy_rows(study.ways)]
-        parts += [f"<p>{ways_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
+        parts += [f"<p>{alternatives_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
     drawn = curve(study.history, chosen_moment(study.history), capacity)
     if found.parts:
         parts += ["<h3>What filled it</h3>", filled_bars(found)]
@@ -185,7 +185,7 @@ def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
         parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
     if found.owners:
         parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
-    evidence = evidence_words(found.evidence)
+    evidence = evidence_text(found.evidence)
     if evidence:
         parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
     return parts
@@ -196,7 +196,7 @@ def _line(line: StackLine) -> str:
     return f'<span class="library">{text}</span>' if line.is_library else text
 
 
-def _words(history: History) -> str:
+def _text(history: History) -> str:
     most = format_bytes(int(history.allocated.max()))
     return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
@@ -228,7 +228,7 @@ def _mark(history: History, moment: int, axes: Axes) -> tuple[str, str]:
     name = "OOM" if moment in history.ooms.tolist() else "peak" if moment == history.peak else "here"
     x = axes.x(moment + 1)
     at_the_left = x > WIDTH / 2
-    words = text(
+    label = text(
         x + (-5 if at_the_left else 5), axes.top + 12, name, anchor="end" if at_the_left else "start", kind="mark"
     )
-    return axes.upright(moment + 1, "mark"), words
+    return axes.upright(moment + 1, "mark"), label

@@ -69,14 +69,14 @@ class Sidecar:
     Attributes:
         steps: times at which steps began, in microseconds since 1970, and their numbers.
         cards: by the index of the device.
-        told: by the index of the device, how its memory was explained when it ran out.
+        reported: by the index of the device, how its memory was explained when it ran out.
         warnings: sentences on what could not be used.
         folder: of the program, an absolute path; "" where it is not known.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
     cards: Mapping[int, OutsideView] = field(default_factory=dict)
-    told: Mapping[int, Explanation] = field(default_factory=dict)
+    reported: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     folder: str = ""
 
@@ -109,8 +109,8 @@ class Sidecar:
             found = on_card(found, history, card, source)
         if self.folder:
             found = with_patches(found, self.folder)
-        told = self.told.get(history.device.index)
-        return found if told is None else with_reruns_of(found, told)
+        reported = self.reported.get(history.device.index)
+        return found if reported is None else with_reruns_of(found, reported)
 
 
 NOTHING = Sidecar()
@@ -133,57 +133,61 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         processes=card.around.processes,
         allowed=card.allowed,
     )
-    told = explain(whole, source)
-    told = of_nothing(told) if is_first(whole) else told.with_remedies(found.remedies, found.remedies_note)
-    if told.verdict == "other process":
-        alone = _without_others(told, history, source)
-        told = told.with_remedies(ordered((*alone, *told.remedies)), told.remedies_note)
-    told = with_cause(told, found.cause)
-    if card.simulated and told.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
-        told = told.with_remedies(told.remedies, f"{told.remedies_note} {WATCH_LARGER}")
-    return told
+    reported = explain(whole, source)
+    reported = of_nothing(reported) if is_first(whole) else reported.with_remedies(found.remedies, found.remedies_note)
+    if reported.verdict == "other process":
+        alone = _without_others(reported, history, source)
+        reported = reported.with_remedies(ordered((*alone, *reported.remedies)), reported.remedies_note)
+    reported = with_cause(reported, found.cause)
+    if card.simulated and reported.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
+        reported = reported.with_remedies(reported.remedies, f"{reported.remedies_note} {WATCH_LARGER}")
+    return reported
 
 
-def with_cause(told: Explanation, cause: str) -> Explanation:
-    """``told``, whose headline is the cause in the program where one was found and the verdict does not name another.
+def with_cause(reported: Explanation, cause: str) -> Explanation:
+    """``reported`` with the cause in the program as its headline, unless the verdict names another.
 
     Args:
         cause: in a sentence; "" for none.
     """
-    return replace(told, cause=cause, headline=cause) if cause and told.verdict in CAUSED else told
+    return replace(reported, cause=cause, headline=cause) if cause and reported.verdict in CAUSED else reported
 
 
-def _without_others(told: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
+def _without_others(reported: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
     """That the other processes end, where what was asked so far then passes."""
-    others = [part for part in told.parts if part.kind == "process"]
+    others = [part for part in reported.parts if part.kind == "process"]
     together = sum(part.bytes for part in others)
-    place = told.where
+    place = reported.where
     patch = "" if place.file is None or place.line is None else ended_before(SourceFile(place.file, source), place.line)
     if not history.is_recorded:
-        passes = (told.segment_bytes or 0) <= told.capacity_bytes - told.part_bytes("context", "unattributed")
+        passes = (reported.segment_bytes or 0) <= reported.capacity_bytes - reported.part_bytes(
+            "context", "unattributed"
+        )
         return tuple(without_others(others, "" if not passes else REPLAY, patch=patch))
     ran = what_if_of(history.device, lambda: history).run(history.state(chosen_moment(history)).capacity + together)
     peak = ran.peak_reserved if ran.fits else None
     return tuple(without_others(others, REPLAY if ran.fits else "", peak, patch=patch))
 
 
-def card_of(told: Explanation) -> OutsideView:
+def card_of(reported: Explanation) -> OutsideView:
     """The card as an explanation of its memory tells it."""
-    asked = told.requested_bytes
-    where = told.where
+    requested = reported.requested_bytes
+    where = reported.where
     request = None
-    if asked is not None:
-        request = RefusedRequest(asked, told.segment_bytes or asked, where.step, where.phase, where.stage, where.module)
+    if requested is not None:
+        request = RefusedRequest(
+            requested, reported.segment_bytes or requested, where.step, where.phase, where.stage, where.module
+        )
     return OutsideView(
-        device=told.device,
-        product=told.product,
-        simulated=told.simulated,
-        time_s=told.time_s,
-        capacity=told.capacity_bytes,
+        device=reported.device,
+        product=reported.product,
+        simulated=reported.simulated,
+        time_s=reported.time_s,
+        capacity=reported.capacity_bytes,
         around=Surroundings(
-            tuple(part for part in told.parts if part.kind == "process"), told.part_bytes("context") or None
+            tuple(part for part in reported.parts if part.kind == "process"), reported.part_bytes("context") or None
         ),
         request=request,
-        free=told.part_bytes("free"),
-        allowed=told.allowed_bytes,
+        free=reported.part_bytes("free"),
+        allowed=reported.allowed_bytes,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from gpudash.memory.allocator import AllocatorSettings
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.snapshot.explaining import card_limits, chosen_moment, remedies
-from gpudash.memory.snapshot.history.history import History, SiteChange, difference_words, differences
+from gpudash.memory.snapshot.history.history import History, SiteChange, difference_text, differences
 from gpudash.memory.snapshot.history.model import ALLOC, NONE, DeviceSnapshot, Snapshot, SnapshotError, Stack, is_python
 from gpudash.memory.snapshot.replay.placements import ReplayOutcome, replay
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
@@ -33,7 +33,7 @@ class DeviceStudy:
         found: why memory ran out, or where it was.
         outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
         outcome_words: the same in a sentence.
-        ways: with which the capacity asked about would do, where it does not; titled by `ways_title`.
+        ways: with which the capacity asked about would do, where it does not; titled by `alternatives_title`.
     """
 
     def __init__(
@@ -50,15 +50,17 @@ class DeviceStudy:
         self.what_if = what_if_of(device, lambda: self.history)
         self.found: Explanation = known.explained(self.history, source=source, what_if=self.what_if)
         self.outcome: ReplayRun | None = None
-        self.outcome_words = ""
+        self.outcome_text = ""
         if self.history.is_recorded and (capacity is not None or settings):
             chosen = AllocatorSettings.parse(settings) if settings else device.settings
             self.outcome = self.what_if.run(capacity, chosen)
-            self.outcome_words = self.what_if.words(self.outcome, capacity, settings)
+            self.outcome_text = self.what_if.label(self.outcome, capacity, settings)
         self.ways: tuple[Remedy, ...] = ()
         if self.outcome is not None and not self.outcome.fits:
-            asked = replace(self.found, requested_bytes=None)  # what the program could do is said of the recorded state
-            self.ways = remedies(self.history, self.what_if, asked, capacity).remedies
+            requested = replace(
+                self.found, requested_bytes=None
+            )  # what the program could do is said of the recorded state
+            self.ways = remedies(self.history, self.what_if, requested, capacity).remedies
 
 
 def studied(
@@ -96,10 +98,10 @@ def compared(studies: Sequence[DeviceStudy]) -> str:
     if len(had) < 2 or not any(size for _, size in had):
         return ""
     recorded = all(study.history.is_recorded for study, size in had if size)
-    told = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
+    reported = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
     out = [str(study.device.index) for study, _ in had if study.found.requested_bytes is not None]
     ran_out = f"Device {' and '.join(out)} ran out of memory. " if out else ""
-    return f"{ran_out}PyTorch reserved {f'at most {told}' if recorded else told}."
+    return f"{ran_out}PyTorch reserved {f'at most {reported}' if recorded else reported}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,8 @@ class SnapshotChange:
             }
             for change in self.changes
         ]
-        told = {"device": self.device, "first_allocated_bytes": self.first, "second_allocated_bytes": self.second}
-        return {**told, "sentence": self.sentence, "changes": changes}
+        reported = {"device": self.device, "first_allocated_bytes": self.first, "second_allocated_bytes": self.second}
+        return {**reported, "sentence": self.sentence, "changes": changes}
 
 
 def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
@@ -145,7 +147,7 @@ def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
         int(first.history.allocated[begin + 1]),
         int(second.history.allocated[end + 1]),
         tuple(differences(first.history, begin, second.history, end)),
-        difference_words(first.history, begin, second.history, end),
+        difference_text(first.history, begin, second.history, end),
     )
 
 
@@ -156,8 +158,8 @@ def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any
     for study in studies:
         if not study.history.is_recorded:
             continue
-        told, problem = _replay(study)
-        replays.append(told)
+        reported, problem = _replay(study)
+        replays.append(reported)
         # the reader has said already where a file contradicts itself
         if problem and not snapshot.warnings:
             warnings.append(problem)
@@ -243,7 +245,7 @@ def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
     except SnapshotError as error:
         problem = str(error)
     ran = study.outcome
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "device": study.device.index,
         "peak_allocated_bytes": None if checked is None else checked.peak_allocated,
         "peak_reserved_bytes": None if checked is None else checked.peak_reserved,
@@ -252,15 +254,15 @@ def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
         "retries": None if checked is None else checked.retries,
         "fits": None,
         "failed_at_event": None,
-        "words": study.outcome_words,
+        "words": study.outcome_text,
         "remedies": [asdict(remedy) for remedy in study.ways],
     }
     if ran is not None:
-        told |= {
+        reported |= {
             "peak_allocated_bytes": ran.peak_allocated,
             "peak_reserved_bytes": ran.peak_reserved,
             "retries": ran.retries,
             "fits": ran.fits,
             "failed_at_event": ran.failed_at,
         }
-    return told, problem
+    return reported, problem

@@ -28,7 +28,7 @@ class HardwareWatch:
         self.describe: Callable[[str], str] = lambda uuid: f"GPU {uuid}"
         self._errors: dict[str, int] = {}
         self._xid_counts: dict[str, int] = {}
-        self._xids_told_s: dict[tuple[str, int], float] = {}
+        self._xids_reported_s: dict[tuple[str, int], float] = {}
         self._links: dict[str, int] = {}
         self._slowed_since_s: dict[tuple[str, str], float | None] = {}
 
@@ -72,16 +72,16 @@ class HardwareWatch:
         )
 
     def _is_due(self, time_s: float, uuid: str, code: int) -> bool:
-        told_s = self._xids_told_s.get((uuid, code))
-        if told_s is not None and time_s - told_s < AGAIN_S:
+        reported_s = self._xids_reported_s.get((uuid, code))
+        if reported_s is not None and time_s - reported_s < AGAIN_S:
             return False
-        self._xids_told_s[uuid, code] = time_s
+        self._xids_reported_s[uuid, code] = time_s
         return True
 
     def _of_xid(self, time_s: float, uuid: str, code: int) -> Warning:
         meaning = xid(code)
         level: Level = "critical" if meaning.level == "critical" else "warning"
-        text = f" reported XID error {code}: {meaning.words}; {meaning.advice}."
+        text = f" reported XID error {code}: {meaning.label}; {meaning.advice}."
         return self._warning(time_s, uuid, text, level)
 
     def _slowed(self, time_s: float, uuid: str, why: str) -> Warning:

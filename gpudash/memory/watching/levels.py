@@ -87,7 +87,7 @@ class Guard:
         self._lock = threading.Lock()
         self._device = device
         self._level: int | None = None
-        self._words = ""
+        self._text = ""
         self._used: int | None = None
         self._granted = 0
         self._crossed = False
@@ -102,18 +102,18 @@ class Guard:
         """The level, ``None`` while the guard is off."""
         return self._level
 
-    def arm(self, device: str, level_bytes: int, words: str) -> None:
+    def arm(self, device: str, level_bytes: int, text: str) -> None:
         """Guard a memory from now on.
 
         Args:
             device: a GPU's UUID, or "host".
             level_bytes: use at which the run is stopped.
-            words: what the level is, for sentences: "the guard, 1 GiB above the use at the start".
+            text: what the level is, for sentences: "the guard, 1 GiB above the use at the start".
         """
         with self._lock:
             if device != self._device:
                 self._used = None
-            self._device, self._level, self._words = device, level_bytes, words
+            self._device, self._level, self._text = device, level_bytes, text
             self._granted, self._crossed = 0, False
 
     def disarm(self) -> None:
@@ -131,7 +131,7 @@ class Guard:
             if self._level is None or self._crossed or self._used < self._level:
                 return None
             self._crossed = True
-            return f"Stopped by {self._words}: {format_pair(self._used, self._level)} are in use. {REMEDY}"
+            return f"Stopped by {self._text}: {format_pair(self._used, self._level)} are in use. {REMEDY}"
 
     def refuse(self, size: int, used: int | None = None) -> str | None:
         """Ask for ``size`` bytes: ``None`` grants them, a sentence says why the run has to stop instead.
@@ -148,6 +148,6 @@ class Guard:
             if known + size >= self._level:
                 in_use = format_pair(known, self._level)
                 more = format_bytes(size)
-                return f"Stopped by {self._words}: {in_use} are in use, and the run asks for {more} more. {REMEDY}"
+                return f"Stopped by {self._text}: {in_use} are in use, and the run asks for {more} more. {REMEDY}"
             self._granted += size
             return None

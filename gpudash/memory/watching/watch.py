@@ -276,8 +276,8 @@ class MemoryWatch:
         if ahead.limit == "guard":
             used = format_pair(level.used, ahead.limit_bytes)
             return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
-        words = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
-        return f"{words} {self._advice(name)}".rstrip()
+        text = f"{self.describe(name)} fills in about {seconds}: {_pair(level)}, {rate}.{cause}"
+        return f"{text} {self._advice(name)}".rstrip()
 
     def _advice(self, name: str, *more: str) -> str:
         """What can be done about a memory, in a sentence: the buttons beside it, and ``more``."""

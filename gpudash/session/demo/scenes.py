@@ -56,14 +56,14 @@ def moved_and_back(runs: Runs) -> MeasuredScene:
     device = shown_name(run["device"])
     if not move["copied"]:
         return MeasuredScene(f"The tensor of {format_bytes(size)} was on {device} already: 0 bytes were copied.")
-    words = f"{format_bytes(move['bytes'])} went to {device}"
-    words += "" if run["simulated"] else f" at {format_rate(move['bytes_per_second'])}"
+    text = f"{format_bytes(move['bytes'])} went to {device}"
+    text += "" if run["simulated"] else f" at {format_rate(move['bytes_per_second'])}"
     peak = run["memory"]["peak_allocated_bytes"]
     if peak is None:
-        return MeasuredScene(f"{words}.")
+        return MeasuredScene(f"{text}.")
     times = max(1, round(peak / size))
     return MeasuredScene(
-        f"{words}, {format_bytes(size)} each time. At the peak {format_bytes(peak)} were allocated there: "
+        f"{text}, {format_bytes(size)} each time. At the peak {format_bytes(peak)} were allocated there: "
         f"{_OFTEN.get(times, f'{times} times')} the tensor.",
         min(times, 3) - 1,
     )
@@ -71,12 +71,14 @@ def moved_and_back(runs: Runs) -> MeasuredScene:
 
 def mistakes(runs: Runs) -> MeasuredScene:
     """Scene 2: how many mistakes torch spoke up at, and where the tensor of the first one was."""
-    told = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
-    if not told:
+    reported = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
+    if not reported:
         return _nothing(runs)
-    silent = sum(1 for pitfall in told if not pitfall["message"])
-    where = next((pitfall["facts"].get("device_after") for pitfall in told if pitfall["pitfall"] == "unassigned"), None)
-    sentence = f"torch spoke up at {len(told) - silent} of {len(told)} mistakes"
+    silent = sum(1 for pitfall in reported if not pitfall["message"])
+    where = next(
+        (pitfall["facts"].get("device_after") for pitfall in reported if pitfall["pitfall"] == "unassigned"), None
+    )
+    sentence = f"torch spoke up at {len(reported) - silent} of {len(reported)} mistakes"
     sentence += f" and let {silent} pass without a word" if silent else ""
     if where is None:
         return MeasuredScene(f"{sentence}.")
@@ -86,9 +88,9 @@ def mistakes(runs: Runs) -> MeasuredScene:
 _GPU = re.compile(r"(?<!imulated )\bGPU\b")
 
 
-def of_gpu(words: str, *, simulated: bool) -> str:
-    """``words`` of our own that speak of a GPU, which is called simulated where it is."""
-    return _GPU.sub("simulated GPU", words) if simulated else words
+def of_gpu(text: str, *, simulated: bool) -> str:
+    """``label`` of our own that speak of a GPU, which is called simulated where it is."""
+    return _GPU.sub("simulated GPU", text) if simulated else text
 
 
 def pitfall(run: Run) -> str:
@@ -97,8 +99,8 @@ def pitfall(run: Run) -> str:
     if found is None:
         return ending(run)
     message = " ".join((found["message"] or "").split())
-    words = f"torch: “{message}”" if message else "torch says nothing."
-    return f"{words} {of_gpu(found['remedy'], simulated=run['simulated'])}"
+    text = f"torch: “{message}”" if message else "torch says nothing."
+    return f"{text} {of_gpu(found['remedy'], simulated=run['simulated'])}"
 
 
 def copies(runs: Runs) -> MeasuredScene:
@@ -134,9 +136,9 @@ def placement(run: Run) -> str:
 def trained(run: Run) -> str:
     """One training of scene 4."""
     loss = _loss(run)
-    words = ending(run) if loss is None else f"loss {loss:.3f} after {format_count(run['steps'])} steps"
+    text = ending(run) if loss is None else f"loss {loss:.3f} after {format_count(run['steps'])} steps"
     speed = "" if run["simulated"] else f", {_speed(run)}"
-    return f"{shown_name(run['device'])}: {words}{speed}."
+    return f"{shown_name(run['device'])}: {text}{speed}."
 
 
 def both_trained(runs: Runs) -> MeasuredScene:
@@ -170,11 +172,11 @@ def ran_out(run: Run) -> str:
     explanation = (run["error"] or {}).get("explanation")
     if explanation is None:
         return ending(run)
-    asked, growing = explanation["requested_bytes"], explanation["growing"]
-    if asked is None or not growing:
+    requested, growing = explanation["requested_bytes"], explanation["growing"]
+    if requested is None or not growing:
         return str(explanation["headline"])
     return (
-        f"Step {explanation['step']} asked for {format_bytes(asked)} more, and they were not to be had: "
+        f"Step {explanation['step']} asked for {format_bytes(requested)} more, and they were not to be had: "
         f"{format_bytes(growing[0]['bytes_per_step'])} of every step had been kept."
     )
 
@@ -197,7 +199,7 @@ def fixed(runs: Runs) -> MeasuredScene:
     second = runs[1] if len(runs) > 1 else None
     if second is None:
         return MeasuredScene(f"{sentence} No change was found that could be tried.", answer)
-    changed = changed_words(first["workload"], first["spec"], second["spec"]) or "a larger memory cap"
+    changed = changed_text(first["workload"], first["spec"], second["spec"]) or "a larger memory cap"
     if second["status"] != "finished":
         return MeasuredScene(f"{sentence} With {changed} it still did not come to its end: {ending(second)}", answer)
     return MeasuredScene(
@@ -214,26 +216,26 @@ def ending(run: Run) -> str:
     return f"{run['status']} after {format_duration(run['seconds'])}"
 
 
-def changed_words(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def changed_text(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The fields of ``after`` that are not as in ``before``: "batches moved instead of resident"; "" without any."""
     kind = workloads().get(workload)
     fields = {} if kind is None else kind.model_fields
-    told = []
+    reported = []
     for name, value in after.items():
         if value != before.get(name):
             extra = fields[name].json_schema_extra if name in fields else None
-            words = extra.get("words") if isinstance(extra, dict) else None
-            told.append(_changed(name, value, before.get(name), words if isinstance(words, dict) else {}))
-    return ", ".join(told)
+            text = extra.get("words") if isinstance(extra, dict) else None
+            reported.append(_changed(name, value, before.get(name), text if isinstance(text, dict) else {}))
+    return ", ".join(reported)
 
 
-def _changed(name: str, value: Any, before: Any, words: Mapping[str, Any]) -> str:
-    """A field that is not what it was, as a person says it; ``words`` are those of its choices."""
+def _changed(name: str, value: Any, before: Any, text: Mapping[str, Any]) -> str:
+    """A field that is not what it was, as a person says it; ``label`` are those of its choices."""
     field = name.replace("_", " ")
     if isinstance(value, bool):
         return f"{field} {'on' if value else 'off'}"
-    told, was = (words.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
-    return f"{field} {told} instead of {was}"
+    reported, was = (text.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
+    return f"{field} {reported} instead of {was}"
 
 
 def _times(ratio: float) -> str:
@@ -297,24 +299,24 @@ class Act:
     """One run of a scene.
 
     Attributes:
-        words: what it does, in a sentence or two; "{change}" in it is what the fix changes.
+        label: what it does, in a sentence or two; "{change}" in it is what the fix changes.
         spec: what is run; of a fix, ``None``: the run before with the first remedy that fits.
         where: on which device.
-        look: what of the window to look at meanwhile.
+        scan: what of the window to look at meanwhile.
         memory_cap: the most that torch may reserve on a GPU.
         may_run_out: whether an out-of-memory is what is wanted.
         then: what to look at once it has ended, for longer than a few words take.
-        told: puts the run's summary into a sentence once it has ended.
+        reported: puts the run's summary into a sentence once it has ended.
     """
 
-    words: str
+    label: str
     spec: Spec | None
     where: Where = "best"
-    look: Place = "memory"
+    scan: Place = "memory"
     memory_cap: MemoryCap | None = None
     may_run_out: bool = False
     then: Place | None = None
-    told: Callable[[Mapping[str, Any]], str] | None = None
+    reported: Callable[[Mapping[str, Any]], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +325,7 @@ class Scene:
 
     Attributes:
         title: a few words.
-        look: one sentence on what to look at in the window.
+        scan: one sentence on what to look at in the window.
         read: likewise on what to read in the terminal.
         acts: its runs, in order.
         measured: puts their summaries into a sentence, and finds the right guess.
@@ -332,7 +334,7 @@ class Scene:
     """
 
     title: str
-    look: str
+    scan: str
     read: str
     acts: tuple[Act, ...]
     measured: Callable[[Runs], MeasuredScene]
@@ -351,13 +353,13 @@ CAP = MemoryCap(size=256 * MIB)
 """What scene 5 may reserve, so that a large GPU runs out as soon as a small one."""
 
 
-def _mistake(name: str, words: str) -> Act:
-    return Act(words, PipelineSpec.model_validate({"pitfall": name}), "gpu", "stages", told=pitfall)
+def _mistake(name: str, text: str) -> Act:
+    return Act(text, PipelineSpec.model_validate({"pitfall": name}), "gpu", "stages", reported=pitfall)
 
 
-def _batches(where: str, words: str) -> Act:
+def _batches(where: str, text: str) -> Act:
     fields = {"model": "mlp", "width": 256, "depth": 2, "batch": 1024, "steps": 60, "epochs": 1, "batches": where}
-    return Act(words, TrainingSpec.model_validate(fields), look="stages", told=placement)
+    return Act(text, TrainingSpec.model_validate(fields), scan="stages", reported=placement)
 
 
 _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": 120, "epochs": 2})
@@ -370,7 +372,7 @@ _KEEPS_TOO_MUCH = TrainingSpec.model_validate(
 SCENES = (
     Scene(
         title="Move a tensor",
-        look="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
+        scan="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
         read="Below is what each step takes of the device's memory: the tensor when it arrives, and again a result.",
         acts=(
             Act(
@@ -390,7 +392,7 @@ SCENES = (
     ),
     Scene(
         title="What can go wrong",
-        look="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
+        scan="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
         read="Five common mistakes are made for real; below are torch's own words for each.",
         acts=(
             _mistake("unassigned", "x.to(device) is called, and what it returns is not kept."),
@@ -410,7 +412,7 @@ SCENES = (
     ),
     Scene(
         title="Copy once, or every step",
-        look="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
+        scan="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
         read="Compare the bytes below: the same training, with its batches kept in three different places.",
         acts=(
             _batches("resident", "All batches are copied once, before the first step."),
@@ -428,11 +430,11 @@ SCENES = (
     ),
     Scene(
         title="Train on the CPU, then on the GPU",
-        look="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
+        scan="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
         read="Compare the losses below: the same seed and the same data, on one device and then on the other.",
         acts=(
-            Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", told=trained),
-            Act("The same transformer is trained on the GPU.", _SMALL, "gpu", "loss", told=trained),
+            Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", reported=trained),
+            Act("The same transformer is trained on the GPU.", _SMALL, "gpu", "loss", reported=trained),
         ),
         measured=both_trained,
         questions=(
@@ -451,7 +453,7 @@ SCENES = (
     ),
     Scene(
         title="Run out of memory, and fix it",
-        look="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
+        scan="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
         read="Memory climbs step by step until it is refused; read below why, and what would have fitted.",
         acts=(
             Act(
@@ -461,7 +463,7 @@ SCENES = (
                 memory_cap=CAP,
                 may_run_out=True,
                 then="explanation",
-                told=ran_out,
+                reported=ran_out,
             ),
             Act("The first change that fits: {change}. With it the training runs again.", None, "gpu", memory_cap=CAP),
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpudash.devices.names import kind_of, shown_name
-from gpudash.session.demo.scenes import SCENES, Act, MeasuredScene, Place, Scene, SceneQuestion, changed_words, of_gpu
+from gpudash.session.demo.scenes import SCENES, Act, MeasuredScene, Place, Scene, SceneQuestion, changed_text, of_gpu
 from gpudash.specs import Spec, workloads
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Remedy
@@ -44,13 +44,13 @@ class TourPace:
         ask: a question that nobody answers.
         act: the words of an act before the next one begins, also where the tour does not go on by itself.
         read: the same, where an act leaves something to be read.
-        told: what a scene has measured.
+        reported: what a scene has measured.
     """
 
     ask: float = 6.0
     act: float = 2.5
     read: float = 7.0
-    told: float = 7.0
+    reported: float = 7.0
 
 
 class Tour:
@@ -129,7 +129,7 @@ class Tour:
             return self.scene.points_at
         if self._between and self.act is not None and self.act.then is not None and self._runs[-1] is not None:
             return self.act.then
-        return self.act.look if self.act is not None else self.scene.acts[0].look
+        return self.act.scan if self.act is not None else self.scene.acts[0].scan
 
     @property
     def caption(self) -> str:
@@ -146,20 +146,20 @@ class Tour:
             return "That was the demo."
         if self._between and self.log:
             return self.log[-1]
-        return self.act_words if self.act is not None and self.state == "playing" else self.said(self.scene.look)
+        return self.act_text if self.act is not None and self.state == "playing" else self.said(self.scene.scan)
 
-    def said(self, words: str) -> str:
-        """``words`` of a scene as they are true of the GPU there is: a simulated one is called so."""
-        return of_gpu(words, simulated=kind_of(self._device("gpu") or "cpu") == "sim")
+    def said(self, text: str) -> str:
+        """``label`` of a scene as they are true of the GPU there is: a simulated one is called so."""
+        return of_gpu(text, simulated=kind_of(self._device("gpu") or "cpu") == "sim")
 
     @property
-    def act_words(self) -> str:
+    def act_text(self) -> str:
         """What the newest act does, in a sentence; of a run that was changed so that it fits, what was changed."""
         act = self.act
         if act is None:
             return ""
         return self.said(
-            act.words if act.spec is not None else act.words.format(change=self.change or "a larger memory cap")
+            act.label if act.spec is not None else act.label.format(change=self.change or "a larger memory cap")
         )
 
     @property
@@ -171,10 +171,10 @@ class Tour:
         if device != self.playing_device:
             return f"{shown_name(self.playing_device)} instead of {shown_name(device)}"
         mistakes = {"pitfall"}  # which the act's own sentence names
-        return changed_words(spec.name, spec.model_dump(), self.playing_spec.model_dump(exclude=mistakes))
+        return changed_text(spec.name, spec.model_dump(), self.playing_spec.model_dump(exclude=mistakes))
 
     @property
-    def step_words(self) -> str:
+    def step_text(self) -> str:
         """How far the run that is on has come; "" where none is or it has no steps."""
         if not self._on:
             return ""
@@ -263,7 +263,7 @@ class Tour:
                 self.take_guess(None)
         elif self.state in ("playing", "busy"):
             self._go_on(now_s)
-        elif self.state == "told" and self.auto and not self.paused and now_s - self._since >= self._pace.told:
+        elif self.state == "told" and self.auto and not self.paused and now_s - self._since >= self._pace.reported:
             self.next()
 
     def _begin(self, position: int) -> None:
@@ -366,15 +366,15 @@ class Tour:
         self._runs.append(summary)
         if act is None or summary is None:
             return
-        meant = ("finished", "out_of_memory") if act.may_run_out else ("finished",)
+        target = ("finished", "out_of_memory") if act.may_run_out else ("finished",)
         if summary["status"] == "cancelled":
             self.log.append("The run was stopped.")
-        elif summary["status"] not in meant:
+        elif summary["status"] not in target:
             error = summary["error"] or {}
             self.log.append(f"{error.get('message', '')} {error.get('remedy', '')}".strip())
             self.failures.append(f"{self.scene.title}: {self.log[-1]}")
-        elif act.told is not None:
-            self.log.append(act.told(summary))
+        elif act.reported is not None:
+            self.log.append(act.reported(summary))
 
     def _device(self, where: str) -> str | None:
         """The device for an act, the same GPU in every scene; ``None`` when there is none."""

@@ -145,7 +145,7 @@ class Fleet:
             raise ValueError(f"{self.address} knows no GPU {key} any more.")
         return found
 
-    def look(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
+    def scan(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
         """The past of one GPU between two times in seconds since the epoch, with at most ``points`` a curve.
 
         Returns at once; the view's `loading` tells whether its thread still asks. The view is the caller's to close.
@@ -162,10 +162,10 @@ class Fleet:
         """Two looks on a common axis: each begins at session time 0, whichever day or GPU it is of.
 
         Raises:
-            ValueError: as `look`.
+            ValueError: as `poll`.
         """
         self.gpu(key_b)
-        return self.look(key_a, *range_a, points), self.look(key_b, *range_b, points)
+        return self.scan(key_a, *range_a, points), self.scan(key_b, *range_b, points)
 
     def now_s(self) -> float:
         """The server's time in seconds since the epoch; this machine's before it has answered."""
@@ -175,7 +175,7 @@ class Fleet:
     def poll(self) -> float:
         """Ask once, and take in what comes; seconds to wait before the next time."""
         try:
-            told, times, answer = self._ask()
+            reported, times, answer = self._ask()
         except PrometheusError as error:
             if error.kind != "closed":
                 self._fail(str(error))
@@ -190,16 +190,16 @@ class Fleet:
         self.answered = True
         now_s = max((seen_s for seen_s in (_time_of(answer), *times.values())), default=time.time())
         self._at = now_s, self._clock()
-        self._machines = told.machines
-        shown = self._overview.take(told, times, now_s)
+        self._machines = reported.machines
+        shown = self._overview.take(reported, times, now_s)
         self._ahead = self._forecasts.take(shown, self._overview.intervals)
-        self._beside = [*silent_before(self._overview.missing()), *of_server(answer.warnings), *odd_entries(told)]
+        self._beside = [*silent_before(self._overview.missing()), *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown
         self.problem = self._nothing() if self.empty else None
         self._show(shown, now_s)
         return self._period_s
 
-    def _ask(self) -> tuple[asking.Told, dict[tuple[str, str], float], HttpAnswer]:
+    def _ask(self) -> tuple[asking.Reported, dict[tuple[str, str], float], HttpAnswer]:
         client = self._client
         if not self._checked:
             self.server_version = client.check()
@@ -210,7 +210,7 @@ class Fleet:
         return asking.read_gpus(answer.result), asking.read_times(client.query(asking.TIMES_QUERY).result), answer
 
     def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
-        found = self._warned.over(gpus, self._overview.told, self._machines, now_s, self._ahead)
+        found = self._warned.over(gpus, self._overview.reported, self._machines, now_s, self._ahead)
         shown = gpus, (*found, *self._beside)
         if shown != self._shown:
             self._shown = shown
@@ -228,9 +228,9 @@ class Fleet:
         return float(min(self._period_s * 2.0 ** min(max(self._failures - 1, 0), 10), LONGEST_WAIT_S))
 
     def _nothing(self) -> str:
-        looked = (f"{SPOKEN[exporter]}'s {names(exporter, 'gpu')[0]}" for exporter in EXPORTERS)
-        words = f"{self.address} knows no GPU: it has none of {', '.join(looked)}"
-        return f"{words}; have it scrape one of these exporters."
+        polled = (f"{SPOKEN[exporter]}'s {names(exporter, 'gpu')[0]}" for exporter in EXPORTERS)
+        text = f"{self.address} knows no GPU: it has none of {', '.join(polled)}"
+        return f"{text}; have it scrape one of these exporters."
 
     def _run(self) -> None:
         try:

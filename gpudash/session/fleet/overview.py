@@ -11,7 +11,7 @@ from typing import Literal
 from gpudash.devices.health import HEAT, xid
 from gpudash.memory.watching.hardware import LASTING_S
 from gpudash.settings import Settings
-from gpudash.sources.prometheus.gpus import Told, ToldGpu, identity, machine_of, same_gpu
+from gpudash.sources.prometheus.gpus import Reported, ReportedGpu, identity, machine_of, same_gpu
 from gpudash.sources.prometheus.names import SPOKEN
 from gpudash.telemetry.metrics import HEALTH, SENSORS, Exporter
 from gpudash.units import format_duration, format_pair, format_percent
@@ -22,7 +22,7 @@ HOLDERS = ("pod", "namespace", "container", "hpc_job")
 """Labels by which dcgm-exporter says who holds a GPU, of Kubernetes and of a batch system
 (https://github.com/NVIDIA/dcgm-exporter)."""
 
-Teller = Exporter | Literal["ssh"]
+Reporter = Exporter | Literal["ssh"]
 """Who tells of a GPU: an exporter, or the machine itself over ssh."""
 
 _OVER_SSH = "the machine itself, over ssh"
@@ -43,7 +43,7 @@ FORGET_S = 3600.0
 SOON_S = 60.0
 """A memory that is foretold to be full within so long is critical."""
 
-MOST_TOLD = 3
+MOST_REPORTED = 3
 """Sentences of the server's own that are repeated."""
 
 
@@ -86,7 +86,7 @@ class FleetGpu:
     used_bytes: int | None
     total_bytes: int | None
     utilisation: float | None
-    exporter: Teller
+    exporter: Reporter
     seen_s: float
     stale: bool = False
     simulated: bool = False
@@ -135,12 +135,12 @@ class FleetGpu:
         return identity(self.labels)
 
     @property
-    def told_by(self) -> str:
+    def reported_by(self) -> str:
         """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
         others = " and ".join(SPOKEN[exporter] for exporter in self.also)
         verb = "knows" if len(self.also) == 1 else "know"
-        told_by = _OVER_SSH if self.exporter == "ssh" else SPOKEN[self.exporter]
-        return f"{told_by} ({others} {verb} it too)" if others else told_by
+        reported_by = _OVER_SSH if self.exporter == "ssh" else SPOKEN[self.exporter]
+        return f"{reported_by} ({others} {verb} it too)" if others else reported_by
 
     @property
     def name(self) -> str:
@@ -196,22 +196,22 @@ class Overview:
     """
 
     def __init__(self) -> None:
-        self.told: dict[str, ToldGpu] = {}
+        self.reported: dict[str, ReportedGpu] = {}
         self.intervals: Mapping[Where, float] = {}
         self._known: dict[str, FleetGpu] = {}
         self._here: set[str] = set()
         self._energy = EnergyMeter()
 
-    def take(self, told: Told, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
+    def take(self, reported: Reported, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
         """The GPUs, fullest first.
 
         Args:
-            told: the newest answer; what is missing from it is stale at once, for the server says so.
+            reported: the newest answer; what is missing from it is stale at once, for the server says so.
             times: when each GPU's memory was scraped last, in the server's seconds since the epoch.
             now_s: the server's time.
         """
-        tellings: dict[str, list[ToldGpu]] = defaultdict(list)
-        for gpu in told.gpus:
+        tellings: dict[str, list[ReportedGpu]] = defaultdict(list)
+        for gpu in reported.gpus:
             tellings[gpu.key].append(gpu)
         chosen = {key: self._choose(several, times, now_s) for key, several in tellings.items()}
         shared = _shared(gpu for gpu, _seen_s in chosen.values())
@@ -222,7 +222,7 @@ class Overview:
             host = instance if instance and gpu.host in shared else gpu.host
             made = _made(gpu, host, seen_s, also, stale=stale)
             self._known[key] = replace(made, drawn_j=self._energy.drawn_j(key, made.health))
-            self.told[key] = gpu
+            self.reported[key] = gpu
         self._here = set(chosen)
         if len(self._known) > len(chosen):
             self._mark(now_s)
@@ -235,7 +235,7 @@ class Overview:
 
     def missing(self) -> dict[str, int]:
         """Instance → GPUs there that were scraped within the last minutes, and of which no answer has told yet."""
-        known = {gpu.where for gpu in self.told.values()}
+        known = {gpu.where for gpu in self.reported.values()}
         shown = {same_gpu(which) for _instance, which in known}
         gone = (where for where in self.intervals if where not in known and same_gpu(where[1]) not in shown)
         return dict(Counter(instance for instance, _which in gone))
@@ -244,24 +244,26 @@ class Overview:
         for key, gpu in list(self._known.items()):
             if now_s - gpu.seen_s > FORGET_S and (key not in self._here or gpu.seen_s > 0):  # 0: no time is told
                 del self._known[key]
-                del self.told[key]
-            elif not gpu.stale and (key not in self._here or now_s - gpu.seen_s > self._patience(self.told[key])):
+                del self.reported[key]
+            elif not gpu.stale and (key not in self._here or now_s - gpu.seen_s > self._patience(self.reported[key])):
                 self._known[key] = replace(gpu, stale=True)
 
     def _sorted(self) -> tuple[FleetGpu, ...]:
         return tuple(sorted(self._known.values(), key=fullest_first))
 
-    def _choose(self, tellings: list[ToldGpu], times: Mapping[Where, float], now_s: float) -> tuple[ToldGpu, float]:
+    def _choose(
+        self, tellings: list[ReportedGpu], times: Mapping[Where, float], now_s: float
+    ) -> tuple[ReportedGpu, float]:
         """The best exporter's telling that is not late, else the newest; and when it was scraped."""
         seen = [(gpu, times.get(gpu.where, 0.0)) for gpu in tellings]
         fresh = next(((gpu, seen_s) for gpu, seen_s in seen if now_s - seen_s <= self._patience(gpu)), None)
         return fresh or max(seen, key=lambda telling: telling[1])
 
-    def _patience(self, gpu: ToldGpu) -> float:
+    def _patience(self, gpu: ReportedGpu) -> float:
         return max(STALE_S, LATE * min(self.intervals.get(gpu.where, 0.0), LONGEST_INTERVAL_S))
 
 
-def _shared(gpus: Iterable[ToldGpu]) -> set[str]:
+def _shared(gpus: Iterable[ReportedGpu]) -> set[str]:
     """Names of machines that several instances of one exporter have: those go by their instances."""
     instances: dict[tuple[str, str], set[str]] = defaultdict(set)
     for gpu in gpus:
@@ -269,7 +271,7 @@ def _shared(gpus: Iterable[ToldGpu]) -> set[str]:
     return {host for (_exporter, host), names in instances.items() if len(names) > 1}
 
 
-def _made(gpu: ToldGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *, stale: bool) -> FleetGpu:
+def _made(gpu: ReportedGpu, host: str, seen_s: float, also: tuple[Exporter, ...], *, stale: bool) -> FleetGpu:
     values = gpu.values
     used, total, free = values.get("used_bytes"), values.get("total_bytes"), values.get("free_bytes")
     reserved = values.get("driver_reserved_bytes")
@@ -322,7 +324,7 @@ class FleetWarnings:
     def over(
         self,
         gpus: Sequence[FleetGpu],
-        told: Mapping[str, ToldGpu],
+        reported: Mapping[str, ReportedGpu],
         machines: Mapping[str, Sequence[str]],
         now_s: float,
         forecasts: Mapping[str, float] | None = None,
@@ -331,7 +333,7 @@ class FleetWarnings:
 
         Args:
             gpus: every GPU, fullest first.
-            told: key → what its exporter told.
+            reported: key → what its exporter told.
             machines: instance → levels of gpudash's warnings of its host memory.
             now_s: the server's time.
             forecasts: key → seconds until a memory is full, where its exporter foretells nothing.
@@ -341,30 +343,30 @@ class FleetWarnings:
             if gpu.stale:
                 self._heights.pop(gpu.key, None)  # what it held then says nothing of now
             else:
-                found += self._of(gpu, told.get(gpu.key), (forecasts or {}).get(gpu.key))
+                found += self._of(gpu, reported.get(gpu.key), (forecasts or {}).get(gpu.key))
                 found += self._of_hardware(gpu, now_s)
         found += [_of_host(instance, levels) for instance, levels in machines.items()]
         found += _silent(gpus, now_s)
         return sorted(found, key=lambda warning: warning.level != "critical")
 
-    def _of(self, gpu: FleetGpu, told: ToldGpu | None, ahead_s: float | None) -> list[FleetWarning]:
+    def _of(self, gpu: FleetGpu, reported: ReportedGpu | None, ahead_s: float | None) -> list[FleetWarning]:
         found: list[FleetWarning] = []
         level: Level
         fullness = gpu.fullness
         height = self._height(gpu.key, fullness)
         if height and fullness is not None:
             pair = format_pair(gpu.taken_bytes, gpu.total_bytes)
-            words = f"{gpu.name} is {format_percent(fullness)} full: {pair}"
-            found.append(FleetWarning(gpu.key, "critical" if height == 2 else "warning", words))
-        elif told is not None and any(level != "forecast" for level in told.warnings):
-            level = _gravest(told.warnings)
+            text = f"{gpu.name} is {format_percent(fullness)} full: {pair}"
+            found.append(FleetWarning(gpu.key, "critical" if height == 2 else "warning", text))
+        elif reported is not None and any(level != "forecast" for level in reported.warnings):
+            level = _gravest(reported.warnings)
             found.append(FleetWarning(gpu.key, level, f"{gpu.name}: gpudash there warns of its memory"))
-        ahead_s = ahead_s if told is None or told.forecast_s is None else told.forecast_s
+        ahead_s = ahead_s if reported is None or reported.forecast_s is None else reported.forecast_s
         if ahead_s is not None:
             level = "critical" if ahead_s <= SOON_S else "warning"
             when = format_duration(ahead_s)
-            words = f"{gpu.name} will be full in {when} if it goes on growing as it does"
-            found.append(FleetWarning(gpu.key, level, words, "forecast"))
+            text = f"{gpu.name} will be full in {when} if it goes on growing as it does"
+            found.append(FleetWarning(gpu.key, level, text, "forecast"))
         return found
 
     def _of_hardware(self, gpu: FleetGpu, now_s: float) -> Iterable[FleetWarning]:
@@ -372,13 +374,13 @@ class FleetWarnings:
         code = int(gpu.health.get("last_xid", 0))
         meaning = xid(code)
         if code and meaning.level != "program":
-            words = f"{gpu.name} reported XID error {code}: {meaning.words}"
-            yield FleetWarning(gpu.key, meaning.level, words, "hardware")
+            text = f"{gpu.name} reported XID error {code}: {meaning.label}"
+            yield FleetWarning(gpu.key, meaning.level, text, "hardware")
         errors = int(gpu.health.get("ecc_uncorrected_errors", 0))
         if errors:
             counted = "1 memory error" if errors == 1 else f"{errors} memory errors"
-            words = f"{gpu.name} has had {counted} that ECC could not correct"
-            yield FleetWarning(gpu.key, "warning", words, "hardware")
+            text = f"{gpu.name} has had {counted} that ECC could not correct"
+            yield FleetWarning(gpu.key, "warning", text, "hardware")
         if not int(gpu.health.get("clocks_event_reasons", 0)) & HEAT:
             self._hot_since_s.pop(gpu.key, None)
         elif now_s - self._hot_since_s.setdefault(gpu.key, now_s) >= LASTING_S:
@@ -399,7 +401,9 @@ class FleetWarnings:
 
 def of_server(sentences: Iterable[str]) -> list[FleetWarning]:
     """What the server says of answers that are not whole."""
-    return [FleetWarning("", "warning", f"The server says: {text}", "server") for text in list(sentences)[:MOST_TOLD]]
+    return [
+        FleetWarning("", "warning", f"The server says: {text}", "server") for text in list(sentences)[:MOST_REPORTED]
+    ]
 
 
 def silent_before(missing: Mapping[str, int]) -> list[FleetWarning]:
@@ -412,15 +416,14 @@ def silent_before(missing: Mapping[str, int]) -> list[FleetWarning]:
     ]
 
 
-def odd_entries(told: Told) -> list[FleetWarning]:
+def odd_entries(reported: Reported) -> list[FleetWarning]:
     """That a part of an answer could not be read."""
-    if not told.odd:
+    if not reported.odd:
         return []
-    entries = "1 entry" if told.odd == 1 else f"{told.odd} entries"
-    words = (
-        f"The server's answer holds {entries} that cannot be read; {'it is' if told.odd == 1 else 'they are'} left out"
-    )
-    return [FleetWarning("", "warning", words, "server")]
+    entries = "1 entry" if reported.odd == 1 else f"{reported.odd} entries"
+    left_out = "it is left out" if reported.odd == 1 else "they are left out"
+    text = f"The server's answer holds {entries} that cannot be read; {left_out}"
+    return [FleetWarning("", "warning", text, "server")]
 
 
 def _gravest(levels: Sequence[str]) -> Level:

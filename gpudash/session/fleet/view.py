@@ -58,7 +58,7 @@ class _Known(NamedTuple):
     exact: bool
 
 
-class _Wish(NamedTuple):
+class _Request(NamedTuple):
     """A range that is to be fetched, in seconds since the epoch."""
 
     began_wall_s: float
@@ -108,13 +108,13 @@ class FleetView(PastSource):
         self._client = client
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._wish: _Wish | None = None
-        self._refused: _Wish | None = None
+        self._request: _Request | None = None
+        self._refused: _Request | None = None
         self._known: list[_Known] = []
         self._closed = False
         self._problem = ""
-        self._told: tuple[str, ...] = ()
-        self.fetched = self.asked_points = 0
+        self._reported: tuple[str, ...] = ()
+        self.fetched = self.requested_points = 0
         self.points = points
         self.began_wall_s, self._length_s = began_wall_s, ended_wall_s - began_wall_s
         self.store = FleetStore(uuid, gpu.torch_name)
@@ -146,7 +146,7 @@ class FleetView(PastSource):
         if self._problem:
             return [self._problem]
         nothing = [] if self.loading or not self.empty else [f"{self.gpu.name} told nothing in this range"]
-        return [*nothing, *(f"The server says: {text}" for text in self._told)]
+        return [*nothing, *(f"The server says: {text}" for text in self._reported)]
 
     def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
         """Have another range, or a part of it in more detail, fetched by the view's own thread; the newest wish wins.
@@ -160,7 +160,7 @@ class FleetView(PastSource):
         if not ended_wall_s - began_wall_s >= SHORTEST_S:
             raise ValueError(f"A range of the past is at least {SHORTEST_S:g} s long; choose a later end.")
         self.points = min(max(points, FEWEST_POINTS), MOST_POINTS)
-        self._want(_Wish(began_wall_s, ended_wall_s))
+        self._want(_Request(began_wall_s, ended_wall_s))
 
     def seek(self, time_s: float | None) -> None:
         """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end."""
@@ -180,7 +180,7 @@ class FleetView(PastSource):
     def close(self) -> bool:
         """Ask nothing more; false when the thread did not end in time."""
         with self._lock:
-            self._closed, self._wish = True, None
+            self._closed, self._request = True, None
         self._client.close()
         ended = self.settle(JOIN_S)
         if ended:
@@ -195,7 +195,7 @@ class FleetView(PastSource):
         """The GPU."""
         return self._device.name
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         """How a reading's device is called."""
         return self.gpu.host if device == "host" else shown_name(self._device.name)
 
@@ -217,20 +217,20 @@ class FleetView(PastSource):
             known = next((span for span in self._known if span.began_s <= t0 and t1 <= span.ended_s), None)
             if known is None or known.exact or known.step_s <= COARSE * ideal_s:
                 return
-            wish = _Wish(self.began_wall_s + t0, self.began_wall_s + t1)
-            if self._wish is None and wish != self._refused:
-                self._begin(wish)
+            request = _Request(self.began_wall_s + t0, self.began_wall_s + t1)
+            if self._request is None and request != self._refused:
+                self._begin(request)
 
-    def _want(self, wish: _Wish) -> None:
+    def _want(self, request: _Request) -> None:
         with self._lock:
             self._refused = None
-            self._begin(wish)
+            self._begin(request)
 
-    def _begin(self, wish: _Wish) -> None:
+    def _begin(self, request: _Request) -> None:
         """Have a wish fetched; the caller holds the lock."""
         if self._closed:
             return
-        self._wish = wish
+        self._request = request
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="gpudash-fleet-view", daemon=True)
             self._thread.start()
@@ -238,12 +238,12 @@ class FleetView(PastSource):
     def _work(self) -> None:
         while True:
             with self._lock:
-                wish, self._wish = self._wish, None
-                if wish is None:
+                request, self._request = self._request, None
+                if request is None:
                     self._thread = None
                     return
             try:
-                self._fetch(wish)
+                self._fetch(request)
                 self._problem = ""
                 continue
             except PrometheusError as error:
@@ -252,10 +252,10 @@ class FleetView(PastSource):
                 logger.exception("the past of a GPU could not be taken in")
                 problem = str(of_unreadable(self._client.address, error))
             with self._lock:
-                self._problem, self._refused = problem, wish
+                self._problem, self._refused = problem, request
 
-    def _fetch(self, wish: _Wish) -> None:
-        began, ended = wish
+    def _fetch(self, request: _Request) -> None:
+        began, ended = request
         length_s = ended - began
         end_s = self.began_wall_s + self._length_s
         inside = bool(self._known) and self.began_wall_s <= began and ended <= end_s and length_s < self._length_s
@@ -275,8 +275,8 @@ class FleetView(PastSource):
 
     def _read(self, began: float, ended: float) -> Past:
         past = read_past(self._client, self._subject, began, ended, self.points)
-        self.asked_points = past.asked_points
-        self._told = past.warnings
+        self.requested_points = past.requested_points
+        self._reported = past.warnings
         self.fetched += 1
         return past
 

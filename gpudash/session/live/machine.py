@@ -98,7 +98,7 @@ class Machine:
         self._by_torch: tuple[object, tuple[Gpu, ...]] = (None, ())
         self._linked: tuple[tuple[Gpu, ...], dict[str, str]] = ((), {})
         self._energy = EnergyCounters(store)
-        self._let_go_s = -math.inf
+        self._released_s = -math.inf
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -158,9 +158,9 @@ class Machine:
         simulated = ", ".join(f"{found.name}" for found in self.devices() if found.simulated)
         names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
         return [
-            ("NVML", self._monitor.nvml_words),
+            ("NVML", self._monitor.nvml_text),
             ("NVIDIA driver", self._monitor.driver_version or "none answered"),
-            ("torch", self.torch_words or "loading"),
+            ("torch", self.torch_text or "loading"),
             ("CUDA of torch", cuda),
             *((name, os.environ.get(name, "not set") or "empty") for name in names),
             ("simulated GPU", self.simulated.problem or simulated or "none"),
@@ -168,16 +168,16 @@ class Machine:
 
     def check_gpus(self) -> None:
         """Look for GPUs at once where there were none."""
-        self._monitor.look_again()
+        self._monitor.poll_again()
 
     @property
-    def torch_words(self) -> str | None:
+    def torch_text(self) -> str | None:
         """What torch this is, or that there is none; ``None`` while it loads."""
         if self.torch is None:
             return None
         return "no torch" if self.torch.get("version") is None else f"torch {self.torch['version']}"
 
-    def words(self, memory: str) -> str:
+    def label(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         names = {found.uuid: shown_name(found.name) for found in self.devices()}
         if memory == HOST:
@@ -240,7 +240,7 @@ class Machine:
         """What this process has of a GPU; ``None`` while the driver has not told since a run's own process was ours."""
         with self._store.lock:
             found = self._store.latest("gpu", "process_bytes", uuid)
-        is_old = found.time_s is None or found.time_s <= self._let_go_s
+        is_old = found.time_s is None or found.time_s <= self._released_s
         return int(found.value) if not is_old and isinstance(found.value, int | float) else None
 
     def context_bytes(self, uuid: str) -> int | None:
@@ -263,7 +263,7 @@ class Machine:
         """
         if pid is None:
             with self._store.lock:
-                self._let_go_s = self._store.newest_s
+                self._released_s = self._store.newest_s
         taken = self.context_bytes(uuid) if pid is None and uuid is not None else None
         if uuid is not None and taken is not None:
             remember_context(uuid, taken)
@@ -328,8 +328,8 @@ class Machine:
         listed = bool(self._monitor.gpus) or self._monitor.problem is not None
         memories = [HOST, *(gpu.uuid for gpu in self.simulated.gpus)]
         with self._store.lock:
-            asked = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
-        was_read = all(reading is not NEVER_READ for reading in asked)
+            requested = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
+        was_read = all(reading is not NEVER_READ for reading in requested)
         return listed and was_read and all(self.latest(memory, "used_bytes") is not None for memory in memories)
 
     @property
@@ -374,9 +374,9 @@ class Machine:
         self._linked = (gpus, names)
         for name, uuid in names.items():
             self._store.link(name, uuid)
-        words = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
+        text = ", ".join(f"{gpu.product} ({SIMULATED})" if gpu.simulated else gpu.product for gpu in gpus) or "no GPU"
         details = {"gpus": [asdict(gpu) for gpu in gpus], "torch_names": names}
-        return Note(time_s=time_s, topic=Topic.GPUS, text=words, details=details)
+        return Note(time_s=time_s, topic=Topic.GPUS, text=text, details=details)
 
 
 class EnergyCounters:

@@ -23,7 +23,7 @@ from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
     from gpudash.session.watching.program import StopProgress
-    from gpudash.workloads.profiling import ProfileWish
+    from gpudash.workloads.profiling import ProfileRequest
     from gpudash.workloads.running.run import RunRequest
     from gpudash.workloads.running.worker import Worker
 
@@ -139,7 +139,7 @@ class Running:
         guard_bytes: int | None,
         memory_cap: MemoryCap | None,
         isolate: bool | None,
-        profile: ProfileWish | None,
+        profile: ProfileRequest | None,
     ) -> int:
         """Start a workload's run and return its number; arguments as of `Session.start_run`.
 
@@ -152,7 +152,7 @@ class Running:
         self._await_end()
         with self._starting:
             self._require_none()
-            self._let_go(LEAVING_S)
+            self._release(LEAVING_S)
             self._arm([self._machine.pool_of(one.memory) for one in devices or (device,)], guard_bytes)
             self._begin()
             request = run_request(
@@ -187,7 +187,7 @@ class Running:
         self._await_end()
         with self._starting:
             self._require_none()
-            self._let_go(LEAVING_S)
+            self._release(LEAVING_S)
             self._begin()
             try:
                 self._watched = begin(self.run_id)
@@ -229,7 +229,7 @@ class Running:
         if watched is not None and self.on:
             watched.wait_left()
 
-    def profile(self, wish: ProfileWish) -> None:
+    def profile(self, request: ProfileRequest) -> None:
         """Profile the next steps of the run.
 
         Raises:
@@ -237,7 +237,7 @@ class Running:
         """
         if self._watched is not None and self.on:
             raise RuntimeError(NOT_YOUR_OWN)
-        self._worker.profile(wish)
+        self._worker.profile(request)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
@@ -259,11 +259,11 @@ class Running:
         """Nothing is waited for any more."""
         self._ended.set()
 
-    def observe(self, sample: Sample, tell: Callable[[str, str], None]) -> None:
+    def observe(self, sample: Sample, report: Callable[[str, str], None]) -> None:
         """Hold a reading against the guards, and stop the run at the first that has reached its guard's level.
 
         Args:
-            tell: given the memory and the guard's sentence.
+            report: given the memory and the guard's sentence.
         """
         crossed = self._guards.observe(sample)
         if crossed is None:
@@ -271,7 +271,7 @@ class Running:
         with self._starting:
             if self.on:
                 memory, sentence = crossed
-                tell(memory, sentence)
+                report(memory, sentence)
                 self._worker.stop(because=sentence)
             self._disarm()
 
@@ -279,10 +279,10 @@ class Running:
         """End the run, whatever it is; false when it did not end in time."""
         deadline = time.monotonic() + timeout_s
         watched = self._watched
-        ended = self._let_go(timeout_s) if watched is None else watched.close(timeout_s)
+        ended = self._release(timeout_s) if watched is None else watched.close(timeout_s)
         return self._worker.close(deadline - time.monotonic()) and ended
 
-    def _let_go(self, timeout_s: float) -> bool:
+    def _release(self, timeout_s: float) -> bool:
         """Wait until the program that was watched last has taken back what it showed; false when that takes longer."""
         leaving, self._leaving = self._leaving, None
         return leaving is None or leaving.close(timeout_s)
@@ -355,7 +355,7 @@ def run_request(
     memory_cap: MemoryCap | None,
     isolate: bool | None,
     devices: tuple[Device, ...],
-    profile: ProfileWish | None,
+    profile: ProfileRequest | None,
 ) -> RunRequest:
     """What the worker is given for a run that `check` has passed; CUDA's and comparisons are isolated by themselves."""
     from gpudash.workloads.running.run import RunRequest
@@ -385,7 +385,7 @@ def run_request(
     )
 
 
-Tell = Callable[[str, str], None]
+Report = Callable[[str, str], None]
 
 
 class RunGuards:
@@ -395,15 +395,15 @@ class RunGuards:
     from the session's thread, refusals from the worker's, arming from whoever starts a run.
 
     Args:
-        tell: given a memory ("host" or a GPU's UUID) and the sentence of a guard that refuses an allocation of it.
+        report: given a memory ("host" or a GPU's UUID) and the sentence of a guard that refuses an allocation of it.
 
     Attributes:
         armed: memory → its guard, while a run is on; replaced whole, never changed.
     """
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, report: Report) -> None:
         self.armed: Mapping[str, Guard] = {}
-        self._tell = tell
+        self._report = report
         self._known: dict[str, Guard] = {HOST: Guard()}
 
     def arm(self, levels: Mapping[str, tuple[int, str]]) -> None:
@@ -413,9 +413,9 @@ class RunGuards:
             levels: memory → the use in bytes at which the run is stopped, and words for what that level is.
         """
         armed = {}
-        for memory, (level, words) in levels.items():
+        for memory, (level, text) in levels.items():
             armed[memory] = self._guard(memory)
-            armed[memory].arm(memory, level, words)
+            armed[memory].arm(memory, level, text)
         self.armed = armed
 
     def disarm(self) -> None:
@@ -443,10 +443,10 @@ class RunGuards:
         elsewhere = dict(others or {})
 
         def refuse(size: int, device: str, used: int | None = None) -> str | None:
-            asked = HOST if device == "cpu" else elsewhere.get(device, memory)
-            sentence = self._guard(asked).refuse(size, used)
+            requested = HOST if device == "cpu" else elsewhere.get(device, memory)
+            sentence = self._guard(requested).refuse(size, used)
             if sentence is not None:
-                self._tell(asked, sentence)
+                self._report(requested, sentence)
             return sentence
 
         return refuse
@@ -478,14 +478,14 @@ def _levels(
     if guard_bytes is not None:
         if used is None:
             raise ValueError("The guard needs a reading of this device's memory, and there is none; leave it out.")
-        words = f"the guard, {format_bytes(guard_bytes)} above the use at the start of the run"
-        found[memory] = used + guard_bytes, words
+        text = f"the guard, {format_bytes(guard_bytes)} above the use at the start of the run"
+        found[memory] = used + guard_bytes, text
     if critical_ratio is not None and host_total is not None and HOST not in found:
         found[HOST] = int(host_total * critical_ratio), "the guard's level"
     return found
 
 
-def profile_wish(steps: int, recording: Path | None, spec: Spec | None = None) -> ProfileWish:
+def profile_request(steps: int, recording: Path | None, spec: Spec | None = None) -> ProfileRequest:
     """The wish for a profile of ``steps``, its trace beside the recording, or where one would be.
 
     Args:
@@ -494,13 +494,13 @@ def profile_wish(steps: int, recording: Path | None, spec: Spec | None = None) -
     Raises:
         ValueError: one sentence, when so many steps are not profiled.
     """
-    from gpudash.workloads.profiling import ProfileWish
+    from gpudash.workloads.profiling import ProfileRequest
 
     check_steps(steps)
     name = "profile" if spec is None else spec.name
     beside = recording or recording_name(recordings_folder(), name)
     single = spec is not None and spec.steps_field is not None and getattr(spec, spec.steps_field) == 1
-    return ProfileWish(steps, str(beside.absolute().with_suffix("")), from_start=single)
+    return ProfileRequest(steps, str(beside.absolute().with_suffix("")), from_start=single)
 
 
 def check_steps(steps: int) -> None:
@@ -522,8 +522,8 @@ def trace_of(details: Mapping[str, Any], recording: Path | None) -> Path | None:
     Returns:
         ``None`` when there is none any more.
     """
-    told = details.get("trace")
-    if not isinstance(told, str) or not told:
+    reported = details.get("trace")
+    if not isinstance(reported, str) or not reported:
         return None
-    places = [Path(told)] if recording is None else [recording.parent / Path(told).name, Path(told)]
+    places = [Path(reported)] if recording is None else [recording.parent / Path(reported).name, Path(reported)]
     return next((place for place in places if place.is_file()), None)

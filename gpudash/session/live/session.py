@@ -23,7 +23,7 @@ from gpudash.memory.watching.hardware import HardwareWatch
 from gpudash.memory.watching.watch import MemoryWatch
 from gpudash.session.live.event_log import log_record
 from gpudash.session.live.machine import Machine
-from gpudash.session.live.running import RunGuards, Running, profile_wish
+from gpudash.session.live.running import RunGuards, Running, profile_request
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
@@ -152,10 +152,10 @@ class Session:
             critical_ratio=self.settings.critical_ratio,
             hysteresis_ratio=self.settings.hysteresis_ratio,
         )
-        self._watch.describe, self._watch.memory_of = self.machine.words, self.machine.memory_of
+        self._watch.describe, self._watch.memory_of = self.machine.label, self.machine.memory_of
         self._watch.pool_of = self.machine.pool_of
         self._hardware = HardwareWatch()
-        self._hardware.describe = self.machine.words
+        self._hardware.describe = self.machine.label
         self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
@@ -212,9 +212,9 @@ class Session:
         """The usable CUDA device with most free memory, else the CPU."""
         return self.machine.default_device()
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
-        return self.machine.words(device)
+        return self.machine.label(device)
 
     def run_title(self, number: int) -> str:
         """What the user has called the run ``number``, counted from 1, since it is recorded."""
@@ -286,9 +286,9 @@ class Session:
             RuntimeError: when a run is on, or the session is closed.
         """
         where = self.machine.find(device)
-        wish = profile_wish(profile_steps, self.recording, spec) if profile_steps else None
+        request = profile_request(profile_steps, self.recording, spec) if profile_steps else None
         return self._runs.start(
-            spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=wish
+            spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
         )
 
     def profile(self, steps: int) -> None:
@@ -298,7 +298,7 @@ class Session:
             ValueError: one sentence, when so many steps are not profiled.
             RuntimeError: one sentence, when no run is on, steps are being profiled, or the program is the user's own.
         """
-        self._runs.profile(profile_wish(steps, self.recording))
+        self._runs.profile(profile_request(steps, self.recording))
 
     def watch(self, request: WatchRequest) -> int:
         """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
@@ -417,8 +417,8 @@ class Session:
 
     def introduction(self) -> Note:
         """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
-        told = session_meta(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
-        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=told)
+        reported = session_meta(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
+        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=reported)
 
     def save_recording(self, target: Path) -> None:
         """Write a copy of the recording as far as it has come.
@@ -441,7 +441,7 @@ class Session:
             missed=sum(lane.missed for lane in lanes),
             own_cpu_ratio=(sum(lane.cpu_s for lane in lanes) + self._own_cpu_s) / max(self.clock(), 1e-9),
             driver=self._monitor.driver_version,
-            torch=self.machine.torch_words,
+            torch=self.machine.torch_text,
         )
 
     def summary(self) -> dict[str, Any]:
@@ -461,7 +461,8 @@ class Session:
         found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
         uuids = (None, *(gpu.uuid for gpu in self.gpus))
         devices = [
-            {**told, "metrics": metrics(self.store, uuid)} for told, uuid in zip((host, *cards), uuids, strict=True)
+            {**reported, "metrics": metrics(self.store, uuid)}
+            for reported, uuid in zip((host, *cards), uuids, strict=True)
         ]
         return {**found, "devices": devices}
 
@@ -506,11 +507,11 @@ class Session:
             except ValueError as error:
                 self._notices.append(f"Nobody is notified: {error}")
 
-        def tell(text: str) -> None:
+        def report(text: str) -> None:
             self.undelivered.append(text)
             self.emit(failure(text, self.clock()))
 
-        return Notifier(targets, tell)
+        return Notifier(targets, report)
 
     def _drain(self) -> None:
         """The session's thread: takes records until `close` puts ``None`` behind them."""
@@ -531,7 +532,7 @@ class Session:
         self._try("The devices could not be named", self._link)
         if self._recorder is not None:
             self._try("The recording failed", self._recorder.tick)
-            self._tell_if_recording_failed(self._recorder)
+            self._report_if_recording_failed(self._recorder)
         if not self._ready.is_set() and self.machine.knows_enough(self.clock()):
             self._ready.set()
         self._own_cpu_s = time.thread_time()
@@ -557,7 +558,7 @@ class Session:
         if self._recorder is not None:
             self._try("is not recorded", partial(self._recorder.add, record), record)
         if self._notifier is not None:
-            self._try("notifies nobody", partial(self._notifier.heed, record), record)
+            self._try("notifies nobody", partial(self._notifier.on_progress, record), record)
         if self.on_record is not None:
             self._try("is not passed on", partial(self.on_record, record), record)
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
@@ -580,11 +581,11 @@ class Session:
         except Exception as error:
             logger.exception("%s", trouble if record is None else f"{_named(record)} {trouble}")
             what = type(error).__name__
-            told = trouble if record is None else f"{_named(record)} {trouble}"
-            fault = f"{told}: {what}"
+            reported = trouble if record is None else f"{_named(record)} {trouble}"
+            fault = f"{reported}: {what}"
             if fault not in self._broken and len(self._broken) < MOST_FAULTS:
                 self._broken.add(fault)
-                self._take(self._warning(f"{told} ({what}: {str(error)[:SHOWN_FAULT]})."))
+                self._take(self._warning(f"{reported} ({what}: {str(error)[:SHOWN_FAULT]})."))
 
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
@@ -596,7 +597,7 @@ class Session:
             self._take(replace(event, run_id=self._runs.run_id if self.running else None))
         self._runs.observe(record, self._warn_of_guard)
 
-    def _tell_if_recording_failed(self, recorder: Recorder) -> None:
+    def _report_if_recording_failed(self, recorder: Recorder) -> None:
         if recorder.failed is not None and recorder.failed not in self._broken:
             self._broken.add(recorder.failed)
             self._take(self._warning(recorder.failed, device="recording", actions=("save_recording",)))
@@ -695,20 +696,20 @@ def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
     table = "host" if uuid is None else "gpu"
     with store.lock:
         return {
-            metric: _told(series, store.latest(table, metric, uuid))
+            metric: _reported(series, store.latest(table, metric, uuid))
             for (of, metric, device), series in store.curves()
             if (of, device) == (table, uuid)
         }
 
 
-def _told(series: Series, latest: Reading) -> dict[str, Value]:
+def _reported(series: Series, latest: Reading) -> dict[str, Value]:
     figures = _figures(series)
-    told: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
+    reported: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
     if figures is not None:
-        told |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
+        reported |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
     if latest is not NEVER_READ:  # what the store makes of other metrics is not read
-        told |= {"last": latest.value, "state": latest.state.value}
-    return told
+        reported |= {"last": latest.value, "state": latest.state.value}
+    return reported
 
 
 def _had(series: Series) -> int:

@@ -30,7 +30,7 @@ from gpudash.memory.allocator.device_memory import LARGEST_CAPACITY
 from gpudash.memory.explaining.patches import PATCH_NAME, patching
 from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.estimator import Problem
-from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_words, runs
+from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, exit_text, runs
 from gpudash.session.watching.request import program_name
 from gpudash.system import sandbox
 from gpudash.system.files import PrivateFolder
@@ -412,7 +412,7 @@ class Attempt:
         name = script_name(self._launch.command)
         if code == sandbox.NOT_HELD_BACK and self._scratch is not None:
             return NotFollowed(Problem("unavailable", f"What {name} writes could not be held back."))
-        how = f"{name} {exit_words(code)}"
+        how = f"{name} {exit_text(code)}"
         if code:
             return NotFollowed(Problem("raised", f"{how} before it was followed.", "Its reason is in what it printed."))
         what = NEVER[self._furthest()]

@@ -54,7 +54,7 @@ class SoFar:
     seconds: int = 0
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What goes on: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
         if not self.predicted:
             stage = "following the run itself"
@@ -108,18 +108,18 @@ class Remedies:
                 if not self._closed:
                     self._begin(event, event.explanation)
         elif isinstance(event, RemediesFound) and self._search is not None:
-            self._search.told.set()  # not before: who waits for it reads it in the store
+            self._search.reported.set()  # not before: who waits for it reads it in the store
 
     @property
     def so_far(self) -> SoFar | None:
         """How far the search has come; ``None`` while nothing is looked for. For any thread."""
         search = self._search
-        return None if search is None or search.told.is_set() else search.so_far
+        return None if search is None or search.reported.is_set() else search.so_far
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the store has what is looked for; true at once when nothing is looked for."""
         search = self._search
-        return search is None or search.told.wait(timeout_s)
+        return search is None or search.reported.wait(timeout_s)
 
     def close(self) -> bool:
         """Look no more, for good; false when the thread could not be joined."""
@@ -137,21 +137,21 @@ class Remedies:
         spec = _spec_of(run)
         estimates = _Afterwards(self._machine, self._store, self._estimator(), explanation)
 
-        def tell(found: Explanation) -> None:
+        def report(found: Explanation) -> None:
             self._emit(
                 RemediesFound(
                     time_s=self._clock(),
                     run_id=event.run_id,
-                    text=words(found.remedies, found.remedies_note),
+                    text=label(found.remedies, found.remedies_note),
                     found=found.findings,
                 )
             )
 
         if spec is None:
             estimates.close()
-            tell(replace(explanation, remedies_note=UNKNOWN.format(workload=run.workload)))
+            report(replace(explanation, remedies_note=UNKNOWN.format(workload=run.workload)))
         else:
-            self._search = _Search(spec, run.device, estimates, explanation, tell)
+            self._search = _Search(spec, run.device, estimates, explanation, report)
 
     def _end(self) -> None:
         """Let what is looked for end; it is waited for in `close` only, since the session's thread may not stop."""
@@ -171,18 +171,18 @@ class _Search:
         device: str,
         estimates: Estimates,
         explanation: Explanation,
-        tell: Callable[[Explanation], None],
+        report: Callable[[Explanation], None],
     ) -> None:
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self._spec = spec
         self._device = device
         self._estimates = estimates
         self._explanation = explanation
-        self._tell = tell
+        self._report = report
         self._ended = False
         self._known = SoFar()
         self._began_s = time.monotonic()
-        self._thread = threading.Thread(target=self._look, name="gpudash-remedies", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="gpudash-remedies", daemon=True)
         self._thread.start()
 
     @property
@@ -198,7 +198,7 @@ class _Search:
     def end(self) -> None:
         """Look no more, as soon as the thread notices."""
         self._ended = True
-        self.told.set()
+        self.reported.set()
 
     def close(self) -> bool:
         """Wait for the end that `end` asked for; false when a thread could not be joined."""
@@ -206,24 +206,24 @@ class _Search:
         self._thread.join(0.5)
         return closed and not self._thread.is_alive()
 
-    def _look(self) -> None:
-        told = False
+    def _poll(self) -> None:
+        reported = False
         try:
             found = self._found()
             if not self._ended:
-                self._tell(found)
-                told = True
+                self._report(found)
+                reported = True
         finally:
-            if not told:
-                self.told.set()
+            if not reported:
+                self.reported.set()
             self._estimates.close()
 
     def _found(self) -> Explanation:
-        told = self._explanation
+        reported = self._explanation
         try:
             self._estimates.ask(self._spec, self._device, time_limit_s=WORK_LIMIT_S, longest_s=TIME_LIMIT_S)
         except (ValueError, RuntimeError) as error:
-            return replace(told, remedies_note=f"{error}")
+            return replace(reported, remedies_note=f"{error}")
         began = time.monotonic()
         answer = self._answer()
         estimate = None if answer is None else answer.estimate
@@ -233,7 +233,7 @@ class _Search:
         else:
             note = "" if problem is None else problem.message
         if estimate is None:
-            return replace(told, remedies_note=note)
+            return replace(reported, remedies_note=note)
         return self._with(estimate, note)
 
     def _with(self, estimate: Estimate, note: str) -> Explanation:
@@ -261,16 +261,16 @@ class _Afterwards(Estimates):
         self._explanation = explanation
 
     def target(self, device: str) -> Target:
-        found, told = super().target(device), self._explanation
-        if device != told.device:
+        found, reported = super().target(device), self._explanation
+        if device != reported.device:
             return found
-        free = told.capacity_bytes - self._others_bytes
+        free = reported.capacity_bytes - self._others_bytes
         found = replace(
             found,
-            capacity_bytes=told.capacity_bytes,
-            free_bytes=free if told.allowed_bytes is None else min(free, told.allowed_bytes),
+            capacity_bytes=reported.capacity_bytes,
+            free_bytes=free if reported.allowed_bytes is None else min(free, reported.allowed_bytes),
         )
-        if not told.part_bytes(*AFTER_THE_CONTEXT):
+        if not reported.part_bytes(*AFTER_THE_CONTEXT):
             return found
         return replace(found, overhead_bytes=0, overhead_words="the context is there already")
 
@@ -283,7 +283,7 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
-def words(found: tuple[Remedy, ...], note: str) -> str:
+def label(found: tuple[Remedy, ...], note: str) -> str:
     """What was found, in a sentence."""
     if not found:
         return note or NONE_FOUND

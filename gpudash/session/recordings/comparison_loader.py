@@ -48,7 +48,7 @@ class _Gathered:
     """What the events of one run tell beyond its figures."""
 
     steps: dict[str, array.array[float]] = field(default_factory=lambda: {name: array.array("d") for name in _COLUMNS})
-    told: dict[str, array.array[int]] = field(default_factory=lambda: {name: array.array("b") for name in STEPPED})
+    reported: dict[str, array.array[int]] = field(default_factory=lambda: {name: array.array("b") for name in STEPPED})
     stages: dict[str, array.array[float]] = field(default_factory=lambda: defaultdict(lambda: array.array("d")))
     torch: str | None = None
 
@@ -63,7 +63,7 @@ class _Gathered:
             for name, value in zip(_COLUMNS, (event.step, event.time_s, event.seconds, *metrics.values()), strict=True):
                 self.steps[name].append(math.nan if value is None else float(value))
             for name, value in metrics.items():
-                self.told[name].append(value is not None)
+                self.reported[name].append(value is not None)
         elif isinstance(event, StageFinished) and event.count > 0:
             self.stages[event.name].append(event.seconds / event.count)
 
@@ -125,8 +125,8 @@ def load_run(
             taken = _crowding(replay.store, view, end, int(cores)) if _NUMBER.fullmatch(cores) and int(cores) else 0.0
     finally:
         replay.close()
-    told = {name: np.array(mask, dtype=bool) for name, mask in gathered.told.items()}
-    steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()}, told=told)
+    reported = {name: np.array(mask, dtype=bool) for name, mask in gathered.reported.items()}
+    steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()}, reported=reported)
     stages = {name: np.array(column) for name, column in gathered.stages.items()}
     file = path.name if number is None else f"{path.name}#{number}"
     name = title or given_name(view.workload, view.device, view.spec) if named else file
@@ -161,7 +161,7 @@ def _notes(path: Path, runs: Sequence[RunView], view: RunView, number: int | Non
 
 
 def _machine(recording: Recording, gathered: _Gathered, replay: Replay, view: RunView) -> dict[str, str]:
-    facts = {words: recording.meta[key] for key, words in _MACHINE.items() if key in recording.meta}
+    facts = {text: recording.meta[key] for key, text in _MACHINE.items() if key in recording.meta}
     product = next((device.product for device in replay.devices() if device.name == view.device != "cpu"), None)
     if product is not None:
         facts["GPU"] = product

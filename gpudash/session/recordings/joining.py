@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.session.recordings.replay import origin
-from gpudash.session.watching.ranks import ranks_words
+from gpudash.session.watching.ranks import ranks_text
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
@@ -124,18 +124,18 @@ def _check(nodes: Sequence[_Node]) -> None:
         there = {key: node.about.get(key) for key in here}
         if here != there or not here["run"]:
             raise ValueError(
-                f"{first.name} and {node.name} are of different runs ({_words(here)}; {_words(there)}); "
+                f"{first.name} and {node.name} are of different runs ({_text(here)}; {_text(there)}); "
                 "only recordings of one torchrun job can be joined."
             )
         for other in nodes[:place]:
             if shared := sorted(node.ranks & other.ranks):
-                words = f"rank {shared[0]}" if len(shared) == 1 else f"ranks {shared[0]} to {shared[-1]}"
-                raise ValueError(f"{other.name} and {node.name} both hold {words}; open one of them.")
+                text = f"rank {shared[0]}" if len(shared) == 1 else f"ranks {shared[0]} to {shared[-1]}"
+                raise ValueError(f"{other.name} and {node.name} both hold {text}; open one of them.")
             if not _overlap(other, node):
                 raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
 
 
-def _words(about: Mapping[str, Any]) -> str:
+def _text(about: Mapping[str, Any]) -> str:
     return f"run {about['run'] or 'without an id'} of {about['world_size']} ranks"
 
 
@@ -160,7 +160,7 @@ def _write(nodes: Sequence[_Node], path: Path) -> None:
 
     try:
         recorder.describe({"host": kept.get("host", ""), "joined": [node.name for node in nodes]})
-        _Joining(nodes).tell(put)
+        _Joining(nodes).report(put)
     finally:
         recorder.close(first.recording.meta.get("status", "closed"))
     if recorder.failed:
@@ -181,7 +181,7 @@ class _Joining:
         self._ending: RunEnded | None = None
         self._again = 0
 
-    def tell(self, put: Any) -> None:
+    def report(self, put: Any) -> None:
         """Call ``put`` with every record of the joined recording."""
         streams = [self._of(node, own=node is self._first) for node in self._nodes]
         newest_s = 0.0
@@ -243,7 +243,7 @@ class _Joining:
             isinstance(record, Note) and record.run_id == self._first.run.id and record.topic in (Topic.RANKS, *JUDGED)
         ):
             if record.topic == Topic.RANKS:
-                yield self._told(record)
+                yield self._reported(record)
         else:
             yield record
 
@@ -255,7 +255,7 @@ class _Joining:
             yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
             return
         communication_s, waiting_s = _number(values.get("communication_s")), _number(values.get("waiting_s"))
-        told = RankStep(
+        reported = RankStep(
             number,
             step,
             sample.time_s,
@@ -266,18 +266,18 @@ class _Joining:
             accuracy=_number(values.get("accuracy")),
             input_s=_number(values.get("input_s")),
         )
-        joined = self._ranks.take_step(told)
+        joined = self._ranks.take_step(reported)
         if joined is not None:
             yield from joined.samples
 
-    def _told(self, note: Note) -> Note:
+    def _reported(self, note: Note) -> Note:
         """The note about the ranks, of all nodes."""
         again = note.details.get("restarts")
         if isinstance(again, int) and again > self._again:
             self._again = again
             self._ranks.begin_again()
         rows = [self._rows[number] for number in sorted(self._rows)]
-        text = ranks_words(note.details, f" on {len(self._nodes)} nodes")
+        text = ranks_text(note.details, f" on {len(self._nodes)} nodes")
         return replace(note, text=text, details={**note.details, "ranks": rows})
 
     def _keep(self, end: RunEnded) -> None:

@@ -25,11 +25,11 @@ from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,
     RunFacts,
+    RunText,
     RunWord,
-    RunWords,
     read_facts,
     set_locked,
-    set_run_words,
+    set_run_text,
     set_title,
 )
 from gpudash.telemetry.recording.reading import is_locked
@@ -109,7 +109,7 @@ class Library:
         return sum(entry.bytes for entry in self.trash)
 
 
-class Librarian:
+class LibraryWatcher:
     """Watches the folder of recordings and does what is wanted with them.
 
     Renames of files are done at once by whoever asks; what opens a file or deletes one is done by the thread, and what
@@ -129,7 +129,7 @@ class Librarian:
         self._beside: tuple[Path, ...] = ()
         self._cache: dict[Path, Kept] = {}
         self._saved: dict[Path, Kept] = {}
-        self._wishes: list[Callable[[], str]] = []
+        self._commands: list[Callable[[], str]] = []
         self._answers: list[str] = []
         self._condition = threading.Condition()
         self._closed = False
@@ -148,7 +148,7 @@ class Librarian:
         """List the recording at ``path`` as well, which lies elsewhere."""
         if path.parent != self.folder and path not in self._beside:
             self._beside = (*self._beside, path)
-            self.look()
+            self.scan()
 
     def answers(self) -> list[str]:
         """One sentence for each thing that could not be done since the last call."""
@@ -158,19 +158,19 @@ class Librarian:
 
     def lock(self, path: Path, locked: bool) -> None:
         """Protect a recording from being deleted and tidied away, or no longer."""
-        self._wish(lambda: set_locked(path, locked))
+        self._request(lambda: set_locked(path, locked))
 
     def rename(self, path: Path, title: str) -> None:
         """Call a recording ``title``; its file keeps its name."""
-        self._wish(lambda: set_title(path, title))
+        self._request(lambda: set_title(path, title))
 
-    def say(self, path: Path, number: int, what: RunWord, words: str) -> None:
+    def say(self, path: Path, number: int, what: RunWord, text: str) -> None:
         """Name a run of a recording, tag it or note something of it; "" takes that back."""
-        self._wish(lambda: set_run_words(path, number, what, words))
+        self._request(lambda: set_run_text(path, number, what, text))
 
     def empty_trash(self) -> None:
         """Delete what is in the trash for good."""
-        self._wish(self._empty)
+        self._request(self._empty)
 
     def delete(self, path: Path) -> Path:
         """Move a recording to the trash; returns its place there.
@@ -191,7 +191,7 @@ class Librarian:
         except OSError as error:
             raise RecordingError(f"{path.name} cannot be deleted ({error.strerror or error}).") from None
         finally:
-            self.look()
+            self.scan()
 
     def restore(self, trashed: Path, target: Path | None = None) -> Path:
         """Bring a recording back from the trash; returns its place, numbered where its name has been taken since.
@@ -211,12 +211,12 @@ class Librarian:
         except OSError as error:
             raise RecordingError(f"{trashed.name} cannot be brought back ({error.strerror or error}).") from None
         finally:
-            self.look()
+            self.scan()
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Look at the folder now."""
         with self._condition:
-            self._wishes.append(str)
+            self._commands.append(str)
             self._condition.notify()
 
     def close(self) -> bool:
@@ -234,7 +234,7 @@ class Librarian:
             return is_locked(path)
         return entry.facts.locked
 
-    def _wish(self, act: Callable[[], object]) -> None:
+    def _request(self, act: Callable[[], object]) -> None:
         """Let the thread do ``act``; once that has ended, whoever asks does it.
 
         Raises:
@@ -244,7 +244,7 @@ class Librarian:
             act()
             return
 
-        def told() -> str:
+        def reported() -> str:
             try:
                 act()
             except RecordingError as error:
@@ -252,7 +252,7 @@ class Librarian:
             return ""
 
         with self._condition:
-            self._wishes.append(told)
+            self._commands.append(reported)
             self._condition.notify()
 
     def _empty(self) -> None:
@@ -267,12 +267,12 @@ class Librarian:
             self._cache = load_cache()
             self._saved = dict(self._cache)
             while not self._closed:
-                self._look()
+                self._poll()
                 with self._condition:
-                    if not self._wishes and not self._closed:
+                    if not self._commands and not self._closed:
                         self._condition.wait(POLL_S if self._watched else None)
-                self._grant()
-            self._grant()
+                self._drain()
+            self._drain()
         except Exception as error:
             logger.exception("the recordings are not watched any more")
             self.library = Library(
@@ -281,15 +281,15 @@ class Librarian:
                 problem=f"The recordings are not watched any more ({type(error).__name__}: {error}).",
             )
 
-    def _grant(self) -> None:
+    def _drain(self) -> None:
         """Do what is wanted."""
         with self._condition:
-            wishes, self._wishes = self._wishes, []
-        answers = [answer for wish in wishes if (answer := wish())]
+            requests, self._commands = self._commands, []
+        answers = [answer for request in requests if (answer := request())]
         with self._condition:
             self._answers.extend(answers)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Bring `library` up to date: at once with what is known, then file by file, newest first."""
         known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]
@@ -398,7 +398,7 @@ def _facts(kept: Mapping[str, Any]) -> Facts:
     """
     values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
     known = [{field.name: run[field.name] for field in fields(RunFacts)} for run in values["runs"]]
-    values["runs"] = tuple(RunFacts(**{**run, "words": RunWords(**run["words"])}) for run in known)
+    values["runs"] = tuple(RunFacts(**{**run, "words": RunText(**run["words"])}) for run in known)
     return Facts(**values)
 
 

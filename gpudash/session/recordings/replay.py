@@ -55,10 +55,10 @@ logger = logging.getLogger(__name__)
 MOST_EVENTS = 20_000
 """Events before a moment that are read again at most to tell how far a run had come."""
 
-_TOLD = (EpochFinished, Note, Warning)
+_REPORTED = (EpochFinished, Note, Warning)
 
 
-class LookingBack:
+class PastPosition:
     """Makes the runs of a moment, going on from the moment before where it can.
 
     Args:
@@ -97,9 +97,9 @@ class LookingBack:
             if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
         ]
         with self._whole.lock:
-            told = [e for e in self._whole.events if isinstance(e, _TOLD) and run.began_s <= e.time_s <= time_s]
+            reported = [e for e in self._whole.events if isinstance(e, _REPORTED) and run.began_s <= e.time_s <= time_s]
             view.notes, view.epochs, view.warnings = [], [], []
-            for event in (*steps, *(event for event in told if self._concerns(event, run))):
+            for event in (*steps, *(event for event in reported if self._concerns(event, run))):
                 view.apply(event)
             self._peaks(view, time_s)
         self._run, self._event = view, rows["event"]
@@ -276,11 +276,11 @@ class Replay(PastSource):
             raise
         self._first_s, self._rows = loaded.first_s, loaded.rows
         self._odd = loaded.odd
-        self._tell(opened)
+        self._report(opened)
         self.store = PositionedStore(loaded.whole)
-        self._looking_back = LookingBack(loaded.whole, loaded.pages.digests)
+        self._looking_back = PastPosition(loaded.whole, loaded.pages.digests)
         self._sharpening = Sharpening(self.store, self._own_reading, lambda: self._rows)
-        self._news(loaded.told)
+        self._news(loaded.reported)
         if written:
             self._opened = None
             opened.close()
@@ -369,8 +369,8 @@ class Replay(PastSource):
                 self.output.begin()
 
     def _devices(self, note: Note) -> None:
-        found, told = [], note.details.get("gpus", ())
-        for facts in told if isinstance(told, list | tuple) else ():
+        found, reported = [], note.details.get("gpus", ())
+        for facts in reported if isinstance(reported, list | tuple) else ():
             try:
                 found.append(_gpu(facts))
             except (TypeError, AttributeError):
@@ -393,7 +393,7 @@ class Replay(PastSource):
         self._reopen()
         if self._opened is not None:
             yield self._opened
-            self._tell(self._opened)
+            self._report(self._opened)
             return
         with open_recording(self.recording) as opened:
             yield opened
@@ -411,7 +411,7 @@ class Replay(PastSource):
         with open_recording(self.recording) if self._opened is None else self._opened.another() as opened:
             yield opened
 
-    def _tell(self, recording: Recording) -> None:
+    def _report(self, recording: Recording) -> None:
         for text in recording.notices:
             self._note(text)
 
@@ -440,7 +440,7 @@ class Replay(PastSource):
         run = self.store.whole.run
         return "cpu" if run is None else run.device
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         """How a reading's device is called."""
         return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
 
@@ -529,7 +529,7 @@ class Following:
         try:
             while not self._stop.wait(POLL_S):
                 written = being_written(self._path)
-                self._look()
+                self._poll()
                 if not written:
                     break
         except RecordingError as error:
@@ -540,7 +540,7 @@ class Following:
         finally:
             self.on = False
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with open_recording(self._path) as recording:
             last = recording.last_rows()
             waiting: list[Record] = []

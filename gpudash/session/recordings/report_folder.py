@@ -79,10 +79,10 @@ def beside(snapshot: Path) -> Sidecar:
     except ValueError as error:
         warnings.append(f"{STEPS_NAME} beside the snapshot was left aside: {error}")
     try:
-        told = _explanation(snapshot.with_name(EXPLANATION_NAME))
-        if told is not None:
-            index = int(told.device.partition(":")[2] or 0)
-            cards[index], explanations[index] = card_of(told), told
+        reported = _explanation(snapshot.with_name(EXPLANATION_NAME))
+        if reported is not None:
+            index = int(reported.device.partition(":")[2] or 0)
+            cards[index], explanations[index] = card_of(reported), reported
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
     folder = ""
@@ -108,13 +108,18 @@ def _explanation(path: Path) -> Explanation | None:
     if text is None:
         return None
     try:
-        told = explanation_from_json(json.loads(text))
+        reported = explanation_from_json(json.loads(text))
     except (ValueError, RecursionError):  # what is no JSON, and what is no explanation
         raise ValueError("it is no explanation of memory.") from None
-    sizes = (told.capacity_bytes, told.requested_bytes or 0, told.segment_bytes or 0, *(p.bytes for p in told.parts))
-    if not all(0 <= size < MOST_US for size in sizes) or not told.device.partition(":")[2].isdecimal():
+    sizes = (
+        reported.capacity_bytes,
+        reported.requested_bytes or 0,
+        reported.segment_bytes or 0,
+        *(p.bytes for p in reported.parts),
+    )
+    if not all(0 <= size < MOST_US for size in sizes) or not reported.device.partition(":")[2].isdecimal():
         raise ValueError("its figures cannot be those of a device.")
-    return told
+    return reported
 
 
 def _program_folder(path: Path) -> str:

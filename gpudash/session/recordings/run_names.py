@@ -26,7 +26,7 @@ LONGEST_VALUE = 40
 LONGEST_PROCESS = 28
 """Characters of a program's name beside its curve."""
 
-STILL_TOLD_S = 2.0
+STILL_REPORTED_S = 2.0
 """Seconds of readings after a program's end that may still be of it."""
 
 _LAST = ("seed", "threads")
@@ -35,7 +35,7 @@ _LAST = ("seed", "threads")
 
 def run_name(run: RunFacts) -> str:
     """What the user calls a run, else its `given_name`."""
-    return run.words.title or given_name(run.workload, run.device, run.spec)
+    return run.label.title or given_name(run.workload, run.device, run.spec)
 
 
 def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
@@ -44,14 +44,14 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
     Of a program of the user's its script and arguments: "train.py --lr 0.1 on cuda:0".
     """
     if workload == WATCH:
-        asked = _program(spec.get("command"))
+        requested = _program(spec.get("command"))
     else:
         differences = differences_of(workload, spec)
         more = len(differences) - MOST_DIFFERENCES
-        told = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
-        asked = f"{workload} {told}".strip()
+        reported = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        requested = f"{workload} {reported}".strip()
     where = shown_devices(device, spec).replace(f" ({SIMULATED})", "")
-    return f"{asked} on {where}" if where else asked
+    return f"{requested} on {where}" if where else requested
 
 
 def kind_of_run(run: RunFacts) -> str:
@@ -59,7 +59,7 @@ def kind_of_run(run: RunFacts) -> str:
     return _program(run.spec.get("command"), arguments=False) if run.workload == WATCH else run.workload
 
 
-def process_words(run: RunView | None, newest_s: float = 0.0) -> str:
+def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
     """What the process is called of which the CPU's memory and time are told apart: of a watched program its script.
 
     Args:
@@ -70,7 +70,7 @@ def process_words(run: RunView | None, newest_s: float = 0.0) -> str:
         return THIS_PROCESS
     name = _program(run.spec.get("command"), arguments=False)
     name = name if len(name) <= LONGEST_PROCESS else f"{name[: LONGEST_PROCESS - 1]}…"
-    gone = run.ended_s is not None and newest_s > run.ended_s + STILL_TOLD_S
+    gone = run.ended_s is not None and newest_s > run.ended_s + STILL_REPORTED_S
     return f"{name}, then gpudash" if gone else name
 
 
@@ -82,24 +82,24 @@ def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
 
 def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
     """The preset that the spec goes by, then what differs from it."""
-    asked = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
-    named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= asked.items()]
+    requested = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
+    named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= requested.items()]
     base: Mapping[str, Any] = {}
     if named:
         preset, base = max(named, key=lambda found: len(found[1]))
         yield preset
-    for name in sorted(asked, key=lambda name: (name in _LAST, not isinstance(asked[name], Mapping))):
-        found, value = kind.model_fields[name], asked[name]
+    for name in sorted(requested, key=lambda name: (name in _LAST, not isinstance(requested[name], Mapping))):
+        found, value = kind.model_fields[name], requested[name]
         if isinstance(value, Mapping):  # the fields of what is compared
-            told = base.get(name, {})  # by the preset's name
-            own = {field: given for field, given in value.items() if told.get(field) != given}
-            yield from differences_of(str(asked.get("workload", "")), own)
+            reported = base.get(name, {})  # by the preset's name
+            own = {field: given for field, given in value.items() if reported.get(field) != given}
+            yield from differences_of(str(requested.get("workload", "")), own)
         elif value != base.get(name, found.default):
             extra = found.json_schema_extra
             if name == "path":
                 yield _folder_name(str(value))
                 continue
-            yield _words(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+            yield _text(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
 
 
 def _folder_name(path: str) -> str:
@@ -108,24 +108,24 @@ def _folder_name(path: str) -> str:
     return (place.parent if place.suffix == ".json" else place).name or path
 
 
-def _words(name: str, value: object, size: bool) -> str:
+def _text(name: str, value: object, size: bool) -> str:
     field = name.replace("_", " ")
     if isinstance(value, bool):
         return field if value else f"no {field}"
     if size and isinstance(value, int):
         return f"{field} {format_bytes(value)}"
-    told = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{field} {told if len(told) <= LONGEST_VALUE else told[: LONGEST_VALUE - 1] + '…'}"
+    reported = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{field} {reported if len(reported) <= LONGEST_VALUE else reported[: LONGEST_VALUE - 1] + '…'}"
 
 
 def _program(command: object, *, arguments: bool = True) -> str:
     """A command in words: its script or program and what follows it."""
-    words = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
-    if not words or not words[0]:
+    text = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
+    if not text or not text[0]:
         return "program"
-    name = program_name(words)
+    name = program_name(text)
     if not arguments:
         return name
-    place = next((number for number, word in enumerate(words) if Path(word).name == name), 0)
-    rest = " ".join(words[place + 1 :])
+    place = next((number for number, word in enumerate(text) if Path(word).name == name), 0)
+    rest = " ".join(text[place + 1 :])
     return f"{name} {rest if len(rest) <= LONGEST_ARGUMENTS else rest[: LONGEST_ARGUMENTS - 1] + '…'}".strip()

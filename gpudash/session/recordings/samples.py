@@ -17,13 +17,13 @@ class SampleRecording:
     Attributes:
         name: of its file or folder, without a suffix.
         title: a few words for a menu.
-        words: one sentence: what it shows, and on which device it was recorded.
+        label: one sentence: what it shows, and on which device it was recorded.
         path: a recording, or the folder of an out-of-memory report.
     """
 
     name: str
     title: str
-    words: str
+    label: str
     path: Path
 
 
@@ -75,8 +75,8 @@ def samples() -> list[SampleRecording]:
         folder = resource(FOLDER)
     except FileNotFoundError:
         return []
-    paths = ((folder / name, title, words) for name, title, words in _KNOWN)
-    return [SampleRecording(path.stem, title, words, path) for path, title, words in paths if path.exists()]
+    paths = ((folder / name, title, text) for name, title, text in _KNOWN)
+    return [SampleRecording(path.stem, title, text, path) for path, title, text in paths if path.exists()]
 
 
 def sample(name: str) -> SampleRecording | None:

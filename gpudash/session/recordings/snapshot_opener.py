@@ -62,7 +62,7 @@ class OpenedSnapshot:
         self._progress = (0, 0)
         self._snapshot: Snapshot | None = None
         self._refusal: str | None = None
-        self._asked = 0
+        self._requested = 0
         self._question: dict[str, Any] | None = None
         self._answers: dict[int, WhatIfAnswer | str] = {}
         self._closing = False
@@ -113,15 +113,15 @@ class OpenedSnapshot:
             The number of the question.
         """
         with self._changed:
-            self._asked += 1
+            self._requested += 1
             self._question = {
-                "question": self._asked,
+                "question": self._requested,
                 "device": device_index,
                 "capacity": capacity_bytes,
                 "settings": settings_text,
             }
             self._rouse()
-            return self._asked
+            return self._requested
 
     def answer(self, number: int) -> WhatIfAnswer | None:
         """The answer to a question, or ``None`` as long as there is none.
@@ -131,7 +131,7 @@ class OpenedSnapshot:
         """
         with self._changed:
             found = self._answers.get(number)
-            if found is None and number <= self._asked and self._refusal is not None:
+            if found is None and number <= self._requested and self._refusal is not None:
                 raise ValueError(self._refusal)
         if isinstance(found, str):
             raise ValueError(found)

@@ -70,7 +70,7 @@ class SshFleet:
         self._warned = FleetWarnings(settings)
         self._energy = EnergyMeter()
         self._version = 0
-        self._looked_s = -PERIOD_S
+        self._polled_s = -PERIOD_S
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
         self._closed = False
         try:
@@ -133,9 +133,9 @@ class SshFleet:
     def version(self) -> int:
         """Grows when there is something new, at most every `PERIOD_S`."""
         now = self._clock()
-        if now - self._looked_s >= PERIOD_S:
-            self._looked_s = now
-            self._look()
+        if now - self._polled_s >= PERIOD_S:
+            self._polled_s = now
+            self._poll()
         return self._version
 
     @property
@@ -172,7 +172,7 @@ class SshFleet:
         released = [machine.release() for machine in self.machines]  # also behind one that took too long
         return all(released)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         found = (gpu for machine in self.machines for gpu in _gpus(machine))
         metered = (replace(gpu, drawn_j=self._energy.drawn_j(gpu.key, gpu.health)) for gpu in found)
         gpus = tuple(sorted(metered, key=fullest_first))
@@ -184,8 +184,8 @@ class SshFleet:
             and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
         }
         fresh = [gpu for gpu in gpus if not gpu.stale]
-        told = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
-        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *told)
+        reported = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
+        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *reported)
         shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
         if shown != self._shown:
             self._shown = shown
@@ -234,7 +234,7 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             host=machine.name,
             index=None if known is None else known.nvml_index,
             uuid=uuid or "",
-            product=machine.greeting.words if known is None else known.product,
+            product=machine.greeting.label if known is None else known.product,
             used_bytes=used,
             total_bytes=total,
             utilisation=float(busy) if isinstance(busy, int | float) else None,

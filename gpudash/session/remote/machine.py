@@ -116,10 +116,10 @@ class RemoteMachine:
         self._readings = Readings()
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._watch.is_here = False
-        self._watch.describe = self.words
+        self._watch.describe = self.label
         self._watch.pool_of = self._pool_of
         self._hardware = HardwareWatch()
-        self._hardware.describe = self.words
+        self._hardware.describe = self.label
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
@@ -210,10 +210,10 @@ class RemoteMachine:
         """Its memory as a device; which of its GPUs torch can use is not known from here."""
         with self.store.lock:
             size = self.store.latest("host", "total_bytes").value
-        product = self.name if self.greeting is None else self.greeting.words
+        product = self.name if self.greeting is None else self.greeting.label
         return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
 
-    def words(self, memory: str) -> str:
+    def label(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         if memory == HOST:
             return f"{self.name}'s memory"
@@ -399,8 +399,12 @@ class RemoteMachine:
         self.greeting = found
         again, self._failures = self._failures > 0, 0
         self._asks = False
-        told = {"host_product": found.words, "host_capacity_source": found.capacity_source, "host_cpus": found.cores}
-        self._recorder.describe(told)
+        reported = {
+            "host_product": found.label,
+            "host_capacity_source": found.capacity_source,
+            "host_cpus": found.cores,
+        }
+        self._recorder.describe(reported)
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
         logger.info("ssh://%s is linked%s", self.name, " again" if again else "")
@@ -487,8 +491,8 @@ class RemoteReplay(Replay):
         """What could not be read, why there is no GPU, and that there is no link, a sentence each."""
         machine = self.machine
         bad = machine.left_out
-        told = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
-        return [*super().notices, *told, *filter(None, (machine.gpu_problem, machine.problem))]
+        reported = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
+        return [*super().notices, *reported, *filter(None, (machine.gpu_problem, machine.problem))]
 
     @property
     def present(self) -> bool:
@@ -503,9 +507,9 @@ class RemoteReplay(Replay):
         """A warning with the newest figures, while the present is shown."""
         return self.machine.standing(warning, ahead) if self.present else None
 
-    def device_words(self, device: str) -> str:
+    def device_text(self, device: str) -> str:
         """How a reading's device is called."""
-        return self.machine.words(device)
+        return self.machine.label(device)
 
 
 def summary(machine: RemoteMachine) -> dict[str, Any]:

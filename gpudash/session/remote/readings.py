@@ -67,7 +67,7 @@ class Greeting:
     capacity_source: str
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The processor in words, as this computer's is."""
         return f"{self.product}, {self.cores} cores" if self.cores else self.product
 
@@ -164,8 +164,8 @@ class Readings:
         names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
         details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
         self.arrived(arrival_s)
-        words = ", ".join(gpu.product for gpu in self.gpus) or "no GPU"
-        return Note(time_s=arrival_s, topic=Topic.GPUS, text=words, details=details)
+        text = ", ".join(gpu.product for gpu in self.gpus) or "no GPU"
+        return Note(time_s=arrival_s, topic=Topic.GPUS, text=text, details=details)
 
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:

@@ -60,7 +60,7 @@ _KINDS = ("run", "user", "warning", "phase")
 """Kinds of marks, those whose label is told first in front."""
 
 Floats = NDArray[np.float64]
-Look = Literal["line", "dashed", "area", "pulses", "limit"]
+Style = Literal["line", "dashed", "area", "pulses", "limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Drawn:
     """A curve with its points: times in seconds, NaN where a value is missing.
 
     Attributes:
-        look: "area" is filled down to zero; "pulses" stand on zero, so that the narrowest is seen; "limit" is a dashed
+        scan: "area" is filled down to zero; "pulses" stand on zero, so that the narrowest is seen; "limit" is a dashed
             line that need not be on the plot.
         right: whether it is drawn against the right axis, a ratio from 0 to 1.
     """
 
     name: str
     colour: str
-    look: Look
+    scan: Style
     right: bool
     times: Floats
     values: Floats
@@ -98,24 +98,24 @@ def read(
         own: session time at which the run that is shown began and ended: a loss or a copy before or after it is
             another run's.
     """
-    wanted: list[tuple[Key, str, str, Look, bool]] = [
-        (curve.key, curve.name, curve.colour, _look(plot, curve), curve.axis == "right") for curve in plot.curves
+    wanted: list[tuple[Key, str, str, Style, bool]] = [
+        (curve.key, curve.name, curve.colour, _poll(plot, curve), curve.axis == "right") for curve in plot.curves
     ]
     wanted += [(line.key, line.name, line.colour, "limit", False) for line in plot.lines if line.key is not None]
     columns = Axes(span, 0.0, 1.0).columns
     found = []
-    for key, name, colour, look, right in wanted:
+    for key, name, colour, poll, right in wanted:
         series = store.series(*key)
         if series is not None:
             times, values = series.window(*span, columns)
             if own is not None and key[0] in _OF_RUNS:
                 inside = (own[0] <= times) & (times <= own[1])
                 times, values = times[inside], values[inside]
-            found.append(Drawn(name, COLOURS.get(colour, colour), look, right, times, values))
+            found.append(Drawn(name, COLOURS.get(colour, colour), poll, right, times, values))
     return found
 
 
-def _look(plot: PlotSpec, curve: CurveSpec) -> Look:
+def _poll(plot: PlotSpec, curve: CurveSpec) -> Style:
     if curve.pulses:
         return "pulses"
     if plot.nested:
@@ -141,10 +141,10 @@ def draw(
         labelled: whether the marks carry their labels.
     """
     shown = [drawn for drawn in curves if len(drawn.known)]
-    if not any(drawn.look != "limit" for drawn in shown):
+    if not any(drawn.scan != "limit" for drawn in shown):
         return ""
     axes = Axes(span, *_range(plot, shown))
-    inside = [drawn for drawn in shown if drawn.look != "limit" or drawn.known.max() <= axes.high]
+    inside = [drawn for drawn in shown if drawn.scan != "limit" or drawn.known.max() <= axes.high]
     parts = [*_y_axis(plot, axes), *_x_axis(axes)]
     if any(drawn.right for drawn in shown):
         parts += _right_axis(axes)
@@ -155,7 +155,7 @@ def draw(
     parts += [axes.upright(mark.time_s, f"mark {_kind(mark)}", f"{mark.label}, {mark.time_s:.3f} s") for mark in marks]
     parts += _labels(marks, axes) if labelled else ()
     legend = "".join(_entry(plot, drawn, drawn in inside) for drawn in shown)
-    drawing = axes.element(_words(plot, shown), parts)
+    drawing = axes.element(_text(plot, shown), parts)
     return f'<figure><h3>{escape(plot.title)}</h3><div class="legend">{legend}</div>{drawing}</figure>'
 
 
@@ -163,7 +163,7 @@ def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
     """The axis of the left: from zero, but for a loss, whose shape counts."""
     if plot.unit == "ratio":
         return 0.0, 1.0
-    left = [drawn.known for drawn in shown if drawn.look != "limit" and not drawn.right]
+    left = [drawn.known for drawn in shown if drawn.scan != "limit" and not drawn.right]
     if not left:
         return 0.0, 1.0
     most = max(float(known.max()) for known in left)
@@ -171,7 +171,7 @@ def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
     if plot.unit in ("nats", "loss"):
         margin = (most - least) * 0.06 or abs(most) * 0.1 or 1.0
         return least - margin, most + margin
-    limits = [float(drawn.known.max()) for drawn in shown if drawn.look == "limit"]
+    limits = [float(drawn.known.max()) for drawn in shown if drawn.scan == "limit"]
     if limits and most > NEAR_RATIO * max(limits):
         most = max(most, *limits)
     return min(0.0, least), most * 1.06 or 1.0
@@ -206,8 +206,8 @@ def _x_axis(axes: Axes) -> Iterator[str]:
     yield axes.across(axes.low, "axis")
     short = end - start < 60
     for time_s in _ticks(start, end, 1.0 if short else 60.0, 8):
-        words = f"{time_s:g} s" if short else format_clock(time_s)
-        yield text(axes.x(time_s), axes.floor + 17, words, anchor="middle")
+        label = f"{time_s:g} s" if short else format_clock(time_s)
+        yield text(axes.x(time_s), axes.floor + 17, label, anchor="middle")
 
 
 def _paths(drawn: Drawn, axes: Axes) -> tuple[str, str]:
@@ -218,12 +218,12 @@ def _paths(drawn: Drawn, axes: Axes) -> tuple[str, str]:
     for piece in _pieces(drawn):
         outline = axes.outline(piece)
         fill.append(f"{outline}Z")
-        if drawn.look == "pulses":
+        if drawn.scan == "pulses":
             lines.append(outline)
         else:
             points = axes.points(piece)
             lines.append(f"M{' '.join(points)}" if len(points) > 1 else f"M{points[0]} h.1")
-    filled = drawn.look in ("area", "pulses")
+    filled = drawn.scan in ("area", "pulses")
     return (
         f'<path class="fill c-{drawn.colour}" d="{"".join(fill)}"/>' if filled else "",
         f'<path class="{_line(drawn)}" d="{"".join(lines)}"/>',
@@ -232,7 +232,7 @@ def _paths(drawn: Drawn, axes: Axes) -> tuple[str, str]:
 
 def _line(drawn: Drawn) -> str:
     """The classes of a curve's line."""
-    return f"line c-{drawn.colour}{' dashed' if drawn.look in ('dashed', 'limit') else ''}"
+    return f"line c-{drawn.colour}{' dashed' if drawn.scan in ('dashed', 'limit') else ''}"
 
 
 def _pieces(drawn: Drawn) -> Iterator[list[tuple[float, float]]]:
@@ -264,7 +264,7 @@ def _labels(marks: Sequence[Marker], axes: Axes) -> Iterator[str]:
                 break
 
 
-_WORDS: dict[str, Callable[[float], str]] = {
+_TEXTS: dict[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "rate": format_rate,
     "ratio": format_percent,
@@ -277,21 +277,21 @@ _WORDS: dict[str, Callable[[float], str]] = {
 
 def _written(plot: PlotSpec, value: float) -> str:
     """A value of the left axis in words."""
-    write = _WORDS.get(plot.unit_name or plot.unit)
+    write = _TEXTS.get(plot.unit_name or plot.unit)
     return f"{value:.3g}" if write is None else write(value)
 
 
-def _told(plot: PlotSpec, drawn: Drawn, value: float) -> str:
+def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:
     return format_percent(value) if drawn.right else _written(plot, value)
 
 
 def _entry(plot: PlotSpec, drawn: Drawn, inside: bool) -> str:
-    least, most = (_told(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
-    words = f"{most}{'' if inside else ', above the axis'}" if drawn.look == "limit" else f"{least} to {most}"
+    least, most = (_reported(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
+    text = f"{most}{'' if inside else ', above the axis'}" if drawn.scan == "limit" else f"{least} to {most}"
     swatch = f'<svg class="key" viewBox="0 0 22 8"><path class="{_line(drawn)}" d="M1,4 21,4"/></svg>'
-    return f"<span>{swatch}{escape(drawn.name)} <b>{escape(words)}</b></span>"
+    return f"<span>{swatch}{escape(drawn.name)} <b>{escape(text)}</b></span>"
 
 
-def _words(plot: PlotSpec, shown: Sequence[Drawn]) -> str:
-    parts = [f"{drawn.name} at most {_told(plot, drawn, float(drawn.known.max()))}" for drawn in shown]
+def _text(plot: PlotSpec, shown: Sequence[Drawn]) -> str:
+    parts = [f"{drawn.name} at most {_reported(plot, drawn, float(drawn.known.max()))}" for drawn in shown]
     return f"{plot.title}: {', '.join(parts)}"

@@ -14,15 +14,15 @@ from typing import Any
 
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
-from gpudash.memory.explaining.explanation_text import evidence_words, remedy_sections
+from gpudash.memory.explaining.explanation_text import evidence_text, remedy_sections
 from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
 from gpudash.session.recordings.replay import Replay
-from gpudash.session.recordings.run_names import given_name, process_words
+from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.report.drawing import draw, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.html_page import document, facts, table
-from gpudash.telemetry.export.writing import Heed, atomically
+from gpudash.telemetry.export.writing import OnProgress, atomically
 from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.plots import (
     CurveSpec,
@@ -37,8 +37,8 @@ from gpudash.telemetry.plots import (
     transfers,
     utilisation,
 )
-from gpudash.telemetry.ranks.rows import FIGURES, parameters_words, places_of
-from gpudash.telemetry.recording.facts import RunWords, run_title, run_words, standing_marks
+from gpudash.telemetry.ranks.rows import FIGURES, parameters_text, places_of
+from gpudash.telemetry.recording.facts import RunText, run_text, run_title, standing_marks
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.records import OF_LOSS, Marker, Note, Warning
 from gpudash.telemetry.runs import WATCH, RunView, item_of, whose_peak
@@ -93,7 +93,7 @@ def _plots_of(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plo
 
 
 def _described(store: Store, device: str, uuid: str | None, run: RunView | None) -> Iterator[PlotSpec]:
-    own = process_words(run)
+    own = process_text(run)
     yield memory_levels(device, uuid, own)
     if run is not None:
         title = "Loss and accuracy" if run.workload == WATCH else "Loss (nats) and accuracy"
@@ -174,14 +174,14 @@ _CELLS = re.compile(r" {2,}")
 """What parts the cells of a line that was laid out for a terminal."""
 
 
-def write_report(recording: Path, out: Path, force: bool = False, heed: Heed | None = None) -> list[str]:
+def write_report(recording: Path, out: Path, force: bool = False, on_progress: OnProgress | None = None) -> list[str]:
     """Write the report on ``recording`` to ``out``, whole or not at all.
 
     Args:
         recording: the file.
         out: what to write.
         force: replace ``out`` where it is.
-        heed: called with 0 between reading and writing; what it raises ends it, and nothing is left.
+        on_progress: called with 0 between reading and writing; what it raises ends it, and nothing is left.
 
     Returns:
         What could not be read of the recording, a sentence each.
@@ -197,8 +197,8 @@ def write_report(recording: Path, out: Path, force: bool = False, heed: Heed | N
         try:
             text = report(replay, meta)
             notices = replay.notices
-            if heed is not None:
-                heed(0)
+            if on_progress is not None:
+                on_progress(0)
             part.write_text(text, encoding="utf-8", errors="backslashreplace")
         finally:
             replay.close()
@@ -227,7 +227,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         with store.lock:
             if len(runs) > 1:
                 body.append(f'<h2 id="run-{number}">{_name(run, meta, number, len(runs))}</h2>')
-            body += _run(replay, run, run_words(meta, number))
+            body += _run(replay, run, run_text(meta, number))
     if not runs:
         _sharpen(replay, None)
         with store.lock:
@@ -290,7 +290,7 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
                 _peak(run),
                 "" if run.seconds is None else format_duration(run.seconds),
                 "" if loss is None else _number(loss),
-                escape(run_words(meta, number).tags),
+                escape(run_text(meta, number).tags),
             ]
         )
     filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
@@ -300,8 +300,8 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _run(replay: Replay, run: RunView, words: RunWords) -> list[str]:
-    parts = [f"<p>{escape(text)}</p>" for text in (words.note, words.tags and f"Tags: {words.tags}") if text]
+def _run(replay: Replay, run: RunView, label: RunText) -> list[str]:
+    parts = [f"<p>{escape(text)}</p>" for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
     bad = " bad" if run.status in ("failed", "out_of_memory") else ""
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
@@ -349,7 +349,7 @@ def _explanation(found: Explanation) -> list[str]:
         parts += ["<h3>What filled it</h3>", filled_bars(found)]
     if found.owners:
         parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
-    evidence = evidence_words(found.evidence)
+    evidence = evidence_text(found.evidence)
     return [*parts, f'<p class="soft">Evidence: {escape(evidence)}</p>'] if evidence else parts
 
 
@@ -358,13 +358,13 @@ def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
     if device is not None:
         yield "device", device.product
     memory = run.memory
-    for words, size in (
+    for text, size in (
         ("peak allocated", memory.allocated_bytes),
         ("peak reserved", memory.reserved_bytes),
         (f"peak {whose_peak(run.device)}", memory.used_bytes),
     ):
         if size is not None:
-            yield words, format_pair(size, memory.capacity_bytes) if memory.capacity_bytes else format_bytes(size)
+            yield text, format_pair(size, memory.capacity_bytes) if memory.capacity_bytes else format_bytes(size)
     for row in outcome_rows(run.result):
         yield str(row[0]), str(row[1])
 
@@ -451,8 +451,8 @@ def _warnings(warnings: Sequence[Warning]) -> list[str]:
 
 
 def _notes(notes: Sequence[Note]) -> list[str]:
-    told = [[f"{note.time_s:.2f} s", escape(note.topic), escape(note.text)] for note in notes if note.text]
-    return ["<h3>Notes</h3>", table((("at", True), ("", False), ("", False)), told)] if told else []
+    reported = [[f"{note.time_s:.2f} s", escape(note.topic), escape(note.text)] for note in notes if note.text]
+    return ["<h3>Notes</h3>", table((("at", True), ("", False), ("", False)), reported)] if reported else []
 
 
 def _machine(replay: Replay, meta: Mapping[str, str]) -> list[str]:
@@ -489,8 +489,8 @@ def rank_table(result: Mapping[str, Any] | None) -> list[str]:
     if result is None or not isinstance(rows, list):
         return []
     parts = ["<h3>Ranks</h3>", table(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)])]
-    words = parameters_words(result)
-    return [*parts, f"<p>{words}</p>"] if words else parts
+    text = parameters_text(result)
+    return [*parts, f"<p>{text}</p>"] if text else parts
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:

@@ -71,7 +71,7 @@ class Serving:
     """Listens from its construction on, answers from `start` to `close`.
 
     Args:
-        wish: where, and guarded by what.
+        request: where, and guarded by what.
 
     Raises:
         ServingError: one sentence, when nobody can or may be served there.
@@ -80,18 +80,18 @@ class Serving:
         url: where the figures are.
     """
 
-    def __init__(self, wish: ServeRequest) -> None:
-        self._token: Token | None = take_token(wish.token_file)
-        self._tls: ssl.SSLContext | None = tls_context(wish.certificate, wish.key)
-        asked = read_address(wish.address) if wish.address else Address()
-        where = require_guarded(asked, token=self._token is not None, tls=self._tls is not None)
+    def __init__(self, request: ServeRequest) -> None:
+        self._token: Token | None = take_token(request.token_file)
+        self._tls: ssl.SSLContext | None = tls_context(request.certificate, request.key)
+        requested = read_address(request.address) if request.address else Address()
+        where = require_guarded(requested, token=self._token is not None, tls=self._tls is not None)
         self._listener = _listener(where)
         bound = Address(where.host, self._listener.getsockname()[1])
         self.url = f"{'http' if self._tls is None else 'https'}://{bound}/metrics"
         self._server: Server | None = None
         self._session: Session | None = None
         self._prediction: int | None = None
-        self._told = False
+        self._reported = False
 
     def start(self, session: Session) -> None:
         """Answer with the figures of ``session``."""
@@ -100,7 +100,7 @@ class Serving:
         self._session = session
         self._figures = Figures(session)
         self._exposition = Exposition(self._gather, time.monotonic)
-        self._server = Server(self._listener, self._tls, self._reply, self._tell)
+        self._server = Server(self._listener, self._tls, self._reply, self._report)
         self._server.start()
 
     def start_machines(self, machines: Sequence[RemoteMachine]) -> None:
@@ -110,7 +110,7 @@ class Serving:
 
         figures = FleetFigures(machines)
         self._exposition = Exposition(lambda: self._with_own(figures.gather()), time.monotonic, FLEET_CATALOGUE)
-        self._server = Server(self._listener, self._tls, self._reply, self._tell)
+        self._server = Server(self._listener, self._tls, self._reply, self._report)
         self._server.start()
 
     def predict(self, spec: Spec, device: str) -> None:
@@ -162,11 +162,11 @@ class Serving:
         coding = (("Content-Encoding", "gzip"),) if page.compressed else ()
         return HttpResponse(200, page.body, page.content_type, (("Vary", "Accept, Accept-Encoding"), *coding))
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         """Make a warning of an exception, once; without a session, a line of the log."""
-        if self._told:
+        if self._reported:
             return
-        self._told = True
+        self._reported = True
         text = f"Serving the figures went wrong ({type(error).__name__}: {error})."
         session = self._session
         if session is None:
@@ -210,9 +210,9 @@ def setting_problem(address: str) -> str:
     if not address:
         return ""
     try:
-        asked = read_address(address)
-        if is_ip(asked.host):
-            require_guarded(asked, token=False, tls=False)
+        requested = read_address(address)
+        if is_ip(requested.host):
+            require_guarded(requested, token=False, tls=False)
     except ServingError as error:
         return f"{error}; settings can name an address of this machine only, such as :10950"
     return ""

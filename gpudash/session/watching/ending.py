@@ -14,11 +14,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import gpudash
 from gpudash.devices.names import kind_of
 from gpudash.memory.frames import Frame, is_library, site_of
-from gpudash.session.watching.program import exit_words
-from gpudash.simulator.as_cuda.telling import misses_cuda
+from gpudash.session.watching.program import exit_text
+from gpudash.simulator.as_cuda.notices import misses_cuda
 from gpudash.telemetry.explanation import short
 from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 JUST_NOW_S = 5.0
 """An out-of-memory this long before a bad end is its cause, unless steps were made in between."""
@@ -33,7 +33,7 @@ REPORTED = "The report says what filled the memory and what would have fitted."
 
 UNREPORTED = "Ask for less at a time, such as a smaller batch; of what filled the memory there is no report."
 
-_TOLD_PLACE = re.compile(r" \([^()]+, line \d+\)$")
+_REPORTED_PLACE = re.compile(r" \([^()]+, line \d+\)$")
 """The end of a syntax error's message, which names the place that is told anyway."""
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
@@ -191,7 +191,7 @@ def ending_of(ran: EndedRun) -> RunEnded:
         return _out_of_memory(ran, None)
     if ran.code == -9 and ran.oom_kills:
         return _killed_by_the_kernel(ran)
-    return _failed(ran, _kind(ran.code), f"{ran.name} {exit_words(ran.code)}.", _remedy(ran))
+    return _failed(ran, _kind(ran.code), f"{ran.name} {exit_text(ran.code)}.", _remedy(ran))
 
 
 def cause_of(ran: EndedRun) -> Raised | None:
@@ -233,7 +233,7 @@ def _rank_ended(ran: EndedRun) -> RunEnded | None:
 def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunFailed:
     """The end of a run in which these ranks hang, at the lines of the first of them, as far as its agent could tell."""
     frames = ran.places.get(hanging[0], [])
-    words = hang_words(hanging, ran.ranks, ran.steps)
+    text = hang_text(hanging, ran.ranks, ran.steps)
     remedy = "What it printed last, or py-spy dump on it while it hangs, shows where."
     stood = ""
     if frames:
@@ -241,7 +241,7 @@ def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunFailed:
         remedy = f"Rank {hanging[0]} stood at {at}; look what that line waits for."
         lines = "".join(f'  File "{one["file"]}", line {one["line"]}, in {one["name"]}\n' for one in frames)
         stood = f"Rank {hanging[0]} stood at:\n{lines}\n"
-    failed = _failed(ran, "hang", words, remedy, waiting)
+    failed = _failed(ran, "hang", text, remedy, waiting)
     details = f"{stood}{waiting.who[:1].upper()}{waiting.who[1:]} waited at:\n{waiting.details}"
     return replace(failed, details=details, result={**failed.result, "frames": frames})
 
@@ -304,9 +304,9 @@ def _failed(ran: EndedRun, error: str, message: str, remedy: str, raised: Raised
 def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     who = f"{raised.who[:1].upper()}{raised.who[1:]}: " if raised.who else ""
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
-    first = _TOLD_PLACE.sub("", first) if raised.place else first
+    first = _REPORTED_PLACE.sub("", first) if raised.place else first
     first = first if len(first) <= LONGEST_MESSAGE else f"{first[:LONGEST_MESSAGE]}…"
-    words = f"{raised.error}: {first}" if first and first != raised.error else raised.error
+    text = f"{raised.error}: {first}" if first and first != raised.error else raised.error
     place = f" ({raised.place})" if raised.place else ""
     remedies = {
         "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
@@ -319,7 +319,7 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     lacks_cuda = bool(ran.without_cuda) and _lacks_cuda(raised)
     if lacks_cuda:
         remedy = ran.without_cuda
-    failed = _failed(ran, raised.error, f"{who}{words.rstrip('.')}{place}.", remedy, raised)
+    failed = _failed(ran, raised.error, f"{who}{text.rstrip('.')}{place}.", remedy, raised)
     if lacks_cuda:
         return replace(failed, result={**failed.result, "misses_cuda": True})
     lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
@@ -338,25 +338,25 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
     refused = ran.out_of_memory or {}
     device = str(refused.get("device") or ran.device)
     kind = kind_of(device)
-    asked, free = refused.get("requested_bytes"), refused.get("free_bytes")
+    requested, free = refused.get("requested_bytes"), refused.get("free_bytes")
     who = next((f"{who[:1].upper()}{who[1:]}" for who in (refused.get("who"), raised and raised.who) if who), ran.name)
     if not refused and raised is not None and _DRIVER_REFUSED in raised.message:
         return _driver_refused(ran, raised, who)
-    words = f"{who} ran out of memory on {device}"
-    if isinstance(asked, int) and isinstance(free, int):
-        words += f": {format_beside(asked, free)} were asked for and {format_beside(free, asked)} were free"
+    text = f"{who} ran out of memory on {device}"
+    if isinstance(requested, int) and isinstance(free, int):
+        text += f": {format_like(requested, free)} were asked for and {format_like(free, requested)} were free"
     if raised is not None and raised.place:
-        words += f" ({raised.place})"
+        text += f" ({raised.place})"
     why = ran.why_full(refused.get("rank", raised and raised.rank))
     return OutOfMemory(
         time_s=ran.time_s,
         run_id=ran.run_id,
         error="sim" if kind == "sim" else "cuda",
-        message=f"{words}. {why}".rstrip(),
+        message=f"{text}. {why}".rstrip(),
         remedy=UNREPORTED,
         seconds=ran.seconds,
         steps=ran.steps,
-        requested_bytes=asked if isinstance(asked, int) else None,
+        requested_bytes=requested if isinstance(requested, int) else None,
         details="" if raised is None else raised.details,
         result={**ran.result, "frames": [] if raised is None else raised.frames},
     )
@@ -368,26 +368,26 @@ def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
     if _PINS.search(raised.details):
         return _of_host(ran, raised, f"{who} could not pin as much host memory{place}.", LESS_PINNED)
     gpu = "its GPU" if kind_of(ran.device) == "cpu" else ran.device  # of a program that has come no further
-    words = f"{who} ran out of memory on {gpu}: CUDA had no room for its context or for code{place}."
-    return replace(_of_host(ran, raised, words, NO_CONTEXT), error="cuda")
+    text = f"{who} ran out of memory on {gpu}: CUDA had no room for its context or for code{place}."
+    return replace(_of_host(ran, raised, text, NO_CONTEXT), error="cuda")
 
 
 def _out_of_host_memory(ran: EndedRun, raised: Raised) -> OutOfMemory:
     who = f"{raised.who[:1].upper()}{raised.who[1:]}" if raised.who else ran.name
-    asked = _TRIED.search(raised.message)
-    amount = "" if asked is None else f": {format_bytes(int(asked[1]))} were asked for at once"
+    requested = _TRIED.search(raised.message)
+    amount = "" if requested is None else f": {format_bytes(int(requested[1]))} were asked for at once"
     place = f" ({raised.place})" if raised.place else ""
-    words = f"{who} ran out of host memory{amount}{place}."
-    ended = _of_host(ran, raised, words, LESS_HOST_MEMORY)
-    return ended if asked is None else replace(ended, requested_bytes=int(asked[1]))
+    text = f"{who} ran out of host memory{amount}{place}."
+    ended = _of_host(ran, raised, text, LESS_HOST_MEMORY)
+    return ended if requested is None else replace(ended, requested_bytes=int(requested[1]))
 
 
-def _of_host(ran: EndedRun, raised: Raised, words: str, remedy: str) -> OutOfMemory:
+def _of_host(ran: EndedRun, raised: Raised, text: str, remedy: str) -> OutOfMemory:
     return OutOfMemory(
         time_s=ran.time_s,
         run_id=ran.run_id,
         error="host",
-        message=words,
+        message=text,
         remedy=remedy,
         seconds=ran.seconds,
         steps=ran.steps,
@@ -397,12 +397,12 @@ def _of_host(ran: EndedRun, raised: Raised, words: str, remedy: str) -> OutOfMem
 
 
 def _killed_by_the_kernel(ran: EndedRun, who: str = "", why: str = "") -> OutOfMemory:
-    words = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
+    text = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
     return OutOfMemory(
         time_s=ran.time_s,
         run_id=ran.run_id,
         error="host",
-        message=f"{words} {why}".rstrip(),
+        message=f"{text} {why}".rstrip(),
         remedy="Let it use less host memory: fewer DataLoader workers, smaller batches, less kept in lists.",
         seconds=ran.seconds,
         steps=ran.steps,
@@ -470,7 +470,7 @@ class RankFailure:
     @property
     def text(self) -> str:
         """In a sentence: "Rank 1 (pid 4711) was killed by SIGKILL.\""""
-        return f"Rank {self.rank} (pid {self.pid}) {exit_words(self.code)}."
+        return f"Rank {self.rank} (pid {self.pid}) {exit_text(self.code)}."
 
 
 def reported(message: str) -> list[RankFailure]:
@@ -508,7 +508,7 @@ def awaited(processes: Mapping[int, int], errors: Sequence[_Error]) -> tuple[int
     return silent if waiting and silent and len(waiting) + len(silent) >= len(processes) else ()
 
 
-def hang_words(ranks: Sequence[int], processes: Mapping[int, int], steps: int) -> str:
+def hang_text(ranks: Sequence[int], processes: Mapping[int, int], steps: int) -> str:
     """That these ranks hang, in a sentence."""
     names = " and ".join(f"rank {rank} (pid {processes[rank]})" for rank in ranks)
     after = f" after step {steps}" if steps else ""

@@ -47,7 +47,7 @@ from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
 from gpudash.telemetry.store import Store
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -151,7 +151,7 @@ class FlightRecorder:
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
         self._write_curves(folder / "curves.csv", refused.time_s)
-        write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _told(refused)})
+        write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _reported(refused)})
         write_json(folder / "processes.json", self._processes())
         self.write_output()
         if refused.snapshot is None:
@@ -268,7 +268,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     device = next((device for device in snapshot.devices if device.index == index), None)
     if device is None:
         raise ValueError(f"The snapshot holds nothing of {refused.device}.")
-    asked = refused.requested_bytes
+    requested = refused.requested_bytes
     card = OutsideView(
         device=refused.device,
         product=refused.product,
@@ -277,8 +277,8 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         capacity=refused.capacity_bytes or 0,
         around=refused.around,
         request=None
-        if asked is None
-        else RefusedRequest(asked, asked, step=refused.step, is_context=refused.is_context),
+        if requested is None
+        else RefusedRequest(requested, requested, step=refused.step, is_context=refused.is_context),
         free=refused.free_bytes or 0,
         allowed=refused.allowed_bytes,
     )
@@ -286,7 +286,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     return known.explained(known.history(snapshot, device), source=source_line)
 
 
-def _told(refused: Refused) -> dict[str, Any]:
+def _reported(refused: Refused) -> dict[str, Any]:
     return {
         "device": refused.device,
         "time_s": refused.time_s,
@@ -359,11 +359,11 @@ class OutOfMemoryReports:
         device = str(message.get("device"))
         time_s = news.time_of(message)
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
-        asked, free = message.get("requested_bytes"), message.get("free_bytes")
-        words = "" if not isinstance(asked, int) else f": {format_bytes(asked)} were asked for"
-        words += f" and {format_beside(free, asked)} were free" if words and isinstance(free, int) else ""
+        requested, free = message.get("requested_bytes"), message.get("free_bytes")
+        text = "" if not isinstance(requested, int) else f": {format_bytes(requested)} were asked for"
+        text += f" and {format_like(free, requested)} were free" if text and isinstance(free, int) else ""
         problem = f" {message['problem']}" if message.get("problem") else ""
-        news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{words}.{problem}", device=device, pid=peer.pid)
+        news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
         gpu = next((gpu for gpu in self._wiring.machine.gpus if gpu.uuid == uuid), None)
@@ -378,7 +378,7 @@ class OutOfMemoryReports:
             snapshot=snapshot,
             time_s=time_s,
             capacity_bytes=capacity if isinstance(capacity, int) else None,
-            requested_bytes=asked if isinstance(asked, int) else None,
+            requested_bytes=requested if isinstance(requested, int) else None,
             free_bytes=free if isinstance(free, int) else None,
             step=step if isinstance(step, int) else 0,
             steps=tuple(self._steps.get(peer.pid, ())),

@@ -44,7 +44,7 @@ ERASE = b"\r\x1b[2K"
 HELD_UP_S = 0.25
 """How often the dashboard hears that somebody reads on later, as a pager does."""
 
-LAST_WORDS_S = 60.0
+LAST_OUTPUT_S = 60.0
 """How long the dashboard has, after the program's end, to read what waits; of one that is gone it is known at once."""
 
 
@@ -84,7 +84,7 @@ class Copies:
         with self._wake:
             self._ended = True
             self._wake.notify()
-        self._thread.join(LAST_WORDS_S)
+        self._thread.join(LAST_OUTPUT_S)
 
     def _drop_oldest(self, stream: int) -> None:
         place = next(place for place, (of, _data) in enumerate(self._waiting) if of == stream)

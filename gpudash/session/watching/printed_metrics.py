@@ -175,7 +175,7 @@ class PrintedMetrics:
             return
         self._begun[stream] = (rest[: LONGEST_LINE + 1], time_s)
         lines = [(begun + whole[0], time_s if whole[0] else begun_s), *((line, time_s) for line in whole[1:])]
-        telling = [(shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_tell(line)]
+        telling = [(shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_report(line)]
         self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
         self._allowed, self._allowed_s = min(LINES_AT_ONCE, self._allowed), time_s
         taken: deque[tuple[str, float]] = deque()
@@ -206,7 +206,7 @@ class PrintedMetrics:
         if self._own is not None:
             self._own.close()
 
-    def _may_tell(self, line: bytes) -> bool:
+    def _may_report(self, line: bytes) -> bool:
         if self._own is not None:
             return bool(line)
         lower = line.lower()
@@ -214,12 +214,12 @@ class PrintedMetrics:
 
     def _read(self, lines: Sequence[tuple[str, float]]) -> None:
         if self._own is None:
-            told = [_told(line) for line, _ in lines]
+            reported = [_reported(line) for line, _ in lines]
         elif self._own.ended:
             return
         else:
-            told = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
-        for (_, time_s), fields in zip(lines, told, strict=False):
+            reported = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
+        for (_, time_s), fields in zip(lines, reported, strict=False):
             self._keep(fields, time_s)
         if self._own is not None and self._own.ended:
             with self._lock:
@@ -233,11 +233,11 @@ class PrintedMetrics:
         validation = next((metric for metric in fields.loss if metric.of_validation), None)
         accuracy = self._chosen(fields.accuracy)
         losses = self._losses_of_their_own(fields, training)
-        told = [metric for metric in (training, validation, accuracy) if metric is not None]
+        reported = [metric for metric in (training, validation, accuracy) if metric is not None]
         skipped = {metric.name for metric in fields.several if metric.name not in losses} - self._skipped
         skipped = set(sorted(skipped)[: max(0, MOST_SKIPPED - len(self._skipped))])
         self._skipped |= skipped
-        if not told and not losses and not skipped:
+        if not reported and not losses and not skipped:
             return
         counts = training is not None or bool(losses) or validation is None  # a validation's batches are no steps
         found = Printed(
@@ -247,7 +247,7 @@ class PrintedMetrics:
             fields.epoch,
             None if training is None else training.value,
             None if accuracy is None else self._ratio(accuracy),
-            (*(metric.name for metric in told), *losses),
+            (*(metric.name for metric in reported), *losses),
             None if validation is None else validation.value,
             losses,
             tuple(sorted(skipped)),
@@ -360,7 +360,7 @@ class _Pair(NamedTuple):
     is_assigned: bool = True
 
 
-def _told(line: str) -> _Fields:
+def _reported(line: str) -> _Fields:
     """The fields of a line, by their names."""
     step = total = epoch = None
     found: dict[Kind, list[_Metric]] = {"loss": [], "accuracy": []}
@@ -408,8 +408,8 @@ def _pairs(line: str) -> Iterator[_Pair]:
 
 
 def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
-    words = " ".join(value for value in document.values() if isinstance(value, str))
-    named = _SPLIT.findall(words)
+    text = " ".join(value for value in document.values() if isinstance(value, str))
+    named = _SPLIT.findall(text)
     split = _side(named[-1].lower()) if named else ""
     inner = [
         (f"{name}/{key}", value) for name, of in document.items() if isinstance(of, dict) for key, value in of.items()
@@ -422,25 +422,25 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
 @lru_cache(4096)
 def _kind(name: str) -> tuple[Kind | None, str]:
     """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
-    words = _name_parts(name) or [""]
-    split = next((_side(word) for word in words if _side(word)), "")
-    while len(words) > 1 and _side(words[-1]):
-        words.pop()
-    kind = _SUBJECTS.get(words[-1])
+    text = _name_parts(name) or [""]
+    split = next((_side(word) for word in text if _side(word)), "")
+    while len(text) > 1 and _side(text[-1]):
+        text.pop()
+    kind = _SUBJECTS.get(text[-1])
     if kind is None:
         return None, ""
     beside = _BESIDE_METRIC if kind in ("loss", "accuracy") else _BESIDE_COUNT
-    known = all(_side(word) or word.rstrip("0123456789") in beside for word in words[:-1])
+    known = all(_side(word) or word.rstrip("0123456789") in beside for word in text[:-1])
     return (kind, split) if known else (None, "")
 
 
 @lru_cache(4096)
 def _is_one_of_several(name: str) -> bool:
     """Whether a field of this name holds one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
-    words = _name_parts(name)
-    at_an_end = bool(words) and "loss" in (words[0], words[-1])
-    joined = bool(words) and (words[-1] == "loss" or " " not in name)
-    return at_an_end and joined and len(words) > 1 and not _NO_LOSS.intersection(words)
+    text = _name_parts(name)
+    at_an_end = bool(text) and "loss" in (text[0], text[-1])
+    joined = bool(text) and (text[-1] == "loss" or " " not in name)
+    return at_an_end and joined and len(text) > 1 and not _NO_LOSS.intersection(text)
 
 
 def _name_parts(name: str) -> list[str]:
@@ -513,11 +513,11 @@ class _OwnPattern:
 
     def read(self, lines: Sequence[str]) -> list[dict[str, str]]:
         """What the groups hold in each line; nothing, and the end, when that takes longer than `PATTERN_S`."""
-        asked, answered = self._process.stdin, self._process.stdout
-        assert asked is not None and answered is not None
+        requested, answered = self._process.stdin, self._process.stdout
+        assert requested is not None and answered is not None
         try:
-            asked.write(json.dumps(lines).encode() + b"\n")
-            asked.flush()
+            requested.write(json.dumps(lines).encode() + b"\n")
+            requested.flush()
         except OSError:
             self.close()
             return []

@@ -97,7 +97,7 @@ class Program:
             return self._process.wait(timeout_s)
         return None
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Take note of what it has started: once its parent is gone a process can no longer be found by it."""
         with suppress(psutil.Error):
             for process in self._own:
@@ -233,7 +233,7 @@ def _refusal(name: str, error: OSError) -> str:
     return f"{name} could not be started ({error.strerror or error}); check its name and its arguments."
 
 
-def exit_words(code: int) -> str:
+def exit_text(code: int) -> str:
     """How a program ended, in words that follow "it": "ended with exit code 3", "was killed by SIGSEGV"."""
     if code >= 0:
         return f"ended with exit code {code}"
@@ -241,13 +241,13 @@ def exit_words(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    words = {
+    text = {
         "SIGKILL": "was killed by SIGKILL, perhaps because this computer's memory was full",
         "SIGSEGV": "was killed by SIGSEGV, an invalid memory access",
         "SIGABRT": "was killed by SIGABRT: it, or a library, gave up",
         "SIGBUS": "was killed by SIGBUS, perhaps because shared memory (/dev/shm) was full",
     }
-    return words.get(name, f"was killed by {name}")
+    return text.get(name, f"was killed by {name}")
 
 
 def oom_kills() -> int:
@@ -419,7 +419,7 @@ class Stopping:
             self._deadline_s = time.monotonic() + patience_s
 
 
-def stop_words(code: int, sent: Sequence[SentSignal]) -> str:
+def stop_label(code: int, sent: Sequence[SentSignal]) -> str:
     """How a program ended that was sent signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
 
     Args:
@@ -430,5 +430,5 @@ def stop_words(code: int, sent: Sequence[SentSignal]) -> str:
     if own is not None:
         return f"Ended by {own.name}, sent by gpudash {own.when}."
     signals = " and ".join(f"{one.name} {one.when}" for one in sent)
-    words = exit_words(code)
-    return f"{words[:1].upper()}{words[1:]}; gpudash had sent {signals}."
+    text = exit_text(code)
+    return f"{text[:1].upper()}{text[1:]}; gpudash had sent {signals}."

@@ -93,7 +93,7 @@ class ProgramNews:
         self.stepped_s = 0.0
         self.step_source = ""
         self.reads_metrics = False
-        self._tells_metrics = False
+        self._reports_metrics = False
         self._printed: deque[Printed] = deque()
         self._newest_step = 0
         self._newest_number = 0
@@ -154,7 +154,7 @@ class ProgramNews:
 
     def who(self, peer: Peer) -> str:
         """The process in words where it is not the command's own."""
-        return "" if peer.pid == self._pid and peer.rank is None else peer.words
+        return "" if peer.pid == self._pid and peer.rank is None else peer.label
 
     def note(self, topic: str, text: str, **details: Any) -> None:
         """Tell a fact of the run, unless too many have been told."""
@@ -172,8 +172,8 @@ class ProgramNews:
         if self.heard >= MOST_JOINED or message.get("forked"):
             return
         python = str(message.get("python") or "").split()
-        words = f"{peer.words[:1].upper()}{peer.words[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{words}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{words}."
+        label = f"{peer.label[:1].upper()}{peer.label[1:]} is watched: Python {python[0] if python else '?'}"
+        text = f"{label}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{label}."
         logger.info("pid %d is watched from inside: Python %s", peer.pid, python[0] if python else "?")
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
@@ -215,12 +215,12 @@ class ProgramNews:
         if self._step_began_s is None and began_us is not None:
             self._step_began_s = self._session_time(began_us)
         rows = self._passed_on(message.get("steps"))
-        if source not in (COUNTED, LOGGED) or any(_tells_a_metric(row) for row, _ in rows):
-            self._metrics_are_told()
+        if source not in (COUNTED, LOGGED) or any(_reports_a_metric(row) for row, _ in rows):
+            self._metrics_are_reported()
         for row, made in rows:
             step, time_us, loss, accuracy, *more = row
             time_s = max(self.stepped_s, self._session_time(time_us))
-            self._tell_printed(time_s)
+            self._report_printed(time_s)
             self._newest_step = step
             self._emit(
                 StepFinished(
@@ -244,11 +244,11 @@ class ProgramNews:
             found: in order.
             last: whether nothing more comes.
         """
-        if not self._tells_metrics:
+        if not self._reports_metrics:
             self._printed.extend(found)
-            self._tell_printed(math.inf if last else self._clock() - HOLD_S)
+            self._report_printed(math.inf if last else self._clock() - HOLD_S)
 
-    def _tell_printed(self, until_s: float) -> None:
+    def _report_printed(self, until_s: float) -> None:
         """Tell what had been printed by then, at the step that was the newest."""
         while self._printed and self._printed[0].time_s <= until_s:
             found = self._printed.popleft()
@@ -305,14 +305,14 @@ class ProgramNews:
         self._newest_number, self._epoch = number, found.epoch
         self._newest_step = self._count.made
 
-    def _metrics_are_told(self) -> None:
+    def _metrics_are_reported(self) -> None:
         """The program tells its loss by itself from now on, so that none is read from its output."""
         if self.reads_metrics:
             self.reads_metrics = False
             self.note(
                 Topic.FROM_OUTPUT, "The program tells its loss by itself; its output is not read for it.", reads=False
             )
-        self._tells_metrics = True
+        self._reports_metrics = True
         self._printed.clear()
 
     def _rate(self, time_s: float, made: int) -> float | None:
@@ -372,8 +372,8 @@ class ProgramNews:
     def _raised(self, peer: Peer, message: Message) -> None:
         line, file = message.get("line"), message.get("file")
         if message.get("thread"):
-            words = f"{message.get('error')}: {str(message.get('message') or '').strip()}".rstrip(": .")
-            self.note(Topic.PROGRAM, f"An exception ended the thread {message['thread']} ({words}).", pid=peer.pid)
+            text = f"{message.get('error')}: {str(message.get('message') or '').strip()}".rstrip(": .")
+            self.note(Topic.PROGRAM, f"An exception ended the thread {message['thread']} ({text}).", pid=peer.pid)
             return
         if len(self.raised) < MOST_RAISED:
             raised = Raised(
@@ -455,7 +455,7 @@ def command_text(argv: Sequence[str], more: int = 0) -> str:
     return f"{text} … ({more} more argument{'' if more == 1 else 's'})" if more else text
 
 
-def _tells_a_metric(row: list[Any]) -> bool:
+def _reports_a_metric(row: list[Any]) -> bool:
     """Whether a step that came tells a loss, of a training or a validation, or an accuracy."""
     return any(value is not None for value in (*row[2:4], *row[5:6]))
 

@@ -9,7 +9,7 @@ from gpudash.agent.server import Peer
 from gpudash.agent.wire import number_in
 from gpudash.telemetry.ranks import Finding, RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.records import Note, Record, Topic
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:
     from gpudash.agent.wire import Message
@@ -86,7 +86,7 @@ class WatchedRanks:
         if self._ranks is None:
             return {}
         for finding in self._findings.at_end(self._ranks):
-            self._tell(finding)
+            self._report(finding)
         rows = [{**self._facts.get(row["rank"], {}), **row} for row in self._ranks.summary()]
         return {
             "ranks": rows,
@@ -128,7 +128,7 @@ class WatchedRanks:
             return (
                 f"All ranks held about as much, and rank {number} alone asked for more: it would have allocated "
                 f"{format_bytes(request.bytes)}; the others allocated "
-                f"{format_beside(request.others_bytes, request.bytes)} at their peak."
+                f"{format_like(request.others_bytes, request.bytes)} at their peak."
             )
         return f"All ranks need about as much; rank {number} was the first to ask for more than was free."
 
@@ -142,7 +142,7 @@ class WatchedRanks:
             return ""
         return (
             f"At its peak it had {format_bytes(allocated)} allocated on {device}, and "
-            f"{format_beside(reserved, allocated)} reserved."
+            f"{format_like(reserved, allocated)} reserved."
         )
 
     def _introduced(self, peer: Peer, message: Message) -> None:
@@ -185,11 +185,11 @@ class WatchedRanks:
             "run": str(peer.hello.get("run") or ""),
         }
         if len(self._facts) == len(heard):
-            self._tell_ranks()
+            self._report_ranks()
 
-    def _tell_ranks(self) -> None:
+    def _report_ranks(self) -> None:
         here = "" if len(self._facts) == self._about["world_size"] else f", {len(self._facts)} of them here,"
-        text = ranks_words({**self._about, "restarts": self.restarts}, here)
+        text = ranks_text({**self._about, "restarts": self.restarts}, here)
         rows = [self._facts[number] for number in sorted(self._facts)]
         self._note(Topic.RANKS, text, **self._about, restarts=self.restarts, ranks=rows)
 
@@ -209,8 +209,8 @@ class WatchedRanks:
             if self._passes(len(joined.samples)):
                 for sample in joined.samples:
                     self._emit(sample)
-        for finding in self._findings.look(ranks, self._clock()):
-            self._tell(finding)
+        for finding in self._findings.scan(ranks, self._clock()):
+            self._report(finding)
 
     def _memory(self, ranks: Ranks, number: int, message: Message) -> None:
         sizes = {name: _size(message.get(name)) for name in _SIZES}
@@ -229,14 +229,14 @@ class WatchedRanks:
         self._rows -= rows
         return True
 
-    def _tell(self, finding: Finding) -> None:
+    def _report(self, finding: Finding) -> None:
         self._note(finding.topic, finding.text, **finding.details)
 
     def _note(self, topic: str, text: str, **details: Any) -> None:
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
 
 
-def ranks_words(about: Mapping[str, Any], where: str) -> str:
+def ranks_text(about: Mapping[str, Any], where: str) -> str:
     """How many ranks train where and by what, in a sentence.
 
     Args:
@@ -260,10 +260,10 @@ def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
     return tuple(range(world_size))
 
 
-def _frames(told: Any) -> list[dict[str, Any]]:
+def _frames(reported: Any) -> list[dict[str, Any]]:
     """Those frames of a stack that a program tells which can be frames."""
     found = []
-    for frame in told[-MOST_FRAMES:] if isinstance(told, list) else ():
+    for frame in reported[-MOST_FRAMES:] if isinstance(reported, list) else ():
         file, line, name = frame if isinstance(frame, list) and len(frame) == 3 else ("", None, "")
         if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
             found.append({"file": file[:LONGEST_NAME], "line": line, "name": name[:LONGEST_NAME]})

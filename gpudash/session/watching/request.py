@@ -143,12 +143,12 @@ def script_of(command: Sequence[str]) -> str | None:
     """The script that a command gives to Python; ``None`` where it gives a module or text, or runs something else."""
     if _PYTHON.fullmatch(Path(command[0]).name) is None:
         return None
-    words = iter(command[1:])
-    for word in words:
+    text = iter(command[1:])
+    for word in text:
         if word in ("-m", "-c", "-") or word.startswith(("-m", "-c")):
             return None
         if word in _WITH_VALUE:
-            next(words, None)
+            next(text, None)
         elif not word.startswith("-"):
             return word
     return None
@@ -195,9 +195,9 @@ def _has_torch(python: Path) -> bool:
 
 def program_name(command: Sequence[str]) -> str:
     """What a command is called: its script, or the program; of ``env NAME=VALUE ...`` what that starts."""
-    words = list(command)
-    if Path(words[0]).name == "env":
-        words = list(dropwhile(lambda word: "=" in word, words[1:]))
-    if not words or words[0].startswith("-"):
-        words = list(command)
-    return Path(script_of(words) or words[0]).name
+    text = list(command)
+    if Path(text[0]).name == "env":
+        text = list(dropwhile(lambda word: "=" in word, text[1:]))
+    if not text or text[0].startswith("-"):
+        text = list(command)
+    return Path(script_of(text) or text[0]).name

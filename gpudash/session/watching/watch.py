@@ -40,7 +40,7 @@ from gpudash.session.watching.program import (
     oom_kills,
     process_name,
     runs,
-    stop_words,
+    stop_label,
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 OUTPUT_PERIOD_S = 0.25
 """Between two records of what has been printed."""
 
-LOOK_PERIOD_S = 0.5
+POLL_PERIOD_S = 0.5
 """Between two looks for what the program has started."""
 
 GRACE_S = 1.0
@@ -114,7 +114,7 @@ class Watching:
         except ValueError:
             self._clean_up()
             raise
-        self._program.look()
+        self._program.scan()
         wiring.follow(self._program.resident)
         self._began_s = wiring.clock()
         wiring.output.begin()
@@ -130,7 +130,7 @@ class Watching:
         self._need_search: NeedSearch | None = None
         self._sent: Sequence[SentSignal] = ()
         self._due: dict[str, float] = {}
-        self._told_silence = False
+        self._reported_silence = False
         self._uses_gpu = False
         self._oom_kills = oom_kills()
         self._thread = threading.Thread(target=self._watch, name="gpudash-watch", daemon=True)
@@ -215,12 +215,12 @@ class Watching:
         logger.info("process %d began: the program that is watched", self._program.pid)
         while (code := self._program.poll()) is None:
             self._hear()
-            if self._is_due("look", LOOK_PERIOD_S):
-                self._program.look()
+            if self._is_due("look", POLL_PERIOD_S):
+                self._program.scan()
                 self._uses_gpu = self._uses_gpu or self._wiring.machine.lists_any(self._program.resident())
             if self._is_due("output", OUTPUT_PERIOD_S):
-                self._tell_output()
-            self._tell_silence()
+                self._report_output()
+            self._report_silence()
         logger.info("process %d, the program that is watched, ended with code %d", self._program.pid, code)
         return code
 
@@ -234,7 +234,7 @@ class Watching:
         self._left.set()
         self._hear()
         self._end_output(GRACE_S if runs_on else QUIET_S, GRACE_S if runs_on else LAST_OUTPUT_S)
-        self._tell_output(last=True)
+        self._report_output(last=True)
         self._reports.finish()
 
     def _hear(self, tick_s: float = TICK_S) -> None:
@@ -286,7 +286,7 @@ class Watching:
         while alive:
             self._hear()
             if self._is_due("output", OUTPUT_PERIOD_S):
-                self._tell_output()
+                self._report_output()
             alive = [process for process in alive if runs(process)]
             stop = self._stopping.progress
             if stop is not None and not stop.next and stop.waited_s > KILLED_S:
@@ -296,7 +296,7 @@ class Watching:
 
     def _ending(self, code: int, *, stopped: bool) -> RunEnded:
         news = self._news
-        self._tell_silence(ended=True)
+        self._report_silence(ended=True)
         if news.lost:
             self._news.note(
                 Topic.PROCESSES, f"{news.lost} messages of the program were lost: it sent more than could be read."
@@ -363,7 +363,7 @@ class Watching:
         if not self._sent:
             return {}
         signals = [{"signal": one.name, "when": one.when} for one in self._sent]
-        return {"stop": {"text": stop_words(code, self._sent), "signals": signals}}
+        return {"stop": {"text": stop_label(code, self._sent), "signals": signals}}
 
     def _where(self) -> tuple[str, dict[str, int | None]]:
         """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""
@@ -419,7 +419,7 @@ class Watching:
         ran = EndedRun(self._name, code, now_s, self._run_id, seconds, 0, self._device, stopped=stopped, result=result)
         return ending_of(ran)
 
-    def _tell_output(self, *, last: bool = False) -> None:
+    def _report_output(self, *, last: bool = False) -> None:
         for record in self._reader.take(last=last):
             self._wiring.emit(record)
         printed, problem = self._metrics.take(self._wiring.clock())
@@ -427,11 +427,11 @@ class Watching:
         if problem:
             self._news.note(Topic.PROGRAM, problem)
 
-    def _tell_silence(self, *, ended: bool = False) -> None:
+    def _report_silence(self, *, ended: bool = False) -> None:
         """Say once that nothing is heard, or at the end what was never there."""
-        if not self._news.heard and not self._told_silence:
+        if not self._news.heard and not self._reported_silence:
             if ended or self._wiring.clock() - self._began_s > SILENCE_S:
-                self._told_silence = True
+                self._reported_silence = True
                 self._news.note(Topic.PROGRAM, UNHEARD)
         elif ended and self._news.heard and self._news.torch is None:
             self._news.note(Topic.PROGRAM, "The program never imported PyTorch.")

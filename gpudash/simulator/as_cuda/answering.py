@@ -11,8 +11,8 @@ from torch.utils import _device as default_device
 
 from gpudash.simulator.as_cuda import cuda_functions, mode, parallel, streams, tensor_types
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
+from gpudash.simulator.as_cuda.notices import emit
 from gpudash.simulator.as_cuda.replacing import Replacements
-from gpudash.simulator.as_cuda.telling import tell
 from gpudash.simulator.device.backend import NOT_SHARED, Backend
 from gpudash.simulator.device.naming import DEVICE, naming
 from gpudash.simulator.faults import hands_on
@@ -32,7 +32,7 @@ def is_answering() -> bool:
     return _answering is not None
 
 
-def refuse_beside_real_gpu() -> None:
+def refuse_with_real_gpu() -> None:
     """Make sure that no real GPU answers as CUDA.
 
     Raises:
@@ -55,7 +55,7 @@ def answer_for_cuda(backend: Backend) -> Replacements:
         RuntimeError: one sentence, where a real GPU answers.
     """
     global _answering
-    refuse_beside_real_gpu()
+    refuse_with_real_gpu()
     if _answering is not None:
         return _answering
     _answering = replaced = Replacements()
@@ -194,7 +194,7 @@ def _leave_uncompiled(replaced: Replacements) -> None:
     """``torch.compile`` gives back what it is given: the compiler's own devices are the real ones."""
 
     def left_as_it_is(model: Any = None, **_options: Any) -> Any:
-        tell(UNCOMPILED)
+        emit(UNCOMPILED)
         warnings.warn(UNCOMPILED, stacklevel=2)
         return (lambda made: made) if model is None else model
 
@@ -212,7 +212,7 @@ def _profile_the_host(replaced: Replacements) -> None:
         def made(self: Any, *args: Any, use_device: str | None = None, **kwargs: Any) -> None:
             # an older way to ask is `use_cuda=True`
             if use_device == CUDA or kwargs.pop("use_cuda", False):
-                tell(UNPROFILED)
+                emit(UNPROFILED)
                 use_device = None
             make(self, *args, use_device=use_device, **kwargs)
 

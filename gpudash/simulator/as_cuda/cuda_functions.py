@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from gpudash.simulator.as_cuda.notices import refusal
 from gpudash.simulator.as_cuda.replacing import Replacements
 from gpudash.simulator.as_cuda.streams import Event, Stream
-from gpudash.simulator.as_cuda.telling import refusal
 from gpudash.simulator.device.device_module import DeviceModule
 
 SIMULATED = (

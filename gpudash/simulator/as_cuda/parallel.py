@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel, comm
 from torch.nn.parallel import _functions as parallel
 
 from gpudash.simulator.as_cuda.devices import outward
+from gpudash.simulator.as_cuda.notices import emit
 from gpudash.simulator.as_cuda.replacing import Replacements
-from gpudash.simulator.as_cuda.telling import tell
 from gpudash.simulator.device.naming import DEVICE
 from gpudash.simulator.faults import hands_on
 
@@ -62,12 +62,12 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
     @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = signature(make).bind(*args, **kwargs)
-        asked = given.arguments.get("backend")
-        if asked is None and make.__name__ == "init_process_group":
+        requested = given.arguments.get("backend")
+        if requested is None and make.__name__ == "init_process_group":
             given.arguments["backend"] = GLOO
-        elif asked is not None and NCCL in str(asked).lower():
-            tell(BY_GLOO)
-            given.arguments["backend"] = str(asked).lower().replace(NCCL, GLOO)
+        elif requested is not None and NCCL in str(requested).lower():
+            emit(BY_GLOO)
+            given.arguments["backend"] = str(requested).lower().replace(NCCL, GLOO)
         for name in ("device_id", "pg_options"):
             given.arguments.pop(name, None)
         return make(*given.args, **given.kwargs)
@@ -82,7 +82,7 @@ def _with_all_used(make: Callable[..., None]) -> Callable[..., None]:
     @hands_on
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("find_unused_parameters") and not kwargs.get("static_graph"):
-            tell(ALL_USED)
+            emit(ALL_USED)
             kwargs["find_unused_parameters"] = False
         make(self, *args, **kwargs)
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from gpudash.simulator.as_cuda.devices import CUDA, inward, outward
+from gpudash.simulator.as_cuda.notices import emit
 from gpudash.simulator.as_cuda.replacing import Replacements
-from gpudash.simulator.as_cuda.telling import tell
 from gpudash.simulator.device import device_module
 from gpudash.simulator.device.device_module import DeviceModule
 from gpudash.simulator.device.naming import DEVICE
@@ -24,11 +24,11 @@ STREAMS = (
 class Stream(device_module.Stream):
     """``torch.cuda.Stream``."""
 
-    _asked_for = True
+    _requested_for = True
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        if cls._asked_for:
-            tell(STREAMS)
+        if cls._requested_for:
+            emit(STREAMS)
         target = None if device is None else inward(torch.device(device))
         made = super().__new__(cls, target, priority, **kwargs)
         made.priority = priority
@@ -58,7 +58,7 @@ class Stream(device_module.Stream):
 class DefaultStream(Stream):
     """One that a device has without being asked: torch looks at it in every backward pass."""
 
-    _asked_for = False
+    _requested_for = False
 
 
 class Event(device_module.Event):
@@ -67,7 +67,7 @@ class Event(device_module.Event):
     device = torch.device(CUDA, 0)
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        tell(STREAMS)
+        emit(STREAMS)
         super().__init__(enable_timing, blocking, interprocess)
 
     def record(self, stream: Any = None) -> None:

@@ -164,7 +164,7 @@ def _resize_storages(engine: Engine) -> None:
     resize, nbytes = storage_type.resize_, storage_type.nbytes
 
     def bytes_held(self: Any) -> int:
-        return 0 if storages.has_let_go(self) else int(nbytes(self))
+        return 0 if storages.has_released(self) else int(nbytes(self))
 
     def resized(self: Any, size: int) -> Any:
         if not naming.means_simulated(self.device):
@@ -172,7 +172,7 @@ def _resize_storages(engine: Engine) -> None:
         if size == 0:
             # for torch it keeps its size; from the first one on, storages are asked whether they have their bytes
             storage_type.nbytes = bytes_held
-            storages.let_go(self)
+            storages.release(self)
         elif size != nbytes(self):
             raise RuntimeError("The storage of a simulated GPU keeps its size; resize the tensor instead.")
         else:

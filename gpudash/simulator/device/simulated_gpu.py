@@ -246,8 +246,8 @@ class SimulatedGpu:
 
     def reset_peaks(self) -> None:
         """Begin every peak anew at the present level."""
-        for told in self.before_reset:
-            told()
+        for reported in self.before_reset:
+            reported()
         with self._lock:
             self._settle()
             self._allocator.reset_peak()
@@ -290,7 +290,7 @@ class SimulatedGpu:
         It is called under the card's lock and must not call the card.
         """
         self._observers.append(observer)
-        self._allocator.set_observer(self._tell)
+        self._allocator.set_observer(self._report)
 
     def unobserve(self, observer: Observer) -> None:
         """End `observe`."""
@@ -302,7 +302,7 @@ class SimulatedGpu:
         """Count the time since ``began`` (of `time.perf_counter`) as busy."""
         self.busy_s += time.perf_counter() - began
 
-    def _tell(self, action: str, address: int, size: int, stream: int) -> None:
+    def _report(self, action: str, address: int, size: int, stream: int) -> None:
         for observer in self._observers:
             observer(action, address, size, stream)
 

@@ -37,7 +37,7 @@ BLOCK = "_sim_block"
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
 
-LET_GO = "_sim_let_go"
+release = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
@@ -253,18 +253,18 @@ class Storages:
             setattr(host, BACKED, weakref.ref(storage))
         return storage
 
-    def let_go(self, storage: torch.UntypedStorage) -> None:
+    def release(self, storage: torch.UntypedStorage) -> None:
         """Free the card's block behind ``storage`` until `take_again`.
 
         Its bytes on the host stay, since torch keeps their address.
         """
         block = self.block(storage)
         if block is not None:
-            setattr(storage, LET_GO, block.host)
+            setattr(storage, release, block.host)
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
-        """End `let_go`, with new bytes on ``card``; false where there was nothing to end.
+        """End `release`, with new bytes on ``card``; false where there was nothing to end.
 
         Raises:
             torch.OutOfMemoryError: when the card is full.
@@ -275,12 +275,12 @@ class Storages:
             address = card.allocate(_size(storage))
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, LET_GO, None)))
+        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, release, None)))
         return True
 
-    def has_let_go(self, storage: torch.UntypedStorage) -> bool:
-        """Whether ``storage`` has bytes in name only: `let_go` has not been ended."""
-        return self.block(storage) is None and hasattr(storage, LET_GO)
+    def has_released(self, storage: torch.UntypedStorage) -> bool:
+        """Whether ``storage`` has bytes in name only: `release` has not been ended."""
+        return self.block(storage) is None and hasattr(storage, release)
 
     def tensor(
         self,
@@ -297,8 +297,8 @@ class Storages:
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
-        for told in self.on_full:
-            told(card, refused)
+        for reported in self.on_full:
+            reported(card, refused)
         made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
         setattr(made, REFUSED, refused)
         return made

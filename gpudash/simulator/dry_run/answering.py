@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import torch
 
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.as_cuda import answering, telling
+from gpudash.simulator.as_cuda import answering, notices
 from gpudash.simulator.as_cuda.devices import CUDA
-from gpudash.simulator.dry_run.dry_run import DryRun, ToldCard
+from gpudash.simulator.dry_run.dry_run import DryRun, ReportedCard
 from gpudash.simulator.dry_run.own_code import Followed, assume, follow, load
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 
@@ -25,7 +25,7 @@ GIVEN_OR_AS_CUDA = (
 
 
 def follow_named(
-    name: str, dry: DryRun, *, steps: int, architecture: Architecture, as_cuda: ToldCard | None = None
+    name: str, dry: DryRun, *, steps: int, architecture: Architecture, as_cuda: ReportedCard | None = None
 ) -> Followed:
     """Load a function and follow it, as `load` and `follow` do.
 
@@ -43,13 +43,13 @@ def follow_named(
     except CannotPredictError as error:
         if error.kind == "left_the_device":
             error.remedy = GIVEN_OR_AS_CUDA
-        elif telling.misses_cuda(str(error)):
+        elif notices.misses_cuda(str(error)):
             error.remedy = AS_CUDA
         raise
 
 
 @contextmanager
-def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ToldCard) -> Iterator[torch.device]:
+def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCard) -> Iterator[torch.device]:
     """Let the device of dry runs be what code calls ``cuda``: from before it is imported until it has been followed.
 
     A GPU of this computer is hidden from this process from here on, so that nothing is done on it.
@@ -66,20 +66,20 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ToldCard) 
         CannotPredictError: when code that ran here before has begun to use a GPU of this computer.
     """
     os.environ[VISIBLE] = NONE_VISIBLE
-    dry.told_card = card
+    dry.reported_card = card
     dry.put_cards((architecture,))
-    telling.told.clear()
+    notices.reported.clear()
     try:
         answering.answer_for_cuda(dry.backend)
     except RuntimeError as error:
         raise CannotPredictError("as_cuda", str(error), "") from error
-    telling.listeners.append(_assume)
+    notices.listeners.append(_assume)
     try:
         yield torch.device(CUDA, 0)
     finally:
-        telling.listeners.remove(_assume)
+        notices.listeners.remove(_assume)
         answering.end()
-        dry.told_card = None
+        dry.reported_card = None
 
 
 def _assume(sentence: str) -> None:

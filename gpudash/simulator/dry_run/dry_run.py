@@ -40,7 +40,7 @@ _to_copy: Any = torch.ops.aten._to_copy.default
 _TO_COPY_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
-class ToldCard(NamedTuple):
+class ReportedCard(NamedTuple):
     """What code is told of the GPU of its dry run, which has no end.
 
     Attributes:
@@ -149,7 +149,7 @@ class DryRun:
     """
 
     def __init__(self) -> None:
-        self.told_card: ToldCard | None = None
+        self.reported_card: ReportedCard | None = None
         self.backend: Backend = register([_card(ENDLESS, A100)], computes=False)
         self._meta = kernel_library("aten")
         self._meta.impl("copy_", self._copy, "Meta")
@@ -250,7 +250,9 @@ class DryRun:
 
     def put_cards(self, architectures: Sequence[Architecture], capacity: int | None = None) -> None:
         """Put cards in place of the present ones; the arguments are those of `record_each`."""
-        made = [_card(capacity or ENDLESS, design, index, self.told_card) for index, design in enumerate(architectures)]
+        made = [
+            _card(capacity or ENDLESS, design, index, self.reported_card) for index, design in enumerate(architectures)
+        ]
         self.backend.engine.replace(made)
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -296,16 +298,20 @@ def _pinned(tensor: torch.Tensor, _device: torch.device | None = None) -> torch.
 class _DryCard(SimulatedGpu):
     """A card without end, which code is told to be another."""
 
-    def __init__(self, index: int, capacity: int, architecture: Architecture, told: ToldCard) -> None:
-        super().__init__(index, capacity, context=0, computes=False, architecture=architecture, product=told.product)
-        self._told = told
+    def __init__(self, index: int, capacity: int, architecture: Architecture, reported: ReportedCard) -> None:
+        super().__init__(
+            index, capacity, context=0, computes=False, architecture=architecture, product=reported.product
+        )
+        self._reported = reported
 
     def free_and_total(self) -> tuple[int, int]:
-        total = self._told.total_bytes
+        total = self._reported.total_bytes
         return max(0, total - self.reserved_bytes()), total
 
 
-def _card(capacity: int, architecture: Architecture, index: int = 0, told: ToldCard | None = None) -> SimulatedGpu:
-    if told is not None:
-        return _DryCard(index, capacity, architecture, told)
+def _card(
+    capacity: int, architecture: Architecture, index: int = 0, reported: ReportedCard | None = None
+) -> SimulatedGpu:
+    if reported is not None:
+        return _DryCard(index, capacity, architecture, reported)
     return SimulatedGpu(index, capacity, context=0, computes=False, architecture=architecture)

@@ -35,7 +35,7 @@ def main():
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # code that asks for input gets an end of file, not the next request
     problem = _prepare()
     if problem is not None:
-        _tell(answers, {"ready": False, "problem": problem})
+        _report(answers, {"ready": False, "problem": problem})
         return 1
     import torch
 
@@ -50,13 +50,13 @@ def main():
         dry = DryRun()
     except Exception as error:  # whatever is new in a newer torch
         logging.getLogger("gpudash").exception("no dry run can be made")
-        _tell(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
+        _report(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
         return 1
-    _tell(answers, {"ready": True, "torch": torch.__version__})
-    asked = queue.Queue()
-    threading.Thread(target=_read, args=(requests, asked), name="gpudash-requests", daemon=True).start()
+    _report(answers, {"ready": True, "torch": torch.__version__})
+    requested = queue.Queue()
+    threading.Thread(target=_read, args=(requests, requested), name="gpudash-requests", daemon=True).start()
     while True:
-        _tell(answers, _answer(json.loads(asked.get()), dry))
+        _report(answers, _answer(json.loads(requested.get()), dry))
 
 
 def _prepare():
@@ -86,36 +86,36 @@ def _prepare():
     return None
 
 
-def _read(requests, asked):
+def _read(requests, requested):
     for line in requests:
         if line.strip():
-            asked.put(line)
+            requested.put(line)
     os._exit(0)
 
 
-def _answer(asked, dry):
+def _answer(requested, dry):
     from gpudash.memory.predicting.architecture import Architecture
     from gpudash.simulator.dry_run.answering import follow_named
-    from gpudash.simulator.dry_run.dry_run import ToldCard
+    from gpudash.simulator.dry_run.dry_run import ReportedCard
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
-    known = asked["architecture"]
+    known = requested["architecture"]
     architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])
     try:
-        if "model" in asked:
+        if "model" in requested:
             from gpudash.simulator.models.steps import follow_model
 
-            found, facts = follow_model(asked["model"], dry, architecture)
+            found, facts = follow_model(requested["model"], dry, architecture)
             return {"trace": found.trace.to_json(), "assumptions": found.assumptions, "model": facts}
-        card = ToldCard(**asked["as_cuda"]) if "as_cuda" in asked else None
-        steps = asked["steps"]
-        found = follow_named(asked["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
+        card = ReportedCard(**requested["as_cuda"]) if "as_cuda" in requested else None
+        steps = requested["steps"]
+        found = follow_named(requested["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
     except CannotPredictError as error:
         return {"error": {"kind": error.kind, "message": str(error), "remedy": error.remedy}}
     return {"trace": found.trace.to_json(), "assumptions": found.assumptions}
 
 
-def _tell(answers, answer):
+def _report(answers, answer):
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 

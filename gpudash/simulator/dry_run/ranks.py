@@ -101,7 +101,7 @@ def emulate_storages(engine: Engine) -> None:
     def free(original: Callable[[torch.Tensor], None], tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.device.type == DEVICE:
-            storages.let_go(storage)
+            storages.release(storage)
         else:
             original(tensor)
 

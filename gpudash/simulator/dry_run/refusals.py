@@ -139,7 +139,7 @@ class CannotPredictError(Exception):
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
+def as_text() -> Iterator[None]:
     """Turn whatever followed code raises into a `CannotPredictError`."""
     try:
         yield

@@ -47,8 +47,8 @@ def use_flash_attention(model: Any, transformers: Any) -> None:
         raise refused(f"{name} does not know {NAME}.", OTHERS)
     interface = getattr(transformers, "AttentionInterface", None)
     if interface is None:
-        told = f"transformers {transformers.__version__} is too old to be followed with {NAME}."
-        raise refused(told, "Update it there, or leave --attention out.")
+        reported = f"transformers {transformers.__version__} is too old to be followed with {NAME}."
+        raise refused(reported, "Update it there, or leave --attention out.")
     interface.register(NAME, _attend)
     model.config._attn_implementation = NAME
 
@@ -113,9 +113,9 @@ def _check(query: torch.Tensor) -> None:
     assert backend is not None
     capability = backend.engine.card(query.device.index or 0).architecture.capability
     if capability < OLDEST:
-        told = ".".join(map(str, capability))
-        raise _unfit(f"needs compute capability {'.'.join(map(str, OLDEST))}, and this card has {told}", OTHERS)
+        reported = ".".join(map(str, capability))
+        raise _unfit(f"needs compute capability {'.'.join(map(str, OLDEST))}, and this card has {reported}", OTHERS)
 
 
-def _unfit(words: str, remedy: str) -> CannotPredictError:
-    return refused(f"{NAME} {words}.", remedy)
+def _unfit(text: str, remedy: str) -> CannotPredictError:
+    return refused(f"{NAME} {text}.", remedy)

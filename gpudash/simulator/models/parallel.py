@@ -24,19 +24,19 @@ class ModelRanks:
     """Where the copies or shards of a model lie.
 
     Args:
-        asked: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.request`. Weights on the
-            host are those of FSDP2, on one device those of one rank.
+        requested: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.request`. Weights
+            on the host are those of FSDP2, on one device those of one rank.
 
     Attributes:
         count: how many there are; 0 for a training on one device.
         shards: whether each has its shard of the weights, and not all of them.
     """
 
-    def __init__(self, asked: Mapping[str, Any]) -> None:
-        devices = str(asked["devices"])
+    def __init__(self, requested: Mapping[str, Any]) -> None:
+        devices = str(requested["devices"])
         self.count = len(devices.split(",")) if devices else 0
-        self._on_host = asked["offload"] == WEIGHTS
-        self.shards = self._on_host or (bool(self.count) and asked["parallel"] == "fsdp")
+        self._on_host = requested["offload"] == WEIGHTS
+        self.shards = self._on_host or (bool(self.count) and requested["parallel"] == "fsdp")
 
     @contextmanager
     def first(self) -> Iterator[None]:

@@ -486,7 +486,7 @@ class Engine:
             DataDependentError: in a dry run, when the target lies on the CPU, where anyone may read it.
         """
         if target.device.type == DEVICE and source.device != target.device:
-            self._tell_copied_in(target)
+            self._report_copied_in(target)
         if self.computes:
             if target.device.type == DEVICE:
                 self.like(target).copy_(self.like(source) if source.device.type == DEVICE else source)
@@ -509,10 +509,10 @@ class Engine:
         self._label_workspace(self.card(tensor.device.index), made.untyped_storage())
         return self.copy(tensor, made)
 
-    def _tell_copied_in(self, target: torch.Tensor) -> None:
+    def _report_copied_in(self, target: torch.Tensor) -> None:
         block = self.storages.block(target.untyped_storage())
-        for told in self.on_copied_in if block is not None else ():
-            told(block)
+        for reported in self.on_copied_in if block is not None else ():
+            reported(block)
 
     def resize(
         self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None

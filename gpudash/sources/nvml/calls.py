@@ -50,9 +50,9 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
                 raise
             return read_memory(handle, 1)
     if version == 2:
-        words = _MEMORY_V2(pynvml.nvmlMemory_v2)
-        _call("nvmlDeviceGetMemoryInfo_v2", handle, words)
-        _version, total, reserved, free, used = words
+        text = _MEMORY_V2(pynvml.nvmlMemory_v2)
+        _call("nvmlDeviceGetMemoryInfo_v2", handle, text)
+        _version, total, reserved, free, used = text
         memory = Memory(2, total, used, free, reserved)
     else:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)

@@ -175,8 +175,8 @@ def _no_card(vendors: list[int]) -> Absence:
 
 
 def _no_library(root: Path, environ: Mapping[str, str]) -> str:
-    looked = environ.get("LD_LIBRARY_PATH", "")
-    where = f"LD_LIBRARY_PATH={looked} and the system's library folders" if looked else "the system's library folders"
+    polled = environ.get("LD_LIBRARY_PATH", "")
+    where = f"LD_LIBRARY_PATH={polled} and the system's library folders" if polled else "the system's library folders"
     if _in_container(root, environ):
         fix = "start the container with GPU access, such as: docker run --gpus all"
     elif _driver_loaded(root):
@@ -189,8 +189,8 @@ def _no_library(root: Path, environ: Mapping[str, str]) -> str:
 def _hidden(environ: Mapping[str, str]) -> str:
     names = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
     shown = ", ".join(f"{name}={environ[name]}" for name in names if name in environ)
-    told = f" ({shown})" if shown else ""
-    return f"No NVIDIA GPU may be used from here{told}; give this container, job or user access to /dev/nvidia*."
+    reported = f" ({shown})" if shown else ""
+    return f"No NVIDIA GPU may be used from here{reported}; give this container, job or user access to /dev/nvidia*."
 
 
 def _wsl(code: int | None) -> str:

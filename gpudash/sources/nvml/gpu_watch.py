@@ -62,8 +62,8 @@ class GpuWatch:
         self._gpu_lanes: tuple[Lane, ...] = ()
         self._stopping = False
         self._problem: str | None = None
-        self._told_absence = False
-        self._told_silent: list[str] = []
+        self._reported_absence = False
+        self._reported_silent: list[str] = []
         self._retry_s = timing.tend
         self._retry_at_s = 0.0
         self._all_lost_since: float | None = None
@@ -109,12 +109,12 @@ class GpuWatch:
     @property
     def problem(self) -> str | None:
         """Why there is no GPU, in one sentence; ``None`` when there is one and before it is known."""
-        if self._lane.failed or (self._told_silent and not self._watched):
+        if self._lane.failed or (self._reported_silent and not self._watched):
             return "The NVIDIA driver does not answer; restart the machine if it stays so."
         return self._problem
 
     @property
-    def nvml_words(self) -> str:
+    def nvml_text(self) -> str:
         """What NVML answered last, in its own words."""
         fault = self._nvml.fault
         if fault is None:
@@ -122,7 +122,7 @@ class GpuWatch:
         opened = self.driver_version is not None
         return "opened, and lists no GPU" if opened and not self._watched else fault.text
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """Tries to open the library at the next look after it, however long ago the last attempt was."""
         self._retry_s = self._timing.tend
         self._retry_at_s = 0.0
@@ -164,15 +164,15 @@ class GpuWatch:
         self._problem = absence.text
         self._retry_at_s = now_s + self._retry_s
         self._retry_s = min(2 * self._retry_s, self._timing.longest_retry)
-        told, self._told_absence = self._told_absence, True
-        if told or not (absence.is_failure or self._watched):
+        reported, self._reported_absence = self._reported_absence, True
+        if reported or not (absence.is_failure or self._watched):
             return ()
         return [SourceFailed(time_s=now_s, source=NVML, text=absence.text)]
 
     def _present(self, now_s: float) -> Iterable[Record]:
-        if not self._told_absence:
+        if not self._reported_absence:
             return ()
-        self._told_absence = False
+        self._reported_absence = False
         count = len(self.gpus)
         text = f"The NVIDIA driver answers: {count} GPU{'s' if count > 1 else ''}."
         return [SourceRecovered(time_s=now_s, source=NVML, text=text)]
@@ -185,8 +185,8 @@ class GpuWatch:
     def _silent(self, now_s: float) -> Iterable[Record]:
         """Says once that there are GPUs that do not even tell who they are."""
         silent = self._nvml.silent(self._timing.driver_patience)
-        told, self._told_silent = self._told_silent, silent
-        if not silent or silent == told:
+        reported, self._reported_silent = self._reported_silent, silent
+        if not silent or silent == reported:
             return ()
         text = f"GPU {' and '.join(silent)} does not answer the driver; the other devices are read on."
         return [SourceFailed(time_s=now_s, source=NVML, text=text)]

@@ -65,7 +65,7 @@ class NvLinks:
         self._rates = rates
         self._links = 0
         self._active = 0
-        self._looked_s = -math.inf
+        self._polled_s = -math.inf
         self._wanted: bytes | None = None
 
     def ask(self, handle: Any, now_s: float) -> dict[str, Value]:
@@ -74,9 +74,9 @@ class NvLinks:
         Raises:
             Exception: of `NVML_ERRORS`: "not supported" of a GPU that has no links.
         """
-        if now_s - self._looked_s >= LINKS_PERIOD_S:
-            self._look(handle)
-            self._looked_s = now_s
+        if now_s - self._polled_s >= LINKS_PERIOD_S:
+            self._poll(handle)
+            self._polled_s = now_s
         if self._wanted is None:
             self._wanted = counters_wanted([*_THROUGHPUT, *self._error_fields(handle)])
         *moved, errors = self._read(handle, self._wanted)
@@ -88,7 +88,7 @@ class NvLinks:
                 answer[metric] = value * KIB
         return answer
 
-    def _look(self, handle: Any) -> None:
+    def _poll(self, handle: Any) -> None:
         """Counts the links, and those that are active."""
         states = []
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):

@@ -38,7 +38,7 @@ TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
 LONGEST_TOKEN = 16_384
 """Characters of a token; web servers refuse longer headers."""
 
-TOLD_CHARACTERS = 200
+REPORTED_CHARACTERS = 200
 """Most of a server's own words that are repeated."""
 
 EXPOSITION = ("# HELP ", "# TYPE ")
@@ -55,7 +55,7 @@ LONGEST_GET = 1500
 
 CHUNK = 2**17
 
-LOOK_S = 0.1
+POLL_S = 0.1
 """Seconds between two looks whether a connection that does not come about is still wanted."""
 
 FIRST_VERSION = 2
@@ -188,8 +188,8 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
         why = (getattr(error, "reason", None) or "no TLS").lower().replace("_", " ")
         return PrometheusError("tls", f"{address} does not speak TLS as it should ({why}); try http:// instead.")
     if isinstance(error, TimeoutError):
-        words = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
-        return PrometheusError("slow", words)
+        text = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
+        return PrometheusError("slow", text)
     if isinstance(error, (socket.gaierror, UnicodeError)):
         return PrometheusError("down", f"No machine is called {address.host!r}; correct the address or the network.")
     if isinstance(error, ConnectionRefusedError):
@@ -228,8 +228,8 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
     if "grafana" in text.lower():
         return PrometheusError("other", f"{address} is Grafana, not a Prometheus server; {example}.")
     if text.startswith(EXPOSITION):
-        words = "is an exporter, not a Prometheus server; give the address of the server that scrapes it"
-        return PrometheusError("other", f"{address} {words}.")
+        label = "is an exporter, not a Prometheus server; give the address of the server that scrapes it"
+        return PrometheusError("other", f"{address} {label}.")
     if text.startswith("<"):
         return PrometheusError("other", f"{address} answers with a web page, not as a Prometheus server; {example}.")
     if status == 404:
@@ -240,16 +240,16 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
         return PrometheusError(
             "broken", f"{address} answers with broken JSON; check the server, or a proxy in front of it."
         )
-    words = f"does not answer as a Prometheus server (HTTP {status})"
-    return PrometheusError("other", f"{address} {words}; {example}.")
+    label = f"does not answer as a Prometheus server (HTTP {status})"
+    return PrometheusError("other", f"{address} {label}; {example}.")
 
 
-def _of_query(address: ServerAddress, kind: object, told: object) -> PrometheusError:
+def _of_query(address: ServerAddress, kind: object, reported: object) -> PrometheusError:
     """An error that the query API tells."""
-    words = _short(f"{kind}: {told}")
+    text = _short(f"{kind}: {reported}")
     if kind in ("timeout", "canceled"):
-        return PrometheusError("slow", f"{address} gave up on a query ({words}); ask for a shorter range.")
-    return PrometheusError("query", f"{address} cannot answer a query ({words}); check the server's limits and log.")
+        return PrometheusError("slow", f"{address} gave up on a query ({text}); ask for a shorter range.")
+    return PrometheusError("query", f"{address} cannot answer a query ({text}); check the server's limits and log.")
 
 
 def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
@@ -262,8 +262,8 @@ def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
 
 def _too_large(address: ServerAddress, limit_bytes: int) -> PrometheusError:
     """An answer beyond what is read."""
-    words = f"{address} answers with more than {limit_bytes // 2**20} MiB"
-    return PrometheusError("large", f"{words}; ask a server that knows fewer GPUs, or for a shorter range.")
+    text = f"{address} answers with more than {limit_bytes // 2**20} MiB"
+    return PrometheusError("large", f"{text}; ask a server that knows fewer GPUs, or for a shorter range.")
 
 
 def _too_old(address: ServerAddress, version: str) -> PrometheusError:
@@ -285,7 +285,7 @@ def _is_json(body: bytes) -> bool:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= TOLD_CHARACTERS else f"{line[:TOLD_CHARACTERS]}…"
+    return line if len(line) <= REPORTED_CHARACTERS else f"{line[:REPORTED_CHARACTERS]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +335,8 @@ class Client:
         Raises:
             PrometheusError: one sentence.
         """
-        asked = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
-        return self._ask("/api/v1/query", asked)
+        requested = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
+        return self._ask("/api/v1/query", requested)
 
     def query_range(self, query: str, start_s: float, end_s: float, step_s: float) -> HttpAnswer:
         """The answers at every ``step_s`` from ``start_s`` to ``end_s``, in seconds since the epoch.
@@ -344,8 +344,8 @@ class Client:
         Raises:
             PrometheusError: one sentence.
         """
-        asked = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
-        return self._ask("/api/v1/query_range", asked)
+        requested = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        return self._ask("/api/v1/query_range", requested)
 
     def check(self) -> str:
         """Make sure that a Prometheus server is there, and say its version; empty where it tells none.
@@ -364,7 +364,7 @@ class Client:
         except PrometheusError as error:
             if error.kind != "other":
                 raise
-            self._tell_other(error)
+            self._report_other(error)
         return version
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ class Client:
         if connection is not None:
             connection.close()
 
-    def _tell_other(self, error: PrometheusError) -> NoReturn:
+    def _report_other(self, error: PrometheusError) -> NoReturn:
         """Say what is there instead of a server: an exporter's own page is the usual mistake."""
         for page in ("/metrics", "/"):
             try:
@@ -396,8 +396,8 @@ class Client:
                 raise _of_other(self.address, body.lstrip()) from None
         raise error
 
-    def _ask(self, path: str, asked: Mapping[str, str]) -> HttpAnswer:
-        status, location, body = self._fetch(path, asked)
+    def _ask(self, path: str, requested: Mapping[str, str]) -> HttpAnswer:
+        status, location, body = self._fetch(path, requested)
         data = _object(body)
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
             raise _of_query(self.address, data.get("errorType"), data.get("error"))
@@ -408,14 +408,14 @@ class Client:
         result = found.get("result") if isinstance(found, dict) else None
         if data is None or not isinstance(result, list):
             raise _of_other(self.address, body)
-        told = [text for name in ("warnings", "infos") if isinstance(text := data.get(name), list)]
-        return HttpAnswer(result, tuple(str(text) for texts in told for text in texts))
+        reported = [text for name in ("warnings", "infos") if isinstance(text := data.get(name), list)]
+        return HttpAnswer(result, tuple(str(text) for texts in reported for text in texts))
 
-    def _fetch(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _fetch(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
         """Status, Location and body of an answer; a kept connection that was closed meanwhile is made anew."""
         kept = self._connection is not None
         try:
-            return self._exchange(path, asked)
+            return self._exchange(path, requested)
         except _LOST as error:
             self.drop()
             if not kept or self._closed:
@@ -427,7 +427,7 @@ class Client:
             self.drop()
             raise
         try:
-            return self._exchange(path, asked)
+            return self._exchange(path, requested)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.drop()
             raise self._failure(error) from None
@@ -437,7 +437,7 @@ class Client:
             return PrometheusError("closed", f"{self.address} is not asked any more.")
         return _of_failure(self.address, error, self._timeout_s)
 
-    def _exchange(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _exchange(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
         """An answer within the time that it may take as a whole: a socket's own timeout is for each read, and a line of
         a header that comes byte by byte is many.
         """
@@ -451,7 +451,7 @@ class Client:
         timer.daemon = True
         timer.start()
         try:
-            answer = self._exchanged(path, asked)
+            answer = self._exchanged(path, requested)
         except (OSError, http.client.HTTPException, ValueError):
             if passed.is_set():
                 raise TimeoutError from None
@@ -463,10 +463,10 @@ class Client:
             raise TimeoutError
         return answer
 
-    def _exchanged(self, path: str, asked: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _exchanged(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
         until = time.monotonic() + self._timeout_s
         connection = self._connected()
-        written = urlencode(asked)
+        written = urlencode(requested)
         target = f"{self.address.path}{path}"
         if len(written) > LONGEST_GET:
             headers = {**self._headers, "Content-Type": "application/x-www-form-urlencoded"}
@@ -547,7 +547,7 @@ class Client:
                     raise ConnectionAbortedError
                 if time.monotonic() > until:
                     raise TimeoutError
-                if waiting.select(LOOK_S):
+                if waiting.select(POLL_S):
                     failure = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
             raise OSError(failure, os.strerror(failure))

@@ -41,7 +41,7 @@ _LEVELS = ("critical", "warning", "forecast")
 
 
 @dataclass(slots=True)
-class ToldGpu:
+class ReportedGpu:
     """One GPU as one exporter tells of it.
 
     Attributes:
@@ -86,7 +86,7 @@ class ToldGpu:
 
 
 @dataclass(slots=True)
-class Told:
+class Reported:
     """What an answer holds.
 
     Attributes:
@@ -95,19 +95,19 @@ class Told:
         odd: entries that make no sense, and were left out.
     """
 
-    gpus: list[ToldGpu] = field(default_factory=list)
+    gpus: list[ReportedGpu] = field(default_factory=list)
     machines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     odd: int = 0
 
 
-def read_gpus(result: Iterable[Mapping[str, Any]]) -> Told:
+def read_gpus(result: Iterable[Mapping[str, Any]]) -> Reported:
     """The GPUs in the answer to `QUERY`."""
     reader = _Reader()
     for entry in result:
         try:
             reader.take(entry)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            reader.told.odd += 1
+            reader.reported.odd += 1
     return reader.finished()
 
 
@@ -152,8 +152,8 @@ class _Reader:
     """Takes in one answer."""
 
     def __init__(self) -> None:
-        self.told = Told()
-        self._gpus: dict[tuple[Exporter, str, str], ToldGpu] = {}
+        self.reported = Reported()
+        self._gpus: dict[tuple[Exporter, str, str], ReportedGpu] = {}
         self._runs: dict[str, dict[str, str]] = defaultdict(dict)
         self._running: dict[str, set[str]] = defaultdict(set)
         self._warned: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -183,7 +183,7 @@ class _Reader:
         elif value == 1 and name.metric == "warning" and labels.get("level") in _LEVELS:
             self._warned[labels.get("instance", ""), labels.get("device", "")].add(labels["level"])
 
-    def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> ToldGpu:
+    def _gpu(self, exporter: Exporter, labels: Labels, *, known: bool = False) -> ReportedGpu:
         instance, which = identity(labels)
         gpu = self._gpus.get((exporter, instance, which))
         if gpu is None:
@@ -193,7 +193,9 @@ class _Reader:
             alone = f"{machine_of(instance)}/{which}" if instance else which
             key = same_gpu(which) if uuid.startswith(("GPU-", "MIG-")) else alone
             host = labels.get("Hostname") or machine_of(instance)
-            gpu = self._gpus[exporter, instance, which] = ToldGpu(key, exporter, uuid, (instance, which), labels, host)
+            gpu = self._gpus[exporter, instance, which] = ReportedGpu(
+                key, exporter, uuid, (instance, which), labels, host
+            )
             index = labels.get("gpu", "")
             gpu.index = int(index) if index.isdecimal() else None
             gpu.product = labels.get("modelName", "")
@@ -202,7 +204,7 @@ class _Reader:
         return gpu
 
     @staticmethod
-    def _describe(gpu: ToldGpu, fact: str, labels: Labels, value: float) -> None:
+    def _describe(gpu: ReportedGpu, fact: str, labels: Labels, value: float) -> None:
         if fact == "forecast":
             gpu.forecast_s = value if 0 <= value < 1e308 else None
             return
@@ -217,20 +219,20 @@ class _Reader:
         gpu.shared_memory = labels.get("shared_memory", "").lower() in _TRUE
         gpu.simulated = labels.get("simulated", "").lower() in _TRUE or gpu.uuid.startswith("SIM-")
 
-    def finished(self) -> Told:
+    def finished(self) -> Reported:
         for (exporter, instance, which), gpu in self._gpus.items():
             if not gpu.values and not gpu.impossible:
                 continue  # it is named, and nothing is told of it
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))
-            self.told.gpus.append(gpu)
+            self.reported.gpus.append(gpu)
         sharing = {instance for (_, instance, _), gpu in self._gpus.items() if gpu.shared_memory}
         for (instance, device), levels in self._warned.items():
             if device == "host" and instance not in sharing:
-                self.told.machines[instance] = _ordered(levels)
-        self.told.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
-        return self.told
+                self.reported.machines[instance] = _ordered(levels)
+        self.reported.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
+        return self.reported
 
     def _run(self, instance: str, torch_name: str) -> str:
         """The workload that runs on a GPU of ``instance`` now; a run may be on several devices."""

@@ -86,13 +86,13 @@ class Past:
         curves: of a run: column → (time, value or ``None`` for a gap), in order of time.
         step_s: distance of the points: of the scrapes where `exact`, else of the steps.
         exact: whether every sample is there, at its own time.
-        asked_points: points of one curve that the server was asked for.
+        requested_points: points of one curve that the server was asked for.
         warnings: the server's own, of an answer that is not whole.
     """
 
     step_s: float
     exact: bool
-    asked_points: int
+    requested_points: int
     samples: list[Sample] = field(default_factory=list)
     curves: dict[str, list[tuple[float, float | None]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -107,18 +107,18 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
     points = min(max(points, FEWEST_POINTS), MOST_POINTS)
     length_s = ended_s - began_s
     window = f"[{_milliseconds(length_s)}]"
-    told = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
-    counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in told)
+    reported = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
+    counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in reported)
     found = client.query(f"max({counted})", ended_s)
     count = max((float(entry["value"][1]) for entry in found.result), default=0.0)
     if count <= points:
         moments, warnings = _exact(client, subject, ended_s, length_s)
         step_s = _spacing(moments)
-        past = Past(step_s, exact=True, asked_points=int(count), warnings=warnings)
+        past = Past(step_s, exact=True, requested_points=int(count), warnings=warnings)
     else:
         step_s = math.ceil(length_s / (points // 2) * 1000) / 1000
         moments, warnings = _extremes(client, subject, began_s, ended_s, step_s)
-        past = Past(step_s, exact=False, asked_points=2 * math.floor(length_s / step_s + 1e-9), warnings=warnings)
+        past = Past(step_s, exact=False, requested_points=2 * math.floor(length_s / step_s + 1e-9), warnings=warnings)
     past.samples = sorted(_samples(moments, began_s, past), key=_order)
     for (table, _device), rows in moments.items():
         if table == RUN:
@@ -151,7 +151,7 @@ def _extremes(
     moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
     warnings: dict[str, None] = {}
     window = _milliseconds(step_s)
-    for chosen, matchers in _asked(subject):
+    for chosen, matchers in _requested(subject):
         terms = []
         for name in chosen:
             for extreme in (HIGH,) if NAMES[name].metric in CONSTANT else (LOW, HIGH):
@@ -179,7 +179,7 @@ def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme:
     rows[low_s if first else high_s][metric] = value
 
 
-def _asked(subject: Subject) -> Iterator[tuple[list[str], str]]:
+def _requested(subject: Subject) -> Iterator[tuple[list[str], str]]:
     """Metrics and the matchers of their series."""
     yield names(subject.exporter, "gpu", metrics=PAST), subject.matchers
     machine = names(subject.exporter, "host", "allocator", "run")
@@ -188,7 +188,7 @@ def _asked(subject: Subject) -> Iterator[tuple[list[str], str]]:
 
 
 def _selectors(subject: Subject) -> Iterator[str]:
-    return (any_of(chosen, matchers) for chosen, matchers in _asked(subject))
+    return (any_of(chosen, matchers) for chosen, matchers in _requested(subject))
 
 
 def _series(result: Iterable[Mapping[str, Any]], label: str) -> Iterator[tuple[str, Mapping[str, str], Sequence[Any]]]:

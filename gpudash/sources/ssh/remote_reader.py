@@ -86,7 +86,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 _writing = threading.Lock()
 
 
-def tell(record: Mapping[str, Any]) -> None:
+def emit(record: Mapping[str, Any]) -> None:
     """Write one line; where nobody reads any more this process ends."""
     data = json.dumps(record).encode() + b"\n"
     with _writing:
@@ -251,13 +251,13 @@ def container_in(cgroup: str) -> str | None:
     """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
     found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
     pod = re.search(_POD, cgroup) if "kubepods" in cgroup else None
-    words = ["slurm job " + job[1] + (" step " + job[2] if job[2] else "")] if job else []
+    text = ["slurm job " + job[1] + (" step " + job[2] if job[2] else "")] if job else []
     if pod is not None:
-        words.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
+        text.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
     elif found:
         maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
-        words.append(maker + " " + found[-1])
-    return ", ".join(words) or None
+        text.append(maker + " " + found[-1])
+    return ", ".join(text) or None
 
 
 def owners(pid: int) -> dict[str, str | None]:
@@ -423,16 +423,16 @@ class NvLinksByCtypes:
     def __init__(self, nvml: NvmlByCtypes, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._count = self._active = 0
-        self._looked_s = -LINKS_S
+        self._polled_s = -LINKS_S
         self._errors: list[tuple[int, int]] | None = None
         self._before: tuple[float, list[int | None]] | None = None
 
     def read(self) -> list[Any]:
         """Bytes received and sent a second, errors, and active links; None for what is not told, else `NOT_YET`."""
         now = time.monotonic()
-        if now - self._looked_s >= LINKS_S:
-            self._look()
-            self._looked_s = now
+        if now - self._polled_s >= LINKS_S:
+            self._poll()
+            self._polled_s = now
         if self._errors is None:
             self._errors = self._known_errors()
         kib = self._fields([(field, 2**32 - 1) for field in NVLINK_KIB])
@@ -449,7 +449,7 @@ class NvLinksByCtypes:
         self._before = now, kib
         return [*rates, sum(found) if found else None, self._active]
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Count the links, and those that are active."""
         states = []
         for link in range(MOST_LINKS):
@@ -561,7 +561,7 @@ class GpuByCtypes:
                     raise
                 break
             if earlier:
-                tell(reading("gpu", self.uuid, dict(zip(XIDS, (self._xid_count, self._last_xid))), {}))
+                emit(reading("gpu", self.uuid, dict(zip(XIDS, (self._xid_count, self._last_xid))), {}))
             earlier, self._last_xid = 1, int(event.data)
             self._xid_count += 1
         return [self._xid_count, self._last_xid]
@@ -668,9 +668,9 @@ class GpuByCtypes:
             host = self._pool.read()
             return host["used_bytes"], host["available_bytes"], host["total_bytes"], None
         try:
-            words = _MEMORY_2(_MEMORY_2_VERSION)
-            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self.handle, ctypes.byref(words))
-            _version, total, reserved, free, used = words
+            text = _MEMORY_2(_MEMORY_2_VERSION)
+            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self.handle, ctypes.byref(text))
+            _version, total, reserved, free, used = text
         except NvmlError as error:
             if _STATES.get(error.code) == LOST:
                 raise
@@ -732,15 +732,15 @@ class GpuThread:
         self.found: list[GpuByCtypes] = []
         threading.Thread(target=self._run, daemon=True).start()
 
-    def tell_if_stuck(self) -> None:
+    def report_if_stuck(self) -> None:
         """Write that there are no readings while the driver does not return."""
         since = self._round_s
         if since is not None and time.monotonic() - since > STUCK_S:
             for gpu in self.found:
-                tell_gap(gpu, STALE)
+                report_gap(gpu, STALE)
 
     def _run(self) -> None:
-        told: int | None = None
+        reported: int | None = None
         while True:
             try:
                 if sleeping_card():
@@ -754,16 +754,16 @@ class GpuThread:
             except NvmlError as error:
                 self._round_s = None
                 self.found = []
-                if told != error.code:
-                    told = error.code
-                    tell({"gpus": [], "problem": told})
+                if reported != error.code:
+                    reported = error.code
+                    emit({"gpus": [], "problem": reported})
                 time.sleep(AGAIN_S)
                 continue
-            told = None
-            tell({"gpus": [gpu.facts for gpu in self.found], "driver": driver})
+            reported = None
+            emit({"gpus": [gpu.facts for gpu in self.found], "driver": driver})
             self._follow()
             for gpu in self.found:
-                tell_gap(gpu, LOST)
+                report_gap(gpu, LOST)
             self._round_s = None
             time.sleep(AGAIN_S)
             with contextlib.suppress(NvmlError):
@@ -777,21 +777,21 @@ class GpuThread:
             turn = next(turns)  # one GPU a round tells what takes long
             for gpu in self.found:
                 values, states = gpu.read(patiently=gpu is turn)
-                tell(reading("gpu", gpu.uuid, values, states))
+                emit(reading("gpu", gpu.uuid, values, states))
             if now >= slow_s:
                 slow_s = now + SLOW_S
                 for gpu in self.found:
-                    tell_processes(gpu)
+                    report_processes(gpu)
             self._round_s = None
             time.sleep(max(0.0, now + self._period_s - time.monotonic()))
 
 
-def tell_gap(gpu: GpuByCtypes, why: str) -> None:
+def report_gap(gpu: GpuByCtypes, why: str) -> None:
     """Write that a GPU has no reading now."""
-    tell(reading("gpu", gpu.uuid, dict.fromkeys(gpu.metrics), dict.fromkeys(gpu.metrics, why)))
+    emit(reading("gpu", gpu.uuid, dict.fromkeys(gpu.metrics), dict.fromkeys(gpu.metrics, why)))
 
 
-def tell_processes(gpu: GpuByCtypes) -> None:
+def report_processes(gpu: GpuByCtypes) -> None:
     """Write who has memory of a GPU, with names where PIDs mean the same here as to the driver."""
     try:
         shared = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
@@ -804,7 +804,7 @@ def tell_processes(gpu: GpuByCtypes) -> None:
         rows.append(dict({"pid": pid, "name": name, "memory_bytes": used}, **(owners(pid) if process else {})))
     now = time.monotonic()
     for row in rows:
-        tell(reading("process", gpu.uuid, row, {}, now))
+        emit(reading("process", gpu.uuid, row, {}, now))
 
 
 def reading(
@@ -845,19 +845,19 @@ def main(period_s: float) -> None:
     host, processes = HostByProc(), Processes()
     host.read()
     machine = {"product": product(), "cores": os.cpu_count(), "capacity_source": host.source}
-    tell(dict(machine, gpudash=VERSION, python="%d.%d.%d" % sys.version_info[:3]))
+    emit(dict(machine, gpudash=VERSION, python="%d.%d.%d" % sys.version_info[:3]))
     gpus = GpuThread(period_s)
     slow_s = 0.0
     while True:
         now = time.monotonic()
-        tell(reading("host", None, host.read(), {}, now))
+        emit(reading("host", None, host.read(), {}, now))
         if now >= slow_s:
             slow_s = now + SLOW_S
             rows = processes.read()
             listed = time.monotonic()
             for row in rows:
-                tell(reading("process", None, row, {}, listed))
-            gpus.tell_if_stuck()
+                emit(reading("process", None, row, {}, listed))
+            gpus.report_if_stuck()
         time.sleep(max(0.0, now + period_s - time.monotonic()))
 
 

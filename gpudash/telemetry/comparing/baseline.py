@@ -186,24 +186,24 @@ class FootprintChange:
         return tuple(found)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """How much more or less it takes, without the name."""
         if not self.difference:
             return "as the baseline says"
         way = "more" if self.difference > 0 else "less"
-        words = f"{format_bytes(abs(self.difference))} {way} than the baseline's {format_bytes(self.before.bytes)}"
+        text = f"{format_bytes(abs(self.difference))} {way} than the baseline's {format_bytes(self.before.bytes)}"
         if self.before.bytes:
-            words += f" ({self.difference / self.before.bytes:+.1%})".replace("%", " %")
+            text += f" ({self.difference / self.before.bytes:+.1%})".replace("%", " %")
         if self.difference > 0:
-            words += f", {'beyond' if self.grown else 'within'} the tolerance of {self.tolerance * 100:g} %"
+            text += f", {'beyond' if self.grown else 'within'} the tolerance of {self.tolerance * 100:g} %"
         if self.before.device and self.after.device and self.before.device != self.after.device:
-            words += f"; the baseline is of {self.before.device}, this of {self.after.device}"
-        return words
+            text += f"; the baseline is of {self.before.device}, this of {self.after.device}"
+        return text
 
     @property
     def headline(self) -> str:
         """The verdict, in one sentence."""
-        return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.words}."
+        return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.label}."
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """A table of what changed: part, before, after and difference; the last row of a kind says what is left out."""

@@ -24,7 +24,7 @@ ENDING = "status"
 _BESIDE = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
 """Memory in use, other programs' included, does not count against a run whose own memory is counted exactly."""
 
-_TOLD_BY = {"seconds": ("median_throughput", "steps_per_second")}
+_REPORTED_BY = {"seconds": ("median_throughput", "steps_per_second")}
 """A whole run's time holds the start of its process, which differs by a quarter between equal runs
 (`noise.SET_UP_SHARE`): where the pace is known it is that which is too noisy or not."""
 
@@ -68,13 +68,13 @@ class FieldPair:
     def differs(self) -> bool:
         return bool(self.a != self.b)
 
-    def words(self, value: Any) -> str:
+    def label(self, value: Any) -> str:
         """One of both values as a person reads it."""
         if self.field == "simulate" and isinstance(value, list | tuple):
-            return " ".join(map(_card_words, value)) or NO_VALUE
+            return " ".join(map(_card_text, value)) or NO_VALUE
         if self.field == "device" and isinstance(value, str):
             return badged_name(value)
-        return field_words(value)
+        return field_text(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,7 @@ class Comparison:
 
     def unclear(self, tolerance: float = 0.0) -> list[str]:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, but within the noise."""
-        beside = {**_BESIDE, **_TOLD_BY}
+        beside = {**_BESIDE, **_REPORTED_BY}
         return [difference.name for difference in self._judged(beside) if difference.may_exceed(tolerance)]
 
     def _judged(self, beside: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
@@ -151,13 +151,13 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        _beside(_asked(a), _asked(b)),
+        _beside(_requested(a), _requested(b)),
         _beside(a.machine, b.machine),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
 
 
-def _asked(run: ComparedRun) -> Mapping[str, Any]:
+def _requested(run: ComparedRun) -> Mapping[str, Any]:
     view = run.view
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
@@ -245,28 +245,28 @@ def _pairs(pairs: Sequence[FieldPair] | Iterator[FieldPair]) -> list[dict[str, A
 
 def headline(comparison: Comparison) -> str:
     """What differs, in one or two sentences."""
-    words = [_asked_words(comparison.changed)]
+    text = [_requested_text(comparison.changed)]
     found = comparison.differences
     for judgement in ("worse", "better"):
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
-            words.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
+            text.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
-        words.append("They have no figure in common.")
+        text.append("They have no figure in common.")
     elif same == len(found):
-        words.append(f"All {same} figures are the same within the noise.")
+        text.append(f"All {same} figures are the same within the noise.")
     else:
-        words.append(f"{same} of {len(found)} figures are the same within the noise.")
+        text.append(f"{same} of {len(found)} figures are the same within the noise.")
     if unclear:
-        words.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
-    return " ".join(words)
+        text.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
+    return " ".join(text)
 
 
-def _asked_words(changed: Sequence[FieldPair]) -> str:
+def _requested_text(changed: Sequence[FieldPair]) -> str:
     if not changed:
         return "Both were asked the same."
-    pairs = [f"{pair.field} ({pair.words(pair.a)} in A, {pair.words(pair.b)} in B)" for pair in changed]
+    pairs = [f"{pair.field} ({pair.label(pair.a)} in A, {pair.label(pair.b)} in B)" for pair in changed]
     return f"They differ in {_listed(pairs)}."
 
 
@@ -274,12 +274,12 @@ def _change(difference: FigureDifference) -> str:
     return f"{difference.a.title} ({signed(difference.a.unit, difference.difference)})"
 
 
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(text: Sequence[str]) -> str:
+    more = len(text) - _NAMED
+    return ", ".join(text[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def value_words(unit: str, value: float | None) -> str:
+def value_text(unit: str, value: float | None) -> str:
     """``value`` with its unit, as everywhere else (`gpudash.units`)."""
     if value is None or math.isnan(value):
         return NO_VALUE
@@ -303,18 +303,18 @@ def signed(unit: str, value: float) -> str:
     """A difference with its sign: "+12 MiB", "−3.1 ms", "0" for none. That of a ratio is in percentage points."""
     if value == 0:
         return "0"
-    words = f"{abs(value) * 100:.1f} points" if unit == "ratio" else value_words(unit, abs(value))
-    return f"{'+' if value > 0 else '−'}{words}"
+    text = f"{abs(value) * 100:.1f} points" if unit == "ratio" else value_text(unit, abs(value))
+    return f"{'+' if value > 0 else '−'}{text}"
 
 
-def ratio_words(ratio: float | None) -> str:
+def ratio_text(ratio: float | None) -> str:
     """A ratio: "1.20×", from ten on without decimals; "-" where there is none."""
     if ratio is None:
         return NO_VALUE
     return f"{ratio:.0f}×" if abs(ratio) >= 9.995 else f"{ratio:.2f}×" if abs(ratio) >= 0.0995 else f"{ratio:.2g}×"
 
 
-def verdict_words(difference: FigureDifference) -> str:
+def verdict_text(difference: FigureDifference) -> str:
     """ "same", "more", "less", "too noisy to tell", and whether that is better or worse."""
     if difference.verdict == "unclear":
         return UNCLEAR
@@ -322,7 +322,7 @@ def verdict_words(difference: FigureDifference) -> str:
     return difference.verdict if judgement is None else f"{difference.verdict}, {judgement}"
 
 
-def field_words(value: Any) -> str:
+def field_text(value: Any) -> str:
     """The value of a field of a spec; "-" where the run has no such field."""
     if value is None:
         return NO_VALUE
@@ -338,21 +338,21 @@ def figure_row(difference: FigureDifference) -> list[str]:
     unit = difference.a.unit
     return [
         difference.a.title,
-        value_words(unit, difference.a.value),
-        value_words(unit, difference.b.value),
+        value_text(unit, difference.a.value),
+        value_text(unit, difference.b.value),
         signed(unit, difference.difference),
-        ratio_words(difference.ratio),
-        verdict_words(difference),
+        ratio_text(difference.ratio),
+        verdict_text(difference),
         f"± {signed(unit, difference.noise).lstrip('+')}",
     ]
 
 
-def _card_words(card: Any) -> str:
+def _card_text(card: Any) -> str:
     """A simulated card of a spec: "24 GiB", "h100"."""
     size = card_label(exact_text(card)) if isinstance(card, int) and not isinstance(card, bool) else ""
-    return size or field_words(card)
+    return size or field_text(card)
 
 
 def specs_row(pair: FieldPair) -> list[str]:
     """Field, whether both differ in it, A and B."""
-    return [pair.field, "differs" if pair.differs else "same", pair.words(pair.a), pair.words(pair.b)]
+    return [pair.field, "differs" if pair.differs else "same", pair.label(pair.a), pair.label(pair.b)]

@@ -33,7 +33,7 @@ class StepColumns:
         loss: nats, or whatever a watched program counts.
         accuracy: ratio, 0 to 1.
         throughput: items a second.
-        told: metric → which steps told it, as NaN too, shape (steps,); without a mask those that told a number.
+        reported: metric → which steps told it, as NaN too, shape (steps,); without a mask those that told a number.
     """
 
     number: Floats = field(default_factory=lambda: _NONE)
@@ -42,7 +42,7 @@ class StepColumns:
     loss: Floats = field(default_factory=lambda: _NONE)
     accuracy: Floats = field(default_factory=lambda: _NONE)
     throughput: Floats = field(default_factory=lambda: _NONE)
-    told: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    reported: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def metric(self, name: str) -> Floats:
         """The column ``name``: loss, accuracy or throughput."""
@@ -219,24 +219,24 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
     if quantity in MEMORY:
         curve = run.memory.get(quantity, EMPTY)
         return curve.x, curve.y
-    told = _told(run, quantity)
-    values = run.steps.metric(quantity)[told]
-    return (run.steps.time_s[told], values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
+    reported = _reported(run, quantity)
+    values = run.steps.metric(quantity)[reported]
+    return (run.steps.time_s[reported], values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
 
 
-def _told(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
+def _reported(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:
     """Which steps tell a quantity: those of a program that is watched mostly do not, which is no gap in a line."""
     values = run.steps.metric(quantity)
     if run.view.workload != WATCH:
         return np.full(len(values), True)
-    return run.steps.told.get(quantity, ~np.isnan(values))
+    return run.steps.reported.get(quantity, ~np.isnan(values))
 
 
 def _by_step(run: ComparedRun, quantity: Quantity, times: Floats, values: Floats) -> Curve:
     """Over steps as the run numbered them; readings between two steps lie between their numbers."""
     numbers = np.maximum.accumulate(run.steps.number)  # a program may count anew, an axis may not
     if quantity in STEPPED:
-        return Curve(numbers[_told(run, quantity)], values)
+        return Curve(numbers[_reported(run, quantity)], values)
     if not len(numbers):
         return EMPTY
     inside = times <= run.steps.time_s[-1]

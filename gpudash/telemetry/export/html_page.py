@@ -124,9 +124,9 @@ class Axes:
 
     def grid(self, levels: Iterable[tuple[float, str]]) -> Iterator[str]:
         """A line across at every value, with its words, plain text, at the left."""
-        for value, words in levels:
+        for value, label in levels:
             yield self.across(value, "grid")
-            yield text(self.left - 6, self.y(value) + 4, words, anchor="end")
+            yield text(self.left - 6, self.y(value) + 4, label, anchor="end")
 
     def across(self, value: float, kind: str) -> str:
         """A line at a value, of the class ``kind``."""
@@ -149,14 +149,14 @@ class Axes:
         first, last = drawn[0].split(",")[0], drawn[-1].split(",")[0]
         return f"M{first},{zero} L{' '.join(drawn)} {last},{zero}"
 
-    def element(self, words: str, parts: Iterable[str]) -> str:
-        """The drawing of ``parts``; ``words``, plain text, say what it shows to who does not see it."""
-        frame = f'viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(words)}"'
+    def element(self, text: str, parts: Iterable[str]) -> str:
+        """The drawing of ``parts``; ``label``, plain text, say what it shows to who does not see it."""
+        frame = f'viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(text)}"'
         return f"<svg {frame}>{''.join(parts)}</svg>"
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> str:
+def text(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "") -> str:
     """Words, plain text, at pixels from left and top."""
     of_kind = f' class="{kind}"' if kind else ""
     at = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return f'<text{of_kind} x="{x:.1f}" y="{y:.1f}"{at}>{escape(words)}</text>'
+    return f'<text{of_kind} x="{x:.1f}" y="{y:.1f}"{at}>{escape(text)}</text>'

@@ -196,8 +196,8 @@ class _Trace:
             return
         run.ended = True
         began = run.began
-        told = {"status": status, "device": began.device, "simulated": began.simulated, "spec": began.spec, **facts}
-        yield from run.slice(RUN_THREAD, began.workload, ended_s, ended_s - began.time_s, told)
+        reported = {"status": status, "device": began.device, "simulated": began.simulated, "spec": began.spec, **facts}
+        yield from run.slice(RUN_THREAD, began.workload, ended_s, ended_s - began.time_s, reported)
         if status == "out_of_memory":
             yield _instant("out of memory", ended_s, run.pid, run.thread(RUN_THREAD)[0], facts)
 

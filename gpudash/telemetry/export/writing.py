@@ -23,16 +23,18 @@ from gpudash.telemetry.records import plain
 DataFormat = Literal["csv", "json", "parquet", "trace"]
 """Formats that hold what was recorded; pictures and the report are drawn elsewhere."""
 
-Heed = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Told how many rows have been written, every few thousand and at the end; what it raises ends the writing, and nothing
 is left."""
 
-HEED_ROWS = 2000
+PROGRESS_ROWS = 2000
 
 T = TypeVar("T")
 
 
-def export(recording: Recording, to: DataFormat, out: Path, force: bool = False, heed: Heed | None = None) -> None:
+def export(
+    recording: Recording, to: DataFormat, out: Path, force: bool = False, on_progress: OnProgress | None = None
+) -> None:
     """Write ``recording`` to ``out``, whole or not at all.
 
     csv: one row a reading (`CSV_COLUMNS`): session time in seconds, table, device, metric with its unit, value (empty
@@ -48,7 +50,7 @@ def export(recording: Recording, to: DataFormat, out: Path, force: bool = False,
     """
     if to not in get_args(DataFormat):
         raise ValueError(f"{to} is no format of data")
-    counted = _Counted(heed)
+    counted = _Counted(on_progress)
     with atomically(out, recording.path, force) as part:
         if to == "parquet":
             write_parquet(recording, part, counted.rows)
@@ -56,7 +58,7 @@ def export(recording: Recording, to: DataFormat, out: Path, force: bool = False,
             write = {"csv": write_csv, "json": write_json, "trace": trace.write}[to]
             with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 write(recording, file, counted.rows)
-        counted.tell()
+        counted.report()
 
 
 @contextmanager
@@ -95,20 +97,20 @@ def _check(out: Path, source: Path | None, force: bool) -> None:
 class _Counted:
     """Passes rows on and tells now and then how many there were."""
 
-    def __init__(self, heed: Heed | None) -> None:
-        self._heed = heed
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._handle = on_progress
         self._count = 0
 
     def rows(self, items: Iterable[T]) -> Iterator[T]:
         for item in items:
             self._count += 1
-            if self._count % HEED_ROWS == 0:
-                self.tell()
+            if self._count % PROGRESS_ROWS == 0:
+                self.report()
             yield item
 
-    def tell(self) -> None:
-        if self._heed is not None:
-            self._heed(self._count)
+    def report(self) -> None:
+        if self._handle is not None:
+            self._handle(self._count)
 
 
 GROUP_ROWS = 100_000

@@ -37,7 +37,7 @@ time in which they waited for a core, that time is none of these, and the shares
 MEAN = "mean"
 """Device under which the shares of all ranks together are kept."""
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Between two looks; a straggler has to be found in two that follow each other."""
 
 SETTLED_STEPS = 5
@@ -160,41 +160,41 @@ class Ranks:
         self._paces = Paces(self.heard)
         self._enveloped: set[int] = set()
 
-    def take_step(self, told: RankStep) -> JoinedStep | None:
+    def take_step(self, reported: RankStep) -> JoinedStep | None:
         """Take in a rank's step: the joined one when it was the last that was missing.
 
         Raises:
             ValueError: when there is no such rank.
         """
-        rank = self._of(told.rank)
-        rank.newest = told.step if rank.newest is None else max(rank.newest, told.step)
-        waiting = self._pending.setdefault(told.step, {})
-        waiting[told.rank] = told
+        rank = self._of(reported.rank)
+        rank.newest = reported.step if rank.newest is None else max(rank.newest, reported.step)
+        waiting = self._pending.setdefault(reported.step, {})
+        waiting[reported.rank] = reported
         if len(waiting) < len(self.heard):
             if len(self._pending) > MOST_PENDING:
                 del self._pending[min(self._pending)]
             return None
-        del self._pending[told.step]
+        del self._pending[reported.step]
         return self._joined([waiting[number] for number in self.heard])
 
-    def take_memory(self, told: RankMemory) -> tuple[Sample, ...]:
+    def take_memory(self, reported: RankMemory) -> tuple[Sample, ...]:
         """Take in a rank's memory: its row, and the envelope whenever every rank has told anew.
 
         Raises:
             ValueError: when there is no such rank.
         """
-        rank = self._of(told.rank)
-        rank.memory = _known({metric: getattr(told, metric) for metric in MEMORY})
+        rank = self._of(reported.rank)
+        rank.memory = _known({metric: getattr(reported, metric) for metric in MEMORY})
         for metric in MEMORY:
-            for size in (getattr(told, metric), getattr(told, f"peak_{metric}", None)):
+            for size in (getattr(reported, metric), getattr(reported, f"peak_{metric}", None)):
                 if size is not None:
                     rank.peaks[metric] = max(rank.peaks.get(metric, 0), size)
-        row = Sample(told.time_s, "rank", str(told.rank), rank.memory)
-        self._enveloped.add(told.rank)
+        row = Sample(reported.time_s, "rank", str(reported.rank), rank.memory)
+        self._enveloped.add(reported.rank)
         if len(self.heard) < LEAST_RANKS or len(self._enveloped) < len(self.heard):
             return (row,)
         self._enveloped.clear()
-        return (row, *envelope(told.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
+        return (row, *envelope(reported.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
 
     def begin_again(self) -> None:
         """All ranks have been started anew: steps half told are given up, and paces are measured anew."""
@@ -237,58 +237,58 @@ class Ranks:
             raise ValueError(f"There is no rank {number} among {self.world_size}.")
         return self._ranks[number]
 
-    def _joined(self, told: Sequence[RankStep]) -> JoinedStep:
+    def _joined(self, reported: Sequence[RankStep]) -> JoinedStep:
         self.joined += 1
-        time_s = max(one.time_s for one in told)
-        blocked = [one.blocked_s for one in told]
+        time_s = max(one.time_s for one in reported)
+        blocked = [one.blocked_s for one in reported]
         known = [seconds for seconds in blocked if seconds is not None and math.isfinite(seconds)]
         # the rank that comes last to a collective waits for nobody: its time there is the communication
-        communication_s = min(known) if len(known) == len(told) else None
+        communication_s = min(known) if len(known) == len(reported) else None
         rows: list[dict[str, Value]] = []
         waits: dict[int, float] = {}
-        for one in told:
+        for one in reported:
             waiting_s = None
             if communication_s is not None and one.blocked_s is not None:
                 waiting_s = waits[one.rank] = one.blocked_s - communication_s
             rows.append(_row(one, communication_s, waiting_s))
             self._count(one, communication_s, waiting_s)
-        inputs = {one.rank: one.input_s for one in told if one.input_s is not None}
-        self._paces.take({one.rank: one.own_s for one in told}, waits, inputs)
-        samples = (Sample(time_s, "rank", str(one.rank), row) for one, row in zip(told, rows, strict=True))
+        inputs = {one.rank: one.input_s for one in reported if one.input_s is not None}
+        self._paces.take({one.rank: one.own_s for one in reported}, waits, inputs)
+        samples = (Sample(time_s, "rank", str(one.rank), row) for one, row in zip(reported, rows, strict=True))
         return JoinedStep(
-            step=told[0].step,
+            step=reported[0].step,
             time_s=time_s,
-            seconds=max(one.step_s for one in told),
-            loss=_mean([one.loss for one in told]),
-            accuracy=_mean([one.accuracy for one in told]),
+            seconds=max(one.step_s for one in reported),
+            loss=_mean([one.loss for one in reported]),
+            accuracy=_mean([one.accuracy for one in reported]),
             samples=(*samples, *envelope(time_s, rows)),
         )
 
-    def _count(self, told: RankStep, communication_s: float | None, waiting_s: float | None) -> None:
-        rank = self._ranks[told.rank]
+    def _count(self, reported: RankStep, communication_s: float | None, waiting_s: float | None) -> None:
+        rank = self._ranks[reported.rank]
         rank.steps += 1
-        rank.step_seconds.append(told.step_s)
-        if told.compute_s is not None:
-            rank.compute_seconds.append(told.compute_s)
-        if communication_s is not None and waiting_s is not None and told.compute_s is not None:
-            rank.parted_s += told.step_s
-            rank.compute_s += told.compute_s
+        rank.step_seconds.append(reported.step_s)
+        if reported.compute_s is not None:
+            rank.compute_seconds.append(reported.compute_s)
+        if communication_s is not None and waiting_s is not None and reported.compute_s is not None:
+            rank.parted_s += reported.step_s
+            rank.compute_s += reported.compute_s
             rank.communication_s += communication_s
             rank.waiting_s += waiting_s
-            if told.input_s is not None:
-                rank.input_s = (rank.input_s or 0.0) + told.input_s
+            if reported.input_s is not None:
+                rank.input_s = (rank.input_s or 0.0) + reported.input_s
 
 
-def _row(told: RankStep, communication_s: float | None, waiting_s: float | None) -> dict[str, Value]:
+def _row(reported: RankStep, communication_s: float | None, waiting_s: float | None) -> dict[str, Value]:
     row: dict[str, Value] = {
-        "step": told.step,
-        "step_s": told.step_s,
-        "compute_s": told.compute_s,
+        "step": reported.step,
+        "step_s": reported.step_s,
+        "compute_s": reported.compute_s,
         "communication_s": communication_s,
         "waiting_s": waiting_s,
-        "input_s": told.input_s,
-        "loss": told.loss,
-        "accuracy": told.accuracy,
+        "input_s": reported.input_s,
+        "loss": reported.loss,
+        "accuracy": reported.accuracy,
     }
     return _known(row)
 
@@ -390,10 +390,10 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
     if len(known) < len(found):
         return None
     step_s, communication_s, waiting_s = known
-    loading, told = values.get("input_s"), values.get("compute_s")
+    loading, reported = values.get("input_s"), values.get("compute_s")
     input_s = float(loading) if isinstance(loading, int | float) else 0.0
     rest_s = max(0.0, step_s - communication_s - waiting_s - input_s)
-    compute_s = min(rest_s, max(0.0, float(told))) if isinstance(told, int | float) else rest_s
+    compute_s = min(rest_s, max(0.0, float(reported))) if isinstance(reported, int | float) else rest_s
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
     if isinstance(loading, int | float):
         parts["input"] = input_s
@@ -418,19 +418,19 @@ class RankFindings:
     """Tells each finding once. Belongs to one thread.
 
     Args:
-        now_s: a clock's time in seconds, as `look` is given it.
+        now_s: a clock's time in seconds, as `poll` is given it.
     """
 
     def __init__(self, now_s: float) -> None:
-        self._looked_s = now_s
+        self._polled_s = now_s
         self._suspect: int | None = None
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
-    def look(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
+    def scan(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
         """What is certain by now and was not told yet."""
-        if now_s - self._looked_s < LOOK_S:
+        if now_s - self._polled_s < POLL_S:
             return
-        self._looked_s = now_s
+        self._polled_s = now_s
         found = findings(ranks)
         slow = found["straggler"]
         suspect, self._suspect = self._suspect, None if slow is None else slow["rank"]
@@ -445,8 +445,8 @@ class RankFindings:
         yield from self._once(Topic.IMBALANCE, found["memory_imbalance"])
 
     def _once(self, topic: str, found: Mapping[str, Any] | None) -> Iterator[Finding]:
-        if found is not None and (topic, found["rank"]) not in self._told:
-            self._told.add((topic, found["rank"]))
+        if found is not None and (topic, found["rank"]) not in self._reported:
+            self._reported.add((topic, found["rank"]))
             yield Finding(topic, found["text"], {key: value for key, value in found.items() if key != "text"})
 
 

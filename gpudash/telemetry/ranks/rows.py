@@ -63,8 +63,8 @@ class RankPlace:
 def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
     """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
     found: dict[int, RankPlace] = {}
-    for told in _told(run):
-        rows, world = told.get("ranks"), told.get("world_size")
+    for reported in _reported(run):
+        rows, world = reported.get("ranks"), reported.get("world_size")
         for row in rows if isinstance(rows, Sequence) else ():
             place = _place(row)
             if place is not None:
@@ -74,7 +74,7 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
     return tuple(found[rank] for rank in sorted(found))
 
 
-def _told(run: RunView | None) -> Iterator[Mapping[str, Any]]:
+def _reported(run: RunView | None) -> Iterator[Mapping[str, Any]]:
     """What a run has told of its ranks, the newest last; every node tells of its own."""
     if run is not None:
         yield from (note.details for note in run.notes if note.topic == Topic.RANKS)
@@ -95,12 +95,12 @@ def _place(row: Any) -> RankPlace | None:
     )
 
 
-def ranks_words(run: RunView | None) -> str:
+def ranks_text(run: RunView | None) -> str:
     """How many ranks a run has: "2 ranks", or "2 of 4 ranks" where the others are on machines not looked at."""
     known = len(places_of(run))
     if not known:
         return ""
-    world = [told["world_size"] for told in _told(run) if isinstance(told.get("world_size"), int)]
+    world = [reported["world_size"] for reported in _reported(run) if isinstance(reported.get("world_size"), int)]
     return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
 
 
@@ -164,13 +164,13 @@ def rank_rows(store: Store, places: Sequence[RankPlace]) -> list[RankRow]:
 def marked(run: RunView) -> dict[int, str]:
     """What sets ranks apart, in words: the straggler, and the one whose memory is fullest."""
     found: dict[int, str] = {}
-    for topic, words in ((Topic.STRAGGLER, STRAGGLER), (Topic.IMBALANCE, FULLEST)):
+    for topic, text in ((Topic.STRAGGLER, STRAGGLER), (Topic.IMBALANCE, FULLEST)):
         rank, details = _named(run, topic)
         if rank is None:
             continue
         slower = details.get("slower")
         more = f", {slower * 100:.0f} % slower" if isinstance(slower, float) else ""
-        found[rank] = "; ".join(filter(None, (found.get(rank), f"{words}{more}")))
+        found[rank] = "; ".join(filter(None, (found.get(rank), f"{text}{more}")))
     return found
 
 
@@ -178,14 +178,14 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     """What is to be said of the ranks together."""
     if run is None or not places:
         return ""
-    told = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
-    if told:
-        return " ".join(told)
+    reported = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
+    if reported:
+        return " ".join(reported)
     hosts = len({place.host for place in places if place.host})
     where = f" on {hosts} machines" if hosts > 1 else ""
     equal = run.result.get("parameters_equal")
-    words = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
-    return f"{ranks_words(run)}{where}; none is clearly slower than the others.{words}"
+    label = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
+    return f"{ranks_text(run)}{where}; none is clearly slower than the others.{label}"
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
@@ -347,7 +347,7 @@ def rest_words(shares: Iterable[Sequence[float | None]]) -> str:
     return f"Up to {format_percent(rest)} of a rank's time is none of these: it waited for a processor core."
 
 
-def parameters_words(result: Mapping[str, Any]) -> str:
+def parameters_text(result: Mapping[str, Any]) -> str:
     """Whether the ranks ended with the same parameters; "" where the result does not tell."""
     equal = result.get("parameters_equal")
     if not isinstance(equal, bool):
@@ -362,7 +362,7 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
             yield str(found["text"])
     if rest := rest_words(map(_shares, result["ranks"])):
         yield rest
-    if parameters := parameters_words(result):
+    if parameters := parameters_text(result):
         yield parameters
     if restarts := result.get("restarts"):
         yield f"All ranks were started again {'once' if restarts == 1 else f'{restarts} times'}."

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudash.units import format_beside, format_bytes, format_duration
+from gpudash.units import format_bytes, format_duration, format_like
 
 WARM_UP = 5
 """First steps that are left out: they load kernels, fill caches and set up the collectives."""
@@ -127,8 +127,8 @@ class Paces:
         awaited_s = statistics.median(waits.values()) if waits else None
         if own is not None and awaited_s is not None and own >= awaited_s:
             return None
-        words = _sentence(slowest, slower, bound, steps, awaited_s, self.others, self._input_s(slowest))
-        return Straggler(slowest, slower, steps, words)
+        text = _sentence(slowest, slower, bound, steps, awaited_s, self.others, self._input_s(slowest))
+        return Straggler(slowest, slower, steps, text)
 
     def _input_s(self, slowest: int) -> float | None:
         """How long the slowest rank waits for its input a step; ``None`` where that is not what makes it slower."""
@@ -219,6 +219,6 @@ def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:
     rest = f"rank {others[0]}" if len(others) == 1 else "the other ranks (median)"
     text = (
         f"Memory is unequal: rank {rank} {word} {format_bytes(size)} at its peak, {rest} "
-        f"{format_beside(typical, size)}; the fullest device limits the batch of all."
+        f"{format_like(typical, size)}; the fullest device limits the batch of all."
     )
     return Imbalance(rank, size, typical, text)

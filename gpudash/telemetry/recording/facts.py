@@ -45,13 +45,13 @@ MOST_RUNS = 500
 MOST_NOTES = 64
 """Notes of which GPUs there are that are read: each simulated card that a program brings is told in one of its own."""
 
-MOST_FIELDS, LONGEST_WORDS = 60, 300
+MOST_FIELDS, LONGEST_TEXT = 60, 300
 """Fields of a spec that are kept, and characters of one: a recording may come from anybody."""
 
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
 
-_TOLD = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
+_REPORTED = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
 
 
 BUSY_S = 1.0
@@ -67,7 +67,7 @@ _OTHERS_CODE = (
 
 
 @dataclass(frozen=True, slots=True)
-class RunWords:
+class RunText:
     """What the user says of a run: what it is called, tags with commas between them, a note; "" where nothing."""
 
     title: str = ""
@@ -98,7 +98,7 @@ class RunFacts:
             GPU has; ``None`` where unknown.
         own_peak_bytes: most that PyTorch's allocator had allocated for it; ``None`` where nothing tells, as on the CPU.
         loss: the last one; ``None`` without one.
-        words: what the user says of it.
+        label: what the user says of it.
     """
 
     number: int
@@ -112,7 +112,7 @@ class RunFacts:
     peak_bytes: int | None = None
     own_peak_bytes: int | None = None
     loss: float | None = None
-    words: RunWords = field(default_factory=RunWords)
+    label: RunText = field(default_factory=RunText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
             peak_bytes=_peak(recording, view, uuids.get(view.device), last, stopped),
             own_peak_bytes=view.peak_allocated_bytes,
             loss=view.metrics["loss"].last if "loss" in view.metrics else None,
-            words=run_words(recording.meta, number),
+            label=run_text(recording.meta, number),
         )
         for number, view in enumerate(views, 1)
     )
@@ -189,7 +189,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
 
 def _views(recording: Recording) -> list[RunView]:
     """The runs that began, with what their ends and their newest digests tell."""
-    kinds = ", ".join(map(repr, (*_TOLD, Note.kind)))
+    kinds = ", ".join(map(repr, (*_REPORTED, Note.kind)))
     statement = (
         f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
         f"AND (kind <> '{Note.kind}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
@@ -218,9 +218,9 @@ def _peak(
 ) -> int | None:
     """What the run itself told, as its report says too; of one that was not closed the highest reading since."""
     table, column = ("host", "process_bytes") if view.device == "cpu" else ("gpu", "used_bytes")
-    told = view.memory.used_bytes
-    if told is not None and view.ended_s is not None and told <= (view.memory.capacity_bytes or LARGEST):
-        return told
+    reported = view.memory.used_bytes
+    if reported is not None and view.ended_s is not None and reported <= (view.memory.capacity_bytes or LARGEST):
+        return reported
     if table == "gpu" and uuid is None:
         return None
     after = recording.rows_at(view.began_s, last)[table]
@@ -261,11 +261,11 @@ def _spec(spec: object, *, nested: bool = False) -> dict[str, Any]:
         if len(kept) == MOST_FIELDS:
             break
         if isinstance(value, bool | int | float):
-            kept[str(name)[:LONGEST_WORDS]] = value
+            kept[str(name)[:LONGEST_TEXT]] = value
         elif isinstance(value, str):
-            kept[str(name)[:LONGEST_WORDS]] = value[:LONGEST_WORDS]
+            kept[str(name)[:LONGEST_TEXT]] = value[:LONGEST_TEXT]
         elif isinstance(value, list | tuple):
-            kept[str(name)[:LONGEST_WORDS]] = [str(part)[:LONGEST_WORDS] for part in value[:MOST_FIELDS]]
+            kept[str(name)[:LONGEST_TEXT]] = [str(part)[:LONGEST_TEXT] for part in value[:MOST_FIELDS]]
         elif name == COMPARED_FIELDS and not nested:
             kept[name] = _spec(value, nested=True)
     return kept
@@ -323,23 +323,23 @@ def set_title(path: Path, title: str) -> None:
     annotate(path, "title", title.strip())
 
 
-def set_run_words(path: Path, number: int, what: RunWord, words: str) -> None:
+def set_run_text(path: Path, number: int, what: RunWord, text: str) -> None:
     """Say something of the run ``number``, counted from 1; "" takes it back.
 
     Raises:
         RecordingError: one sentence, when it cannot be changed.
     """
-    annotate(path, f"run {number} {what}", words.strip()[:LONGEST_NOTE])
+    annotate(path, f"run {number} {what}", text.strip()[:LONGEST_NOTE])
 
 
-def run_words(meta: Mapping[str, str], number: int) -> RunWords:
+def run_text(meta: Mapping[str, str], number: int) -> RunText:
     """What the user says of the run ``number`` of the recording that has this ``meta``."""
-    return RunWords(*(meta.get(f"run {number} {what}", "")[:LONGEST_NOTE] for what in get_args(RunWord)))
+    return RunText(*(meta.get(f"run {number} {what}", "")[:LONGEST_NOTE] for what in get_args(RunWord)))
 
 
 def run_title(meta: Mapping[str, str], number: int, runs: int) -> str:
     """What the user calls the run ``number`` of ``runs``; the name of a session's only run may be the session's."""
-    return run_words(meta, number).title or (meta.get("title", "")[:LONGEST_NOTE] if runs == 1 else "")
+    return run_text(meta, number).title or (meta.get("title", "")[:LONGEST_NOTE] if runs == 1 else "")
 
 
 def annotate(path: Path, key: str, value: str) -> None:

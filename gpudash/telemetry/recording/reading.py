@@ -60,7 +60,7 @@ _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (s
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 
-LOOK_AHEAD = 512
+POLL_AHEAD = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
 
 
@@ -96,7 +96,7 @@ class TableReader:
         self.notices: list[str] = []
         self._database = database
         self._latest_s: float | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._devices = KnownDevices()
 
     def select(self, statement: str, stopped: Callable[[], bool] | None = None) -> list[sqlite3.Row]:
@@ -171,14 +171,14 @@ class TableReader:
             yield row
 
     def scan(
-        self, statement: str, after: int, tell: Callable[[str], None] = lambda _why: None
+        self, statement: str, after: int, report: Callable[[str], None] = lambda _why: None
     ) -> Iterator[sqlite3.Row]:
         """The rows a query finds, damaged places left out.
 
         Args:
             statement: names a number ``row_number``, by which it sorts, and finds those above its one parameter.
             after: the parameter at first.
-            tell: called with the cause when something could not be read.
+            report: called with the cause when something could not be read.
         """
         row: int | None = after
         for _gap in range(MOST_GAPS):
@@ -190,10 +190,10 @@ class TableReader:
                 return
             except sqlite3.OperationalError as error:
                 if "no such table" not in str(error):
-                    tell(str(error))
+                    report(str(error))
                 return
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                tell(str(error))
+                report(str(error))
             row = self._readable_behind(statement, row)
             if row is None:
                 return
@@ -234,8 +234,8 @@ class TableReader:
         self._note(table, f"{self.path} is damaged ({why}); rows of the table {table} are missing")
 
     def _note(self, what: str, sentence: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             self.notices.append(sentence)
 
 
@@ -540,7 +540,7 @@ def _in_order(records: Iterator[R]) -> Iterator[R]:
     waiting: list[tuple[float, int, R]] = []
     for number, record in enumerate(records):
         heapq.heappush(waiting, (record.time_s, number, record))
-        if len(waiting) > LOOK_AHEAD:
+        if len(waiting) > POLL_AHEAD:
             yield heapq.heappop(waiting)[2]
     while waiting:
         yield heapq.heappop(waiting)[2]

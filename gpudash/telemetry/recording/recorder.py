@@ -106,7 +106,7 @@ def being_written(path: Path) -> bool:
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Request:
     """A fact that is to be noted by the thread that writes; once it is `done`, whether it was `noted`."""
 
     key: str
@@ -150,7 +150,7 @@ class Recorder:
         self._newest_s = 0.0
         self._inserts = {table: schema.insert(table) for table in schema.TABLES}
         self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
-        self._wishes: list[_Wish] = []
+        self._commands: list[_Request] = []
         self._wishing = threading.Lock()
         self._lock: tuple[int, tuple[int, int]] | None
         self.path, self._lock = _claim_free(self, path) if may_number else (path, _claim(self, path))
@@ -196,8 +196,8 @@ class Recorder:
 
     def tick(self) -> None:
         """Commit when the last commit is long enough ago. To be called at least four times a second."""
-        if self._wishes:
-            self._grant()
+        if self._commands:
+            self._drain()
         if self._pending and time.monotonic() - self._committed >= COMMIT_S:
             self.commit()
 
@@ -221,28 +221,28 @@ class Recorder:
 
         For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
         """
-        wish = _Wish(key, value)
+        request = _Request(key, value)
         with self._wishing:
             if self._connection is None:
                 return False
-            self._wishes.append(wish)
-        return not wish.done.wait(ANSWER_S) or wish.noted
+            self._commands.append(request)
+        return not request.done.wait(ANSWER_S) or request.noted
 
-    def _grant(self) -> None:
+    def _drain(self) -> None:
         """Note what is wanted, and commit it."""
         with self._wishing:
-            wishes, self._wishes = self._wishes, []
+            requests, self._commands = self._commands, []
         try:
-            for wish in wishes:
+            for request in requests:
                 if self._connection is not None:
-                    schema.annotate(self._connection, wish.key, wish.value)
-                    self.annotations[wish.key] = wish.value
+                    schema.annotate(self._connection, request.key, request.value)
+                    self.annotations[request.key] = request.value
             self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
-        for wish in wishes:
-            wish.noted = self._connection is not None
-            wish.done.set()
+        for request in requests:
+            request.noted = self._connection is not None
+            request.done.set()
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Note named facts of the session, also such as were given at first."""
@@ -264,7 +264,7 @@ class Recorder:
         connection = self._connection
         if connection is None:
             return
-        self._grant()
+        self._drain()
         try:
             self._commit()
             with connection:
@@ -348,9 +348,9 @@ class Recorder:
         """Let go of the file; what is uncommitted is rolled back."""
         with self._wishing:  # what is wanted from now on is for whoever opens the file
             connection, self._connection = self._connection, None
-            wishes, self._wishes = self._wishes, []
-        for wish in wishes:
-            wish.done.set()
+            requests, self._commands = self._commands, []
+        for request in requests:
+            request.done.set()
         self._pending = 0
         if connection is not None:
             # A full disk refuses the last checkpoint as well; then the log stays beside the file, and is read from it.

@@ -136,14 +136,14 @@ class Moment(Store):
         """Take in a reading that is older than all before; whether it told anything new."""
         if sample.table == "process":
             return self._take_process(sample)
-        told = False
+        reported = False
         for metric, value in sample.values.items():
             key = (sample.table, metric, sample.device)
             if key not in self._latest:
                 state = State.OK if value is not None else sample.states.get(metric, State.STALE)
                 self._latest[key] = Reading(value, state, sample.time_s)
-                told = True
-        return told
+                reported = True
+        return reported
 
     def _take_process(self, sample: Sample) -> bool:
         time_s, rows = self._processes.setdefault(sample.device, (sample.time_s, []))
@@ -285,11 +285,11 @@ class Everything(Store):
 
     def _sharpen(self, key: Key, series: Series) -> None:
         if isinstance(series, RecordedSeries):
-            series.ask = self._asked
+            series.ask = self._requested
             found = ((span, detail.series(*key)) for span, detail in self._details)
             series.sharpen([(span, raw) for span, raw in found if raw is not None])
 
-    def _asked(self, t0: float, t1: float) -> None:
+    def _requested(self, t0: float, t1: float) -> None:
         self.ask(t0, t1)
 
 

@@ -66,8 +66,8 @@ class Controls(QWidget):
         super().__init__(parent)
         self.alignment = ChoiceField()
         self.alignment.setToolTip("What of the runs is laid over one another")
-        for words, alignment in _ALIGNMENTS:
-            self.alignment.addItem(words, alignment)
+        for text, alignment in _ALIGNMENTS:
+            self.alignment.addItem(text, alignment)
         self.mark = ChoiceField()
         self.mark.setAccessibleName("Mark by which the runs are aligned")
         self.mark.setToolTip("A mark that every run has")
@@ -95,8 +95,8 @@ class Controls(QWidget):
         self.offset.valueChanged.connect(lambda _value: self.changed.emit())
         self.compared.activated.connect(lambda row: self.chosen.emit(row + 1))
 
-    def _labelled(self, row: QHBoxLayout, words: str, widget: QWidget) -> QLabel:
-        label = PlainLabel(words)
+    def _labelled(self, row: QHBoxLayout, text: str, widget: QWidget) -> QLabel:
+        label = PlainLabel(text)
         label.setBuddy(widget)
         row.addWidget(label)
         row.addWidget(widget)
@@ -333,10 +333,10 @@ class LoadingRuns(threading.Thread):
             logger.exception("runs could not be compared")
             self.problem = f"{self.reading} cannot be compared ({type(error).__name__}: {error})."
         else:
-            self.runs = _told_apart(runs, self._paths)
+            self.runs = _distinguished(runs, self._paths)
 
 
-def _told_apart(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
+def _distinguished(runs: Sequence[ComparedRun], paths: Sequence[Path]) -> list[ComparedRun]:
     """Runs of the same name with their places as well."""
     counts = Counter(run.label for run in runs)
     return [
@@ -374,13 +374,13 @@ def short_title(names: Sequence[str], longest: int) -> str:
     begin = _common(a, b)
     end = _common(a[begin:][::-1], b[begin:][::-1])
     before, after = a[:begin], a[len(a) - end :]
-    apart = [" ".join(words[begin : len(words) - end]) or "default" for words in (a, b)]
+    apart = [" ".join(text[begin : len(text) - end]) or "default" for text in (a, b)]
     others = f" +{len(names) - 2}" if len(names) > 2 else ""
     ends = [before[0], "…", before[-1]] if len(before) > 2 else before
     for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):
-        words = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
-        if len(words) <= longest:
-            return words
+        text = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
+        if len(text) <= longest:
+            return text
     if before:  # only the names of their files tell them apart, which say less
         both = f" ×2{others}"
         return f"{_cut(' '.join(before), longest - len(both))}{both}"
@@ -388,8 +388,8 @@ def short_title(names: Sequence[str], longest: int) -> str:
     return f"{_cut(apart[0], room)} vs {_cut(apart[1], room)}{others}"
 
 
-def _cut(words: str, room: int) -> str:
-    return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -421,7 +421,7 @@ class CompareDocument(Document):
         self.runs: list[ComparedRun] = []
         self._palette = palette
         self._build(palette)
-        self.words.setText("Reading…")
+        self.label.setText("Reading…")
         self._loading: LoadingRuns | None = LoadingRuns(paths, load)
         self._loading.start()
 
@@ -429,8 +429,8 @@ class CompareDocument(Document):
         return short_title(self._names, longest)
 
     def _build(self, palette: Palette) -> None:
-        self.words = PlainLabel(role="muted", wraps=True)
-        self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.label = PlainLabel(role="muted", wraps=True)
+        self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.controls = Controls()
         self.overlay = Overlay(palette)
         self.overlay.difference.box.moved.connect(self.controls.move_by)
@@ -455,7 +455,7 @@ class CompareDocument(Document):
     def _waiting(self) -> QWidget:
         """What is seen until the runs are read, or when they cannot be."""
         page = QWidget()
-        column = in_column(1, self.words, parent=page, margins=(80, 0, 80, 0), spacing=14)
+        column = in_column(1, self.label, parent=page, margins=(80, 0, 80, 0), spacing=14)
         column.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         return page
@@ -482,7 +482,7 @@ class CompareDocument(Document):
             if loading.done:
                 self._take(loading)
             else:
-                self.words.setText(f"Reading {loading.reading}…" if loading.reading else "Reading…")
+                self.label.setText(f"Reading {loading.reading}…" if loading.reading else "Reading…")
         if self.comparison is not None:
             self.overlay.refresh()
 
@@ -492,9 +492,9 @@ class CompareDocument(Document):
         if loading.runs:
             self.show_runs(loading.runs)
         else:
-            self.words.setText(loading.problem)
-            self.words.setProperty("role", "error")
-            self.words.style().polish(self.words)
+            self.label.setText(loading.problem)
+            self.label.setProperty("role", "error")
+            self.label.style().polish(self.label)
             self.close_button.show()
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:

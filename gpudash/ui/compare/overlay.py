@@ -62,7 +62,7 @@ class Overlay(QFrame):
         self._laying = Laying()
         self.axis = SharedAxis(parent=self)
         self.axis.changed.connect(self.touch)
-        self.axis.pointed.connect(lambda _place: self._tell())
+        self.axis.pointed.connect(lambda _place: self._report())
         self._laid_once = False
         self._dirty = True
         self._drawn_columns = 0
@@ -100,8 +100,8 @@ class Overlay(QFrame):
         self._chooser_row = QWidget()
         row = QHBoxLayout(self._chooser_row)
         row.setContentsMargins(4, 2, 0, 0)
-        words = PlainLabel(f"{MINUS} of", role="muted")
-        row.addWidget(words)
+        text = PlainLabel(f"{MINUS} of", role="muted")
+        row.addWidget(text)
         row.addWidget(self.quantity)
         self.apart = PlainLabel(role="legend", wraps=True)
         self.apart.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -167,8 +167,8 @@ class Overlay(QFrame):
         """Draw in other colours."""
         self._palette = palette
         for plot in self.plots.values():
-            plot.set_look(palette, shows_places=False)
-        self.difference.set_look(palette, shows_places=True)
+            plot.set_appearance(palette, shows_places=False)
+        self.difference.set_appearance(palette, shows_places=True)
         self.touch()
 
     def touch(self) -> None:
@@ -186,7 +186,7 @@ class Overlay(QFrame):
             plot.show_curves(self._curves.get(name, ()), pens, *self.axis.span)
             plot.setAccessibleDescription(self._description(name))
         self._draw_difference(columns)
-        self._tell()
+        self._report()
         return True
 
     def _draw_difference(self, columns: int) -> None:
@@ -216,16 +216,16 @@ class Overlay(QFrame):
         plot, parts = self.plots[name], []
         for letter, curve in zip(LETTERS, self._curves.get(name, ()), strict=False):
             known = curve.y[np.isfinite(curve.y)]
-            words = f"{letter} ends at {plot.words(float(known[-1]))}" if len(known) else f"{letter} has none"
-            parts.append(words)
+            text = f"{letter} ends at {plot.label(float(known[-1]))}" if len(known) else f"{letter} has none"
+            parts.append(text)
         return f"{plot.title.capitalize()}: {', '.join(parts)}."
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """The values at the cursor, of every run and quantity."""
         if math.isnan(self.axis.cursor):
             self.readout.setText(HINT)
             return
         where = f"{self.axis.cursor:.0f}" if self._laying.alignment == "step" else f"{self.axis.cursor:.2f} s"
         parts = [f"{'step ' if self._laying.alignment == 'step' else ''}{where}"]
-        parts += [plot.words_at(self.axis.cursor, self._curves.get(name, ())) for name, plot in self.plots.items()]
+        parts += [plot.text_at(self.axis.cursor, self._curves.get(name, ())) for name, plot in self.plots.items()]
         self.readout.setText("   ".join(parts))

@@ -34,7 +34,7 @@ class LinePiece(QWidget):
         super().__init__()
         self._place, self._palette = place, palette
         self.setFixedSize(_LINE)
-        self.setAccessibleName(f"{LETTERS[place]} is {STYLE_WORDS[place]}")
+        self.setAccessibleName(f"{LETTERS[place]} is {STYLE_TEXT[place]}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -106,7 +106,7 @@ _STYLES = (
     Qt.PenStyle.DashLine,
 )
 
-STYLE_WORDS = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
+STYLE_TEXT = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
 
 
 def run_colour(place: int, palette: Palette) -> str:
@@ -151,7 +151,7 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
 
     def __init__(self, side: str, unit: Unit, unit_name: str = "") -> None:
         self.unit, self.unit_name = unit, unit_name
-        self._words: dict[float, str] = {}
+        self._text: dict[float, str] = {}
         super().__init__(side)
         self.enableAutoSIPrefix(False)  # the ticks carry their prefix
 
@@ -159,13 +159,13 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
         count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))
         ways = [value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count)]
         edge = EDGE * (high - low)  # a tick there has no room for its words
-        inner = ([low + edge < place < high - edge for place, _words in marks].count(True) for marks in ways)
-        self._words = dict(next((marks for marks, seen in zip(ways, inner, strict=True) if seen > 1), ways[-1]))
-        marks = list(self._words)
+        inner = ([low + edge < place < high - edge for place, _text in marks].count(True) for marks in ways)
+        self._text = dict(next((marks for marks, seen in zip(ways, inner, strict=True) if seen > 1), ways[-1]))
+        marks = list(self._text)
         return [(marks[1] - marks[0] if len(marks) > 1 else 1.0, marks)]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
-        return [self._words.get(value, "") for value in values]
+        return [self._text.get(value, "") for value in values]
 
     def name(self, low: float, high: float) -> str:
         """The unit in which the ticks of a range are written."""
@@ -252,7 +252,7 @@ class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
         """Pixel columns to thin for."""
         return max(50, round(float(self.box.width())))
 
-    def set_look(self, palette: Palette, *, shows_places: bool) -> None:
+    def set_appearance(self, palette: Palette, *, shows_places: bool) -> None:
         """Colours, and whether this plot carries the words of the shared axis."""
         self.setBackground(palette.panel)
         font = label_font(self)
@@ -310,14 +310,14 @@ class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
             return -reach, reach
         return Autoscale(self.unit).update(least, most, 0.0)
 
-    def words(self, value: float) -> str:
+    def label(self, value: float) -> str:
         """A value, written as everywhere else."""
         return format_value(self.unit, value, self.unit_name)
 
-    def words_at(self, place: float, curves: Sequence[Curve]) -> str:
+    def text_at(self, place: float, curves: Sequence[Curve]) -> str:
         """The values of ``curves`` at ``place``, each behind its letter."""
-        told = [f"{letter} {self.words(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
-        return f"{self.title.lower()}: {', '.join(told)}"
+        reported = [f"{letter} {self.label(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
+        return f"{self.title.lower()}: {', '.join(reported)}"
 
     def set_cursor(self, place: float) -> None:
         """Draw the cursor line at ``place``; NaN takes it away."""

@@ -14,7 +14,7 @@ from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFi
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
-ACTION_WORDS: Mapping[str, tuple[str, str]] = {
+ACTION_TEXT: Mapping[str, tuple[str, str]] = {
     "explain": ("Explain", "Show what filled the memory, who allocated it, and what would have fitted (Ctrl+E)"),
     "use_python": ("Run with it", "Run the script again with the Python that has PyTorch"),
     "simulate": ("Simulate a GPU", "Run the script again on a simulated GPU that answers as cuda"),
@@ -33,7 +33,7 @@ PASSED_SHOWN_S = 8.0
 """Seconds of session time for which "passed" stays before the strip closes."""
 
 
-REPORT_WORDS = "Memory ran out; the report says what filled it and what would have fitted."
+REPORT_TEXT = "Memory ran out; the report says what filled it and what would have fitted."
 
 Attention = Warning | RunFailed | OutOfMemory | Note
 
@@ -45,7 +45,7 @@ class Banner(QFrame):
         commanding: whether `COMMANDS` are offered.
 
     Signals:
-        action: one of the warning's actions was chosen, a key of `ACTION_WORDS`.
+        action: one of the warning's actions was chosen, a key of `ACTION_TEXT`.
     """
 
     action = Signal(str)
@@ -61,8 +61,8 @@ class Banner(QFrame):
         self._text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         row = in_row((self._text, 1), parent=self, margins=(14, 2, 10, 2), spacing=6)
         self._buttons: dict[str, QPushButton] = {}
-        for name, (words, tip) in ACTION_WORDS.items():
-            button = QPushButton(words)
+        for name, (text, tip) in ACTION_TEXT.items():
+            button = QPushButton(text)
             button.setToolTip(plain_tip(tip))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, name=name: self.action.emit(name))
@@ -118,13 +118,13 @@ class Banner(QFrame):
 
     def _settle_straggler(self, ending: RunFinished | RunFailed | OutOfMemory) -> None:
         """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
-        told = self._open.get(Topic.STRAGGLER)
-        if not isinstance(told, Note) or Topic.STRAGGLER not in ending.result:
+        reported = self._open.get(Topic.STRAGGLER)
+        if not isinstance(reported, Note) or Topic.STRAGGLER not in ending.result:
             return
         found = ending.result[Topic.STRAGGLER]
-        words = found.get("text") if isinstance(found, Mapping) else None
-        if words:
-            self._open[Topic.STRAGGLER] = replace(told, text=str(words))
+        text = found.get("text") if isinstance(found, Mapping) else None
+        if text:
+            self._open[Topic.STRAGGLER] = replace(reported, text=str(text))
         else:
             del self._open[Topic.STRAGGLER]
 
@@ -141,10 +141,10 @@ class Banner(QFrame):
             self._say(warning, now.text)
         self._offer(now.actions)
 
-    def tell_briefly(self, words: str) -> None:
-        """Say only ``words`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
-        if words != self._brief:
-            self._brief = words
+    def report_briefly(self, text: str) -> None:
+        """Say only ``text`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
+        if text != self._brief:
+            self._brief = text
             self._update()
 
     def forget(self) -> None:
@@ -177,7 +177,7 @@ class Banner(QFrame):
             return
         level = _level(gravest)
         ended = isinstance(gravest, (RunFailed, OutOfMemory))
-        self._say(gravest, self._brief if ended and self._brief else _words(gravest))
+        self._say(gravest, self._brief if ended and self._brief else _text(gravest))
         self._offer(_actions(gravest))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
         if self.property("level") != ground:
@@ -245,12 +245,12 @@ def _is_explained(ending: Attention) -> bool:
     return isinstance(ending, OutOfMemory) and ending.explanation is not None
 
 
-def _words(ending: Attention) -> str:
+def _text(ending: Attention) -> str:
     """What a warning says, or how a run ended badly: the cause where it is known."""
     if isinstance(ending, Warning):
         return ending.text
     if isinstance(ending, Note):
-        return ending.text if ending.topic == Topic.STRAGGLER else REPORT_WORDS
+        return ending.text if ending.topic == Topic.STRAGGLER else REPORT_TEXT
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
         return f"{ending.explanation.headline} {ending.explanation.request_words}"
     return f"{ending.message} {ending.remedy}".strip()

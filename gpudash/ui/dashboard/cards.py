@@ -16,13 +16,13 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from gpudash.devices.health import marks, xid
 from gpudash.devices.names import OF_AN_INSTANCE, SHARED, SIMULATED, Device, Gpu, badged_name, short_product
 from gpudash.devices.simulated_cards import is_program_card
-from gpudash.session.recordings.run_names import process_words
+from gpudash.session.recordings.run_names import process_text
 from gpudash.telemetry.metrics import GPU_METRICS, METRICS, SENSORS, Metric
 from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.widgets.labels import first_words, whole_words
+from gpudash.ui.widgets.labels import first_words, whole_text
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import (
@@ -53,7 +53,7 @@ class CardContent:
         device: torch's name ("cpu", "cuda:0"), or "GPU 1" where torch does not see it.
         product: what it is.
         used, total: bytes; ``None`` where not reported.
-        memory_words: "RAM", "VRAM"; with the limit's name where a container limits it.
+        memory_text: "RAM", "VRAM"; with the limit's name where a container limits it.
         bands: (curve colour name, bytes, words) from the left.
         mark_ratio: where the warning level is drawn.
         facts: figures at the right: "97 %", "71 °C".
@@ -67,7 +67,7 @@ class CardContent:
     product: str
     used: float | None
     total: float | None
-    memory_words: str
+    memory_text: str
     bands: Sequence[tuple[str, float, str]] = ()
     mark_ratio: float | None = None
     facts: Sequence[str] = field(default=())
@@ -101,7 +101,7 @@ class MemoryBar(QWidget):
         if content is None or not content.total:
             return
         left = 0.0
-        for colour, size, _words in content.bands:
+        for colour, size, _text in content.bands:
             if math.isnan(size) or size <= 0:
                 continue
             width = whole.width() * min(size / content.total, 1.0)
@@ -180,16 +180,16 @@ class Card(QFrame):
             self._total.setText(content.state)
         elif content.used is None or content.total is None:
             self._used.setText("–")
-            self._total.setText(f"{content.memory_words}: not reported")
+            self._total.setText(f"{content.memory_text}: not reported")
         else:
             unit = memory_unit(content.total)
             self._used.setText(format_number(content.used, unit))
-            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_words}")
+            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_text}")
         self._fit()
         self._bar.show_content(content, palette)
-        words = content.state or format_pair(content.used, content.total)
+        text = content.state or format_pair(content.used, content.total)
         marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
-        self.setAccessibleName(f"{marked}, {content.product}: {words} {content.memory_words}")
+        self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_text}")
         self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
 
     @property
@@ -214,11 +214,11 @@ class Card(QFrame):
         facts = list(self._all_facts)
         while facts and metrics.horizontalAdvance(_SEPARATOR.join(facts)) + short > room:
             facts.pop()
-        words = _SEPARATOR.join(facts)
-        if self._facts.text() != words:
-            self._facts.setText(words)
-        self._facts.setVisible(bool(words))
-        name = whole_words(self._full_name, metrics, room - metrics.horizontalAdvance(words))
+        text = _SEPARATOR.join(facts)
+        if self._facts.text() != text:
+            self._facts.setText(text)
+        self._facts.setVisible(bool(text))
+        name = whole_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
         if self._name.text() != name:
             self._name.setText(name)
 
@@ -291,7 +291,7 @@ class DeviceCards(QWidget):
             self._cards[content.key].show_content(content, self._palette, content.key == selected)
 
 
-STATE_WORDS = {
+STATE_TEXT = {
     State.LOST: "stopped answering",
     State.ASLEEP: "asleep, not woken",
     State.STALE: "driver does not answer",
@@ -309,14 +309,14 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
     bands: list[tuple[str, float, str]] = []
     if used is not None and own is not None:
         bands = [
-            ("process", own, process_words(store.run) if store.run is not None and store.run.running else THIS_PROCESS),
+            ("process", own, process_text(store.run) if store.run is not None and store.run.running else THIS_PROCESS),
             ("other", max(0.0, used - own), "other processes"),
             ("cache", min(cache or 0.0, max(0.0, (total or 0.0) - used)), "file cache"),
         ]
     facts = [f"CPU {format_percent(cpu)}"] if cpu is not None else []
     if swap is not None:
         facts.append(f"swap {format_bytes(swap)}" if swap else "swap 0")
-    words = "RAM" if capacity_source in ("", "RAM") else "of a limit"
+    text = "RAM" if capacity_source in ("", "RAM") else "of a limit"
     details = [f"{name}: {format_bytes(size)}" for _colour, size, name in bands]
     details.append(f"capacity: {format_bytes(total)} ({capacity_source or 'RAM'})")
     return CardContent(
@@ -325,7 +325,7 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
         product=short_product(device.product),
         used=used,
         total=total,
-        memory_words=words,
+        memory_text=text,
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,
@@ -342,12 +342,14 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
     shown = (GPU_METRICS["gpu_utilisation"], *SENSORS)
     facts = marks(_number(store, "gpu", "last_xid", key), _number(store, "gpu", "clocks_event_reasons", key))
     facts += [
-        metric.told_apart(value) for metric in shown if (value := _number(store, "gpu", metric.name, key)) is not None
+        metric.distinguished(value)
+        for metric in shown
+        if (value := _number(store, "gpu", metric.name, key)) is not None
     ]
     generation, width = _number(store, "gpu", "pcie_generation", key), _number(store, "gpu", "pcie_width", key)
     if generation is not None and width is not None:
         facts.append(f"Gen{generation:.0f} x{width:.0f}")
-    details = [f"{words}: {format_bytes(size)}" for _colour, size, words in bands]
+    details = [f"{text}: {format_bytes(size)}" for _colour, size, text in bands]
     if is_program_card(name):
         details.append("the card of a program that is watched, apart from this session's own")
     if gpu.simulated:
@@ -374,11 +376,11 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         product=short_product(gpu.product),
         used=used,
         total=total,
-        memory_words=SHARED if gpu.shared_memory else "VRAM",
+        memory_text=SHARED if gpu.shared_memory else "VRAM",
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,
-        state=_state_words(gpu, state),
+        state=_state_text(gpu, state),
         details="\n".join(details),
         simulated=gpu.simulated,
     )
@@ -388,7 +390,7 @@ def _health(store: Store, key: str) -> list[str]:
     """What the driver tells of errors and links, where it has something to say."""
     found = []
     if code := int(_number(store, "gpu", "last_xid", key) or 0):
-        found.append(f"newest XID error: {code}, {xid(code).words}")
+        found.append(f"newest XID error: {code}, {xid(code).label}")
     received, sent, links = (
         _number(store, "gpu", f"nvlink_{name}", key) for name in ("rx_bytes_per_second", "tx_bytes_per_second", "links")
     )
@@ -397,10 +399,10 @@ def _health(store: Store, key: str) -> list[str]:
     return found
 
 
-def _state_words(gpu: Gpu, state: State) -> str:
+def _state_text(gpu: Gpu, state: State) -> str:
     if gpu.by_torch:
         return "" if state is State.OK else "read while a run is on it"
-    return "" if state in (State.OK, State.NOT_SUPPORTED) else STATE_WORDS[state]
+    return "" if state in (State.OK, State.NOT_SUPPORTED) else STATE_TEXT[state]
 
 
 def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:
@@ -414,27 +416,27 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
         if last is not None and not math.isnan(last[1]):
             found[name] = last[1]
     others = "other processes" if "context" in found else f"{context} and other processes"
-    words = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
-    return [(name, size, words[name]) for name, size in found.items()]
+    text = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
+    return [(name, size, text[name]) for name, size in found.items()]
 
 
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:
     """(device, metric, value, state) for every metric of every device, for the devices table."""
     return [
-        (name, metric.title, _words(metric, value.value), value.state.value)
+        (name, metric.title, _text(metric, value.value), value.state.value)
         for name, table, key in devices
         for metric in METRICS[table]
         if (value := store.latest(table, metric.name, key)).time_s is not None
     ]
 
 
-def _words(metric: Metric, value: object) -> str:
+def _text(metric: Metric, value: object) -> str:
     if not isinstance(value, (int, float)):
         return NOT_REPORTED if value is None else str(value)
-    return metric.words(value)
+    return metric.label(value)
 
 
-def memory_words(store: Store, table: Table, key: str | None) -> str:
+def memory_text(store: Store, table: Table, key: str | None) -> str:
     """ "11.2 of 24.0 GiB" for a device."""
     return format_pair(_number(store, table, "used_bytes", key), _number(store, table, "total_bytes", key))
 

@@ -24,7 +24,7 @@ from gpudash.devices.names import shown_name
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.watch import ends_in
-from gpudash.session.recordings.run_names import given_name, process_words
+from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
@@ -160,7 +160,7 @@ class Dashboard(PlotsPage):
         self.view_bar.show_all.connect(self.plots.show_all)
         self.view_bar.smoothing_changed.connect(self.plots.set_smoothing)
         self.explanation.start_requested.connect(self.start_requested)
-        self.explanation.told.connect(self.status_line.tell)
+        self.explanation.reported.connect(self.status_line.report)
         self.tabs.collapsed_changed.connect(self.rebalance)
         live = self.session.live
         if live is not None:
@@ -168,7 +168,7 @@ class Dashboard(PlotsPage):
             self.panel.stop_requested.connect(self._stop_run)
             self.panel.answered.connect(self._answer_press)
             self.result.verdict.again.connect(self._run_again)
-        self.tabs.output.told.connect(self.status_line.tell)
+        self.tabs.output.reported.connect(self.status_line.report)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
         self.fit = None if live is None else FitFollower(live, self.panel)
 
@@ -257,14 +257,14 @@ class Dashboard(PlotsPage):
         if isinstance(event, RunEnded):
             self.ending = event
             if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
-                self.show_result(asked=False)
+                self.show_result(requested=False)
         elif isinstance(event, RemediesFound) and not self.result.isHidden():
             self._fill_result()
         elif isinstance(event, RunStarted):
             self.plots.cover(covered=False)
         if isinstance(event, RunStarted) and event.workload == WATCH:
             self.tabs.output.begin(elsewhere="pid" in event.spec)
-            self.tabs.show_output(asked=False)
+            self.tabs.show_output(requested=False)
             self._awaited_device = event.device
         elif isinstance(event, RunStarted):
             self.tabs.leave_output()
@@ -273,15 +273,15 @@ class Dashboard(PlotsPage):
         elif isinstance(event, Note) and event.topic == Topic.DEVICE and self._follows_program():
             self._awaited_device = event.details.get("device")
 
-    def show_result(self, *, asked: bool = True) -> None:
+    def show_result(self, *, requested: bool = True) -> None:
         """Bring what the last run came to in front of the plots, and let Esc mean it unless somebody is typing.
 
         Args:
-            asked: by the user; else only a result that says more than the plots comes in front of them.
+            requested: by the user; else only a result that says more than the plots comes in front of them.
         """
         with self.session.store.lock:
             run = self.session.store.run
-        if run is None or run.running or not (asked or is_put_forward(run)):
+        if run is None or run.running or not (requested or is_put_forward(run)):
             return
         self._fill_result()
         if not isinstance(QGuiApplication.focusObject(), (QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox)):
@@ -310,7 +310,7 @@ class Dashboard(PlotsPage):
     def _answer_press(self, sentence: str) -> None:
         """Say what a press of the panel's button came to; what it shows was not up to date."""
         self.refresh_figures()
-        self.status_line.tell(sentence)
+        self.status_line.report(sentence)
 
     def _run_again(self) -> None:
         """Start the comparison whose verdict is shown anew."""
@@ -358,7 +358,7 @@ class Dashboard(PlotsPage):
             plots = plots_for(
                 session.store,
                 selected=selected,
-                words=session.device_words(selected),
+                text=session.device_text(selected),
                 allocator=None if selected == "host" else by_key.get(selected),
                 warn_ratio=warn,
                 to_capacity=self.memory_to_capacity(),
@@ -366,7 +366,7 @@ class Dashboard(PlotsPage):
                 rank=self.tabs.selected_rank,
                 span=self.view.range(),
                 warned=self.banner.warns,
-                own=process_words(run_in_view(session.store, self.view.range()), session.store.newest_s),
+                own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
             beside = (key for key in compared if key != selected)
             others = [
@@ -405,12 +405,12 @@ class Dashboard(PlotsPage):
         return [keys[name] for name in names if name in keys]
 
     def captions(self) -> tuple[str, str]:
-        return TITLE, self.caption(self.selected, self.session.device_words(self.selected))
+        return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
 
-    def caption(self, selected: str, words: str) -> str:
-        """What a picture says of the device ``selected``; ``words`` where the session does not list it."""
+    def caption(self, selected: str, text: str) -> str:
+        """What a picture says of the device ``selected``; ``text`` where the session does not list it."""
         found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
-        return next((f"{shown_name(device.name)} · {device.product}" for device in found), words)
+        return next((f"{shown_name(device.name)} · {device.product}" for device in found), text)
 
     def refresh_figures(self) -> None:
         """Bring cards, tables and words up to date."""
@@ -438,17 +438,17 @@ class Dashboard(PlotsPage):
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
         self.panel.set_devices(offered, session.default_device())
         self.banner.set_running(session.running)
-        self.banner.tell_briefly(ended)
+        self.banner.report_briefly(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
         so_far = None if session.live is None else session.live.remedies.so_far
         for shown in (self.result.ending.remedies, *self.explanation.remedies):
             shown.show_so_far(so_far)
-        words = self.view.status() if self.live else self._origin
-        if not words:
-            words = f"recording {session.recording.name if session.recording else ''}"
-        self.status_line.show_status(session.status(), words, session.gpu_problem, self._loading())
+        text = self.view.status() if self.live else self._origin
+        if not text:
+            text = f"recording {session.recording.name if session.recording else ''}"
+        self.status_line.show_status(session.status(), text, session.gpu_problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
 

@@ -57,8 +57,8 @@ class PlotsPage(QWidget):
         self._shown_topic: str | None = None
         self._to_capacity = False
         self._frame = 0
-        self.plots.told.connect(self.status_line.tell)
-        self.plots.failed.connect(self.status_line.tell)
+        self.plots.reported.connect(self.status_line.report)
+        self.plots.failed.connect(self.status_line.report)
 
     @property
     @abstractmethod

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.dashboard.banner import ACTION_WORDS, misses_cuda
+from gpudash.ui.dashboard.banner import ACTION_TEXT, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
 from gpudash.ui.plots.axes import MOST_TICKS, Ticks, format_value, value_ticks
@@ -44,7 +44,7 @@ LEAST_CHART_PX, LEAST_PLOT_PX = 150, 160
 BOTTOM_PX, BELOW_HEAD_PX, GAP_PX = 6, 10, 6
 """Logical pixels below everything, both there and between the title and what the run came to, and between its parts."""
 
-CLOSE_WORDS, CLOSE_SHORT = "Back to the plots   Esc", "Esc"
+CLOSE_TEXT, CLOSE_SHORT = "Back to the plots   Esc", "Esc"
 """On the button that takes the result away, and where it takes no plot's room."""
 
 
@@ -54,7 +54,7 @@ class ResultPage(QFrame):
     Signals:
         closed: back to the plots.
         applied: the `Remedy` to run again with.
-        action: what a button of a failed run asks for, a key of `ACTION_WORDS`.
+        action: what a button of a failed run asks for, a key of `ACTION_TEXT`.
 
     Attributes:
         verdict: of a comparison.
@@ -92,7 +92,7 @@ class ResultPage(QFrame):
         head.setContentsMargins(14, 8, 8, 0)
         head.setSpacing(12)
         head.addWidget(self._title, 1)
-        self._close = worded_button(CLOSE_WORDS, "Take the result away (Esc); R brings it back", self.closed.emit)
+        self._close = worded_button(CLOSE_TEXT, "Take the result away (Esc); R brings it back", self.closed.emit)
         self._close.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         head.addWidget(self._close, alignment=Qt.AlignmentFlag.AlignTop)
         self._figures.setContentsMargins(14, 4, 14, 4)
@@ -123,7 +123,7 @@ class ResultPage(QFrame):
             commanding: whether a remedy can be applied here.
         """
         self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
-        self.setAccessibleDescription(self._title.words)
+        self.setAccessibleDescription(self._title.label)
         comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
@@ -136,10 +136,10 @@ class ResultPage(QFrame):
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        more = [(name, value) for name, value in rows if not self._tells(name, value)]
+        more = [(name, value) for name, value in rows if not self._reports(name, value)]
         self._beside.show_figures(self._shown, more, rest=bool(found) and not rows)
 
-    def _tells(self, name: str, value: str) -> bool:
+    def _reports(self, name: str, value: str) -> bool:
         """Whether a row is among the figures already."""
         return (name.partition(",")[0], value) in self._shown
 
@@ -154,7 +154,7 @@ class ResultPage(QFrame):
         """
         comparison = self._bodies.currentWidget() is self.verdict
         aside = not comparison and self.chart.isHidden() and not beside.isEmpty()
-        self._close.setText(CLOSE_SHORT if aside else CLOSE_WORDS)
+        self._close.setText(CLOSE_SHORT if aside else CLOSE_TEXT)
         if not comparison:
             self._bodies.setCurrentWidget(self._beside if aside else self._general)
             self._put_ending(aside=aside)
@@ -205,9 +205,9 @@ class ResultPage(QFrame):
         for name, value in figures:
             tile = QWidget()
             column = in_column(title_label(name), parent=tile, margins=(0, 0, 0, 0), spacing=0)
-            words = worded_label("figure", wraps=False)
-            words.setText(value)
-            column.addWidget(words)
+            text = worded_label("figure", wraps=False)
+            text.setText(value)
+            column.addWidget(text)
             self._figures.insertWidget(len(self._tiles), tile)
             self._tiles.append(tile)
 
@@ -249,13 +249,13 @@ class FiguresBeside(QScrollArea):
         short = [(name, value) for name, value in more if len(value) <= SHORT]
         for row, (name, value) in enumerate((*figures, *short)):
             named = worded_label("muted")
-            told = worded_label("figure-small" if row < len(figures) else "", wraps=False)
+            reported = worded_label("figure-small" if row < len(figures) else "", wraps=False)
             named.setText(name)
-            told.setText(value)
+            reported.setText(value)
             named.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
-            told.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
+            reported.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
             line = QWidget()  # each row by itself, so that a long value leaves the others' names their room
-            in_row((named, 1), told, parent=line, margins=(0, 0, 0, 0), spacing=6)
+            in_row((named, 1), reported, parent=line, margins=(0, 0, 0, 0), spacing=6)
             self._add(line)
         if rest or len(short) < len(more):
             sentence = worded_label("muted")
@@ -280,7 +280,7 @@ class BadEnding(QWidget):
     """Why a run failed or ran out of memory, what would have fitted, and where more is told.
 
     Signals:
-        action: a key of `ACTION_WORDS`.
+        action: a key of `ACTION_TEXT`.
 
     Attributes:
         remedies: of an out-of-memory.
@@ -298,29 +298,29 @@ class BadEnding(QWidget):
         actions.setSpacing(8)
         for button in self._buttons.values():
             actions.addWidget(button)
-        words = in_column(self._cause, self._more, spacing=3)
-        self._told = in_row((words, 1), actions, spacing=12)
-        in_column(self._told, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
+        text = in_column(self._cause, self._more, spacing=3)
+        self._reported = in_row((text, 1), actions, spacing=12)
+        in_column(self._reported, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
 
     def _button(self, name: str) -> QPushButton:
-        button = worded_button(*ACTION_WORDS[name], lambda: self.action.emit(name))
+        button = worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         return button
 
     def set_narrow(self, narrow: bool) -> None:
         """Stand in a column: buttons below the words, and one remedy below the other."""
         ways = QBoxLayout.Direction
-        self._told.setDirection(ways.TopToBottom if narrow else ways.LeftToRight)
-        self._told.setSpacing(6 if narrow else 12)
+        self._reported.setDirection(ways.TopToBottom if narrow else ways.LeftToRight)
+        self._reported.setSpacing(6 if narrow else 12)
         self.remedies.set_stacked(narrow)
         self._cause.setProperty("role", "" if narrow else "figure-small")  # under a title that is as heavy
         self._cause.style().unpolish(self._cause)
         self._cause.style().polish(self._cause)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The cause, and what belongs to it."""
-        return f"{self._cause.words} {self._more.words}".strip()
+        return f"{self._cause.label} {self._more.label}".strip()
 
     def show_run(self, run: RunView, *, commanding: bool) -> None:
         """Say why ``run`` ended badly; nothing of one that did not."""
@@ -331,7 +331,7 @@ class BadEnding(QWidget):
         found = error.explanation
         self._cause.setText(error.message if found is None else found.headline)
         self._more.setText(error.remedy if found is None else found.request_words)
-        self._more.setVisible(bool(self._more.words))
+        self._more.setVisible(bool(self._more.label))
         offered = {
             "explain": found is not None,
             "use_python": commanding and isinstance(run.result.get("python_with_torch"), str),
@@ -385,15 +385,15 @@ class RateChart(Painted):
         self._chart = chart
         self.setVisible(chart is not None)
         if chart is not None:
-            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._words(chart.limit[1])}"
-            self.describe(f"{chart.title.capitalize()}. {'; '.join(map(self._line_words, chart.lines))}{limit}")
+            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._text(chart.limit[1])}"
+            self.describe(f"{chart.title.capitalize()}. {'; '.join(map(self._line_text, chart.lines))}{limit}")
 
-    def _words(self, value: float) -> str:
+    def _text(self, value: float) -> str:
         assert self._chart is not None
         return format_value(self._chart.unit, value, self._chart.unit_name)
 
-    def _line_words(self, line: SizeLine) -> str:
-        return f"{line.name}: {self._words(max(value for _size, value in line.points))}"
+    def _line_text(self, line: SizeLine) -> str:
+        return f"{line.name}: {self._text(max(value for _size, value in line.points))}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         chart = self._chart
@@ -430,7 +430,7 @@ class RateChart(Painted):
         painter.drawText(QPointF(14, area.top() + metrics.ascent()), ticks.name.replace(" ", ""))
         free = 0.0
         for size in scale.sizes:
-            text, x = self._chart.size_words(size), scale.x_of(size)
+            text, x = self._chart.size_text(size), scale.x_of(size)
             width = metrics.horizontalAdvance(text)
             if x - width / 2 >= free:
                 painter.drawText(QPointF(x - width / 2, area.bottom() + height + 2), text)
@@ -458,17 +458,17 @@ class RateChart(Painted):
         painter.setPen(QColor(colours.muted))
         painter.drawText(QPointF(14, metrics.ascent()), chart.title)
         x, y = 14.0, height
-        named = [(self._line_words(line), colours.curves[line.colour], PEN_STYLES[line.style]) for line in chart.lines]
+        named = [(self._line_text(line), colours.curves[line.colour], PEN_STYLES[line.style]) for line in chart.lines]
         if chart.limit is not None:
-            words = f"{chart.limit[0]}: {self._words(chart.limit[1])}"
-            named.append((words, colours.curves["capacity"], Qt.PenStyle.DashLine))
-        for words, colour, style in named:
-            width = 24 + metrics.horizontalAdvance(words) + 22
+            text = f"{chart.limit[0]}: {self._text(chart.limit[1])}"
+            named.append((text, colours.curves["capacity"], Qt.PenStyle.DashLine))
+        for text, colour, style in named:
+            width = 24 + metrics.horizontalAdvance(text) + 22
             if x > 14 and x + width > self.width():
                 x, y = 14.0, y + height
             painter.setPen(QPen(QColor(colour), 2, style))
             painter.drawLine(QPointF(x, y + metrics.height() / 2), QPointF(x + 18, y + metrics.height() / 2))
             painter.setPen(QColor(colours.text))
-            painter.drawText(QPointF(x + 24, y + metrics.ascent()), words)
+            painter.drawText(QPointF(x + 24, y + metrics.ascent()), text)
             x += width
         return y + height + 6

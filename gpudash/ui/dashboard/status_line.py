@@ -14,7 +14,7 @@ from gpudash.session import Status
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
-TOLD_SHOWN_MS = 5000
+REPORTED_SHOWN_MS = 5000
 """How long a passing message stays."""
 
 LEFT_LEAST_PX = 240
@@ -28,7 +28,7 @@ _BETWEEN = "   "
 WATCHED_S, LATE_SHARE = 10.0, 0.2
 """Seconds over which missed readings are looked at, and the share of them from which on they matter."""
 
-LATE_WORDS = "readings come late, the machine is busy"
+LATE_TEXT = "readings come late, the machine is busy"
 
 
 class StatusLine(QWidget):
@@ -63,15 +63,15 @@ class StatusLine(QWidget):
         row.addWidget(self._right)
         self._versions: Sequence[str] = ("",)
         self._machine = ""
-        self._told = ""
+        self._reported = ""
         self._forget = QTimer(self)
         self._forget.setSingleShot(True)
-        self._forget.setInterval(TOLD_SHOWN_MS)
-        self._forget.timeout.connect(lambda: self.tell(""))
+        self._forget.setInterval(REPORTED_SHOWN_MS)
+        self._forget.timeout.connect(lambda: self.report(""))
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Say ``text`` at the left for a while, such as "Copied 312 rows"."""
-        self._told = text
+        self._reported = text
         if text:
             self._forget.start()
         self._fit()
@@ -80,7 +80,7 @@ class StatusLine(QWidget):
     @property
     def telling(self) -> bool:
         """Whether a passing message is told."""
-        return bool(self._told)
+        return bool(self._reported)
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
         """Show the session's figures.
@@ -93,7 +93,7 @@ class StatusLine(QWidget):
         """
         missing = 0.0 if status is None else self._missing_share(status)
         late = missing > LATE_SHARE
-        versions = (view,) if status is None else _session_words(status, view, late=late)
+        versions = (view,) if status is None else _session_text(status, view, late=late)
         machine = " · ".join(
             part
             for part in (
@@ -107,7 +107,7 @@ class StatusLine(QWidget):
             self._versions, self._machine = versions, machine
             self._fit()
         place = str(status.recording) if status is not None and status.recording is not None else ""
-        self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed_words(missing) * late)))))
+        self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed_text(missing) * late)))))
         self._right.setToolTip(plain_tip(machine))
 
     def _missing_share(self, status: Status) -> float:
@@ -129,8 +129,8 @@ class StatusLine(QWidget):
         room = max(0, self.width() - 2 * MARGIN_PX - GAP_PX)
         right = metrics.elidedText(self._machine, Qt.TextElideMode.ElideRight, max(0, room - LEFT_LEAST_PX))
         width = metrics.horizontalAdvance(right) + 2
-        versions = (self._told,) if self._told else self._versions
-        fitting = (words for words in versions if metrics.horizontalAdvance(words) <= room - width)
+        versions = (self._reported,) if self._reported else self._versions
+        fitting = (text for text in versions if metrics.horizontalAdvance(text) <= room - width)
         left = next(fitting, None) or metrics.elidedText(versions[-1], Qt.TextElideMode.ElideRight, room - width)
         for label, text in ((self._left, left), (self._right, right)):
             if label.text() != text:
@@ -141,26 +141,26 @@ _SHARES = ((0.9, "Nearly every"), (0.42, "About every second"), (0.29, "About ev
 """Shares of missing readings, and from which on each is said."""
 
 
-def missed_words(share: float) -> str:
+def missed_text(share: float) -> str:
     """What it means that a ``share`` of the readings of late, 0 to 1, was missed."""
-    each = next((words for least, words in _SHARES if share >= least), "About every fourth")
+    each = next((text for least, text in _SHARES if share >= least), "About every fourth")
     return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
 
 
-def _session_words(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
+def _session_text(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
     """The session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
-    rate = f"{rate} · {LATE_WORDS}" if late else rate
+    rate = f"{rate} · {LATE_TEXT}" if late else rate
     whole = f"{rate} · {status.own_cpu_ratio * 100:.1f} % of one core"
     if status.recording is None:
-        told = ("not recording",) * 2
+        reported = ("not recording",) * 2
     else:
         size = format_bytes(status.recording_bytes)
-        told = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
+        reported = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
     return (
-        _BETWEEN.join((view, told[0], whole)),
-        _BETWEEN.join((view, told[1], whole)),
-        _BETWEEN.join((view, told[1], rate)),
-        _BETWEEN.join((view, told[1])),
+        _BETWEEN.join((view, reported[0], whole)),
+        _BETWEEN.join((view, reported[1], whole)),
+        _BETWEEN.join((view, reported[1], rate)),
+        _BETWEEN.join((view, reported[1])),
         view,
     )

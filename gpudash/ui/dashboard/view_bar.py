@@ -40,8 +40,8 @@ class ViewBar(QWidget):
         row.addStretch(1)
         self._windows = QButtonGroup(self)
         self._windows.setExclusive(False)
-        for words, seconds in WINDOWS:
-            self._add_window(row, words, f"Show {words}").clicked.connect(
+        for text, seconds in WINDOWS:
+            self._add_window(row, text, f"Show {text}").clicked.connect(
                 lambda _checked=False, seconds=seconds: view.set_window(seconds)
             )
         self._add_window(row, "All", "Show everything since the start (0)").clicked.connect(self.show_all)
@@ -61,8 +61,8 @@ class ViewBar(QWidget):
         view.changed.connect(self.refresh)
         self.refresh()
 
-    def _add_window(self, row: QHBoxLayout, words: str, tip: str) -> QPushButton:
-        button = QPushButton(words)
+    def _add_window(self, row: QHBoxLayout, text: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
         button.setProperty("role", "chip")
         button.setCheckable(True)
         button.setToolTip(plain_tip(tip))
@@ -74,9 +74,9 @@ class ViewBar(QWidget):
     def refresh(self) -> None:
         """Show the view's state."""
         following = self._view.following
-        words = "❚❚  Pause" if following else "▶  Follow"
-        if self.pause.text() != words:
-            self.pause.setText(words)
+        text = "❚❚  Pause" if following else "▶  Follow"
+        if self.pause.text() != text:
+            self.pause.setText(text)
             self.pause.setAccessibleName("Pause the view" if following else "Follow the newest reading")
             self.pause.setToolTip(
                 "Hold the view still; recording goes on (Space)" if following else "Jump to now and follow (End)"
@@ -84,6 +84,6 @@ class ViewBar(QWidget):
         status = self._view.status()
         if self._state.text() != status:
             self._state.setText(status)
-        for button, (_words, seconds) in zip(self._windows.buttons(), WINDOWS, strict=False):
+        for button, (_text, seconds) in zip(self._windows.buttons(), WINDOWS, strict=False):
             button.setChecked(abs(self._view.window_s - seconds) < 0.5)
         self._windows.buttons()[-1].setChecked(False)

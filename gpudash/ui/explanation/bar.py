@@ -40,7 +40,7 @@ def category_curve(category: str, palette: Palette) -> str:
 @dataclass(frozen=True)
 class _Piece:
     part: Part | None
-    words: str
+    label: str
     left: float
     right: float
 
@@ -59,7 +59,7 @@ class PartsBar(QWidget):
         self._palette = palette
         self._parts: Sequence[Part] = ()
         self._capacity = 1
-        self._asked = 0
+        self._requested = 0
         self._category = ""
         self._legend: list[tuple[QRectF, Part | None, str]] = []
         self.setAccessibleName("What filled the memory")
@@ -73,15 +73,15 @@ class PartsBar(QWidget):
         whole = explanation.capacity_bytes + explanation.beyond_bytes - explanation.part_bytes("barred")
         self.show_shares(parts, whole, explanation.requested_bytes or 0)
 
-    def show_shares(self, parts: Sequence[Part], whole: int, asked: int) -> None:
+    def show_shares(self, parts: Sequence[Part], whole: int, requested: int) -> None:
         """Draw ``parts``.
 
         Args:
             parts: in the order of the bar.
             whole: bytes that they add up to.
-            asked: bytes of the request that could not be had, 0 without one.
+            requested: bytes of the request that could not be had, 0 without one.
         """
-        self._parts, self._capacity, self._asked = parts, whole, asked
+        self._parts, self._capacity, self._requested = parts, whole, requested
         self._category = ""
         self.setAccessibleDescription("; ".join(f"{part_name(p)} {format_bytes(p.bytes)}" for p in self._parts))
         self.updateGeometry()
@@ -131,7 +131,7 @@ class PartsBar(QWidget):
     def _overhang(self) -> int:
         """Bytes by which the request is drawn over the end; no more than an eighth, so that the parts stay readable."""
         free = sum(part.bytes for part in self._parts if part.kind == "free")
-        return min(max(0, self._asked - free), self._capacity // 8)
+        return min(max(0, self._requested - free), self._capacity // 8)
 
     def _pieces(self) -> list[_Piece]:
         pieces, at, scale = [], float(MARGIN), self._scale()
@@ -139,10 +139,10 @@ class PartsBar(QWidget):
             width = part.bytes * scale
             pieces.append(_Piece(part, part_name(part), at, at + width))
             at += width
-        if self._asked:
+        if self._requested:
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
             left = at if free is None else free.left
-            pieces.append(_Piece(None, f"asked for {needed(self._asked)}", left, at + self._overhang() * scale))
+            pieces.append(_Piece(None, f"asked for {needed(self._requested)}", left, at + self._overhang() * scale))
         return pieces
 
     def _draw_piece(self, painter: QPainter, piece: _Piece) -> None:
@@ -152,7 +152,7 @@ class PartsBar(QWidget):
             painter.setPen(pen)
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(box.adjusted(1, 1, -1, -1))
-            self._draw_words(painter, box, piece.words, QColor(self._palette.critical))
+            self._draw_text(painter, box, piece.label, QColor(self._palette.critical))
             return
         colour = self._colour(piece.part)
         painter.setPen(Qt.PenStyle.NoPen)
@@ -164,15 +164,15 @@ class PartsBar(QWidget):
             painter.setPen(QPen(QColor(self._palette.border), 1))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
-            if self._asked:
+            if self._requested:
                 return  # the request is drawn here
-        self._draw_words(painter, box, f"{piece.words} {format_bytes(piece.part.bytes)}", self._on(colour))
+        self._draw_text(painter, box, f"{piece.label} {format_bytes(piece.part.bytes)}", self._on(colour))
 
-    def _draw_words(self, painter: QPainter, box: QRectF, words: str, colour: QColor) -> None:
+    def _draw_text(self, painter: QPainter, box: QRectF, text: str, colour: QColor) -> None:
         inside = box.adjusted(6, 0, -6, 0)
-        if painter.fontMetrics().horizontalAdvance(words) <= inside.width():
+        if painter.fontMetrics().horizontalAdvance(text) <= inside.width():
             painter.setPen(colour)
-            painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
+            painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
 
     def _draw_capacity(self, painter: QPainter) -> None:
         at = MARGIN + self._capacity * self._scale()
@@ -186,7 +186,7 @@ class PartsBar(QWidget):
         top = BAR_HEIGHT + LEGEND_GAP + 2 * MARGIN
         for row in self._rows(self.width(), metrics):
             left = float(MARGIN)
-            for part, words, width in row:
+            for part, text, width in row:
                 swatch = QRectF(left, top + (line - SWATCH) / 2 - 1, SWATCH, SWATCH)
                 if part is None:
                     painter.setPen(QPen(QColor(self._palette.critical), 1.5, Qt.PenStyle.DashLine))
@@ -197,8 +197,8 @@ class PartsBar(QWidget):
                 painter.drawRect(swatch)
                 faint = self._category and (part is None or part.name != self._category)
                 painter.setPen(QColor(self._palette.muted if faint else self._palette.text))
-                painter.drawText(QPointF(left + SWATCH + 5, top + metrics.ascent()), words)
-                self._legend.append((QRectF(left, top, width, line), part, words))
+                painter.drawText(QPointF(left + SWATCH + 5, top + metrics.ascent()), text)
+                self._legend.append((QRectF(left, top, width, line), part, text))
                 left += width
             top += line
 
@@ -207,16 +207,16 @@ class PartsBar(QWidget):
         entries: list[tuple[Part | None, str]] = [
             (part, f"{part_name(part)} {format_bytes(part.bytes)}") for part in self._parts
         ]
-        if self._asked:
-            entries.append((None, f"asked for {needed(self._asked)}"))
+        if self._requested:
+            entries.append((None, f"asked for {needed(self._requested)}"))
         rows: list[list[tuple[Part | None, str, float]]] = [[]]
         left = 0.0
-        for part, words in entries:
-            wide = metrics.horizontalAdvance(words) + SWATCH + 22
+        for part, text in entries:
+            wide = metrics.horizontalAdvance(text) + SWATCH + 22
             if rows[-1] and left + wide > width:
                 rows.append([])
                 left = 0.0
-            rows[-1].append((part, words, wide))
+            rows[-1].append((part, text, wide))
             left += wide
         return rows
 
@@ -234,13 +234,13 @@ class PartsBar(QWidget):
 
     def _at(self, place: QPointF) -> tuple[Part | None, str] | None:
         """What is drawn at a place."""
-        for box, part, words in self._legend:
+        for box, part, text in self._legend:
             if box.contains(place):
-                return part, words
+                return part, text
         if place.y() <= BAR_HEIGHT + 2 * MARGIN:
             for piece in reversed(self._pieces()):
                 if piece.left <= place.x() < piece.right:
-                    return piece.part, piece.words
+                    return piece.part, piece.label
         return None
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
@@ -267,10 +267,10 @@ class PartsBar(QWidget):
             if found is None:
                 QToolTip.hideText()
             else:
-                part, words = found
-                size = self._asked if part is None else part.bytes
+                part, text = found
+                size = self._requested if part is None else part.bytes
                 share = size / max(1, self._capacity) * 100
                 whole = "" if part is None else f"\n{format_count(size)} bytes, {share:.1f} % of the memory"
-                QToolTip.showText(event.globalPos(), plain_tip(f"{words}{whole}"), self)
+                QToolTip.showText(event.globalPos(), plain_tip(f"{text}{whole}"), self)
             return True
         return super().event(event)

@@ -21,7 +21,7 @@ from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
 from gpudash.session.predicting.remedies import LOOKING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.ui.widgets.labels import broken_words, worded_button, worded_label, wrapping_label
+from gpudash.ui.widgets.labels import broken_text, worded_button, worded_label, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
@@ -32,7 +32,7 @@ MOST = 4
 GAP, STACKED_GAP = 18, 4
 """Logical pixels between them, side by side and one below the other."""
 
-LEAST_WORDS = 80
+LEAST_TEXT = 80
 """Logical pixels below which a line of a button would be a word or none."""
 
 
@@ -125,10 +125,10 @@ class RemediesView(QWidget):
         if so_far.found != tuple(self._remedies):
             self.show_remedies(so_far.found, commanding=self._commanding, looking=True)
         if so_far.found:
-            self.note.setText(so_far.words)
+            self.note.setText(so_far.label)
             self.note.show()
-        elif self._lead.text() != so_far.words:
-            self._lead.setText(so_far.words)
+        elif self._lead.text() != so_far.label:
+            self._lead.setText(so_far.label)
 
     def set_stacked(self, stacked: bool) -> None:
         """Put one below the other, where it is narrow, instead of all in one line."""
@@ -152,8 +152,8 @@ class RemediesView(QWidget):
         whole = len(self._remedies)
         self._let_wrap(())
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
-            _say(widget, remedy_words(remedy))
-        fitting = self._fit_below() if self._stacked else self._fit_beside()
+            _say(widget, remedy_text(remedy))
+        fitting = self._fit_below() if self._stacked else self._fit_alongside()
         for place, widget in enumerate(self._widgets):
             widget.setVisible(place < fitting)
         self.more.setVisible(fitting < whole)
@@ -162,7 +162,7 @@ class RemediesView(QWidget):
         for part in (self._line, self):
             part.updateGeometry()  # else whoever lays them out goes by the height before words wrapped
 
-    def _fit_beside(self) -> int:
+    def _fit_alongside(self) -> int:
         """How many there is room for in one line; words of the first that are too long for it wrap."""
         wide = [widget.sizeHint().width() + GAP for widget in self._widgets]
         self.more.setText(f"{len(self._remedies)} more")
@@ -184,10 +184,10 @@ class RemediesView(QWidget):
 
     def _break(self, place: int, excess: int) -> None:
         """Break the words of a button that is wider than there is room for, by so many pixels."""
-        button, words = self._widgets[place], remedy_words(self._remedies[place])
-        room = button.fontMetrics().horizontalAdvance(words) - excess
-        if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_WORDS:
-            _say(button, broken_words(words, button.fontMetrics(), room))
+        button, text = self._widgets[place], remedy_text(self._remedies[place])
+        room = button.fontMetrics().horizontalAdvance(text) - excess
+        if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_TEXT:
+            _say(button, broken_text(text, button.fontMetrics(), room))
 
     def _let_wrap(self, wrapping: Sequence[QWidget]) -> None:
         """Let the words of these wrap, which side by side is one that has the line to itself."""
@@ -204,23 +204,23 @@ class RemediesView(QWidget):
         menu = self.more.menu()
         menu.clear()
         for remedy in remedies:
-            action = menu.addAction(without_mnemonics(remedy_words(remedy)))
+            action = menu.addAction(without_mnemonics(remedy_text(remedy)))
             action.setToolTip(plain_tip(remedy_tip(remedy)))
             action.setEnabled(self._commanding and applicable(remedy))
             action.triggered.connect(lambda _checked=False, remedy=remedy: self.applied.emit(remedy))
 
     def _shown(self, remedy: Remedy, commanding: bool) -> QLabel | QPushButton:
-        words, tip = remedy_words(remedy), remedy_tip(remedy)
+        text, tip = remedy_text(remedy), remedy_tip(remedy)
         if not (commanding and applicable(remedy)):
             label = wrapping_label("figure-small")
-            label.setText(words)
+            label.setText(text)
             label.setToolTip(plain_tip(tip))
             return label
-        return worded_button(without_mnemonics(words), f"Run again with it: {tip}", lambda: self.applied.emit(remedy))
+        return worded_button(without_mnemonics(text), f"Run again with it: {tip}", lambda: self.applied.emit(remedy))
 
 
-def _say(widget: QLabel | QPushButton, words: str) -> None:
-    widget.setText(without_mnemonics(words) if isinstance(widget, QPushButton) else words)
+def _say(widget: QLabel | QPushButton, text: str) -> None:
+    widget.setText(without_mnemonics(text) if isinstance(widget, QPushButton) else text)
 
 
 def _button_with_menu() -> QPushButton:
@@ -237,11 +237,11 @@ def applicable(remedy: Remedy) -> bool:
     return bool(remedy.fields) or remedy.device is not None
 
 
-def remedy_words(remedy: Remedy) -> str:
+def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had where the change does not tell it."""
     peak = remedy.predicted_peak_bytes
-    told = peak is None or format_bytes(peak) in remedy.change
-    return remedy.change if told else f"{remedy.change} ({format_bytes(peak)})"
+    reported = peak is None or format_bytes(peak) in remedy.change
+    return remedy.change if reported else f"{remedy.change} ({format_bytes(peak)})"
 
 
 def remedy_tip(remedy: Remedy) -> str:
@@ -249,5 +249,5 @@ def remedy_tip(remedy: Remedy) -> str:
     verb = "measured" if remedy.verified_by == RERUN else "predicted"
     source = f"{verb} by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
     parts = [source, price(remedy), remedy.flags]
-    words = "; ".join(part for part in parts if part)
-    return f"{words}\n{remedy.patch}" if remedy.patch else words
+    text = "; ".join(part for part in parts if part)
+    return f"{text}\n{remedy.patch}" if remedy.patch else text

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from gpudash.devices.names import SIMULATED_PRODUCT, shown_name
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.explanation_text import evidence_words, growth_words, place, report, total_words
+from gpudash.memory.explaining.explanation_text import evidence_text, growth_text, place, report, total_text
 from gpudash.memory.explaining.wording import innermost
 from gpudash.telemetry.explanation import Explanation, Owner, short
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
@@ -152,10 +152,10 @@ class ExplanationPage(QWidget):
         self.header.show_explanation(found, commanding=commanding, looking=looking, rank=rank)
         if same:
             return
-        self._total.setText(total_words(found))
+        self._total.setText(total_text(found))
         self.bar.show_parts(found)
         self.owners.show_owners(found)
-        evidence = evidence_words(found.evidence)
+        evidence = evidence_text(found.evidence)
         self._evidence.setText(f"Evidence: {evidence}" if evidence else "")
         self._show_when(found, began_s, uuid, allocator or found.device)
 
@@ -372,16 +372,16 @@ def owner_rows(explanation: Explanation, choice: Choice) -> list[OwnerRow]:
     rows.sort(key=lambda row: -_size(row[0], choice))
     found = [row for _owners, row in rows]
     if explanation.rest_owners and not choice.category and not choice.search:
-        words = f"{format_count(explanation.rest_owners)} more call sites"
-        found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", words), None))
+        text = f"{format_count(explanation.rest_owners)} more call sites"
+        found.append(OwnerRow((format_bytes(explanation.rest_bytes), "", "", "", "", text), None))
     return found
 
 
 def _wanted(owner: Owner, choice: Choice) -> bool:
     if choice.category and owner.category != choice.category:
         return False
-    words = f"{owner.file} {owner.line} {owner.name} {owner.module} {owner.category} {owner.text}".lower()
-    return choice.search.lower() in words
+    text = f"{owner.file} {owner.line} {owner.name} {owner.module} {owner.category} {owner.text}".lower()
+    return choice.search.lower() in text
 
 
 def _size(owners: Sequence[Owner], choice: Choice) -> int:
@@ -405,7 +405,7 @@ def _row(name: str, owners: Sequence[Owner], choice: Choice) -> OwnerRow:
         format_bytes(own),
         format_bytes(_total(owners)),
         format_count(sum(owner.count for owner in owners)),
-        growth_words(growth or None),
+        growth_text(growth or None),
         "" if choice.group == "category" else what,
         name,
     )

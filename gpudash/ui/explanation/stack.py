@@ -62,7 +62,7 @@ class StackPanel(QFrame):
 
     def copy(self) -> None:
         """Put the whole stack on the clipboard."""
-        QGuiApplication.clipboard().setText("\n".join(map(_words, self._stack)))
+        QGuiApplication.clipboard().setText("\n".join(map(_text, self._stack)))
 
     def line_in_front(self) -> StackLine | None:
         """The line of the user's code the text cursor is in, else the first one; ``None`` without any."""
@@ -74,20 +74,20 @@ class StackPanel(QFrame):
 
     def _show(self) -> None:
         self.copy_button.setEnabled(bool(self._stack))
-        rows = [(_words(line), line) for line in self._stack] if self.library.isChecked() else _folded(self._stack)
-        self._shown = [line for _words_of, line in rows]
-        text = "\n".join(self._with_source(words, line) for words, line in rows)
+        rows = [(_text(line), line) for line in self._stack] if self.library.isChecked() else _folded(self._stack)
+        self._shown = [line for _text_of, line in rows]
+        text = "\n".join(self._with_source(text, line) for text, line in rows)
         if text != self.text.toPlainText() or not text:
             self.text.setPlainText(text or EMPTY)
 
-    def _with_source(self, words: str, line: StackLine | None) -> str:
+    def _with_source(self, text: str, line: StackLine | None) -> str:
         source = "" if line is None else self._source(line.file, line.line).strip()
-        return f"{words:<{SOURCE_COLUMN}}  │ {source}" if source else words
+        return f"{text:<{SOURCE_COLUMN}}  │ {source}" if source else text
 
 
 def folded(stack: Sequence[StackLine]) -> list[str]:
     """The lines of the user's own code, those of libraries between them counted."""
-    return [words for words, _line in _folded(stack)]
+    return [text for text, _line in _folded(stack)]
 
 
 def _folded(stack: Sequence[StackLine]) -> list[tuple[str, StackLine | None]]:
@@ -97,9 +97,9 @@ def _folded(stack: Sequence[StackLine]) -> list[tuple[str, StackLine | None]]:
         if is_library:
             lines.append((f"    … {len(found)} library {'line' if len(found) == 1 else 'lines'}", None))
         else:
-            lines += [(_words(line), line) for line in found]
+            lines += [(_text(line), line) for line in found]
     return lines
 
 
-def _words(line: StackLine) -> str:
+def _text(line: StackLine) -> str:
     return f"{line.file}:{line.line} in {line.name}"

@@ -39,7 +39,7 @@ class ExplanationView(QStackedWidget):
     """
 
     start_requested = Signal()
-    told = Signal(str)
+    reported = Signal(str)
 
     def __init__(self, session: DashboardSource, panel: WorkloadPanel, parts: QWidget, palette: Palette) -> None:
         super().__init__()
@@ -98,9 +98,9 @@ class ExplanationView(QStackedWidget):
             run = session.store.run
         if run is not None and run.running and run.device != "cpu" and session.live is not None:
             session.live.explain()
-            self.told.emit("The explanation opens at the end of this step.")
+            self.reported.emit("The explanation opens at the end of this step.")
         elif not self.show_newest():
-            self.told.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
+            self.reported.emit("There is nothing to explain: no run on a GPU ran out of memory here.")
 
     def show_newest(self) -> bool:
         """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""

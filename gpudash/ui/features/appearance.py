@@ -27,7 +27,7 @@ _TEXT_SIZE = "text_size"
 
 def commands(workspace: Workspace) -> list[Command]:
     """Draw words in the size that was chosen last; the commands of View that place things and change the look."""
-    return [*_layout_commands(workspace), *_look_commands(workspace)]
+    return [*_layout_commands(workspace), *_appearance_commands(workspace)]
 
 
 def _layout_commands(workspace: Workspace) -> list[Command]:
@@ -48,7 +48,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
             "View",
             "Show or Hide Tables",
             "Collapse the tables to their bar, or open them",
-            lambda: workspace.meant_dashboard.toggle_tables(),
+            lambda: workspace.target_dashboard.toggle_tables(),
             ("F9",),
             id="view.tables",
             separated=True,
@@ -90,7 +90,7 @@ def _layout_commands(workspace: Workspace) -> list[Command]:
     ]
 
 
-def _look_commands(workspace: Workspace) -> list[Command]:
+def _appearance_commands(workspace: Workspace) -> list[Command]:
     presentation = Presentation(workspace)
     sizes = _TextSize(workspace)
     return [
@@ -292,7 +292,7 @@ class Presentation(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Esc in the window itself leaves; in a dialog or a menu over it, it means that one."""
-        if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and self._meant():
+        if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and self._target():
             if event.type() is QEvent.Type.ShortcutOverride:
                 event.accept()
                 return True
@@ -301,7 +301,7 @@ class Presentation(QObject):
                 return True
         return False
 
-    def _meant(self) -> bool:
+    def _target(self) -> bool:
         no_other = QApplication.activePopupWidget() is None and QApplication.activeModalWidget() is None
         free = no_other and not self._workspace.escape_taken
         return free and QApplication.activeWindow() is self._workspace.window()

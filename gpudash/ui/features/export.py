@@ -24,7 +24,7 @@ from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_count
 
 if TYPE_CHECKING:
-    from gpudash.telemetry.export.writing import DataFormat, Heed
+    from gpudash.telemetry.export.writing import DataFormat, OnProgress
     from gpudash.ui.dashboard.plots_page import PlotsPage
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ MENU = "File/Export"
 
 Kind = Literal["csv", "parquet", "json", "trace", "html"]
 
-LOOK_MS = 100
+POLL_MS = 100
 """Milliseconds between looks at what is being written, while something is."""
 
 PATIENCE_S = 0.5
@@ -86,11 +86,11 @@ def commands(workspace: Workspace) -> list[Command]:
     exporting = Exporting(workspace)
     workspace.at_close(exporting.close)
 
-    def command(kind: str, words: Wording, run: Callable[[], object], separated: bool = False) -> Command:
+    def command(kind: str, text: Wording, run: Callable[[], object], separated: bool = False) -> Command:
         return Command(
             MENU,
-            words.entry,
-            words.tip,
+            text.entry,
+            text.tip,
             run,
             id=f"file.export.{kind}",
             after="file.close_document",
@@ -102,8 +102,8 @@ def commands(workspace: Workspace) -> list[Command]:
         command("svg", SVG, partial(exporting.graph, SVG)),
         command("range", RANGE, exporting.range),
         *(
-            command(kind, words, partial(exporting.recording, kind), separated=kind == "csv")
-            for kind, words in WORDING.items()
+            command(kind, text, partial(exporting.recording, kind), separated=kind == "csv")
+            for kind, text in WORDING.items()
         ),
     ]
 
@@ -123,15 +123,15 @@ class ExportJob(threading.Thread):
         began_s: when it was asked for, by the monotonic clock.
         written: rows so far.
         words: what came of it, in a sentence; "" until then, and when it was cancelled.
-        problem: whether `words` tell why there is no file.
+        problem: whether `label` tell why there is no file.
     """
 
-    def __init__(self, out: Path, write: Callable[[Heed], list[str]]) -> None:
+    def __init__(self, out: Path, write: Callable[[OnProgress], list[str]]) -> None:
         super().__init__(name="gpudash-export", daemon=True)
         self.out = out
         self.began_s = time.monotonic()
         self.written = 0
-        self.words = ""
+        self.label = ""
         self.problem = False
         self._write = write
         self._cancelled = threading.Event()
@@ -147,25 +147,25 @@ class ExportJob(threading.Thread):
 
     def run(self) -> None:
         try:
-            notices = self._write(self._heed)
+            notices = self._write(self._handle)
         except ExportCancelledError:
             return
         except RecordingError as error:
-            self.words, self.problem = f"{error}.", True
+            self.label, self.problem = f"{error}.", True
         except Exception as error:  # whatever a file's content leads to is told
             logger.exception("an export was not written")
-            self.words = f"{self.out.name} was not written ({type(error).__name__}: {error})."
+            self.label = f"{self.out.name} was not written ({type(error).__name__}: {error})."
             self.problem = True
         else:
-            self.words = " ".join([f"Wrote {self.out}.", *(f"{text}." for text in notices)])
+            self.label = " ".join([f"Wrote {self.out}.", *(f"{text}." for text in notices)])
 
-    def _heed(self, written: int) -> None:
+    def _handle(self, written: int) -> None:
         self.written = written
         if self._cancelled.is_set():
             raise ExportCancelledError
 
 
-def write_data(recording: Path, to: DataFormat, out: Path, heed: Heed) -> list[str]:
+def write_data(recording: Path, to: DataFormat, out: Path, on_progress: OnProgress) -> list[str]:
     """Write a recording as data over what is there; returns what could not be read of it.
 
     Raises:
@@ -174,11 +174,11 @@ def write_data(recording: Path, to: DataFormat, out: Path, heed: Heed) -> list[s
     from gpudash.telemetry.export.writing import export
 
     with open_recording(recording) as opened:
-        export(opened, to, out, force=True, heed=heed)
+        export(opened, to, out, force=True, on_progress=on_progress)
         return opened.notices
 
 
-def write_page(recording: Path, out: Path, heed: Heed) -> list[str]:
+def write_page(recording: Path, out: Path, on_progress: OnProgress) -> list[str]:
     """Write a recording as a report over what is there; returns what could not be read of it.
 
     Raises:
@@ -186,7 +186,7 @@ def write_page(recording: Path, out: Path, heed: Heed) -> list[str]:
     """
     from gpudash.session.report import write_report
 
-    return write_report(recording, out, True, heed)
+    return write_report(recording, out, True, on_progress)
 
 
 class Exporting(QObject):
@@ -201,51 +201,51 @@ class Exporting(QObject):
         self._workspace = workspace
         self._jobs: dict[ExportJob, QProgressDialog] = {}
         self._timer = QTimer(self)
-        self._timer.setInterval(LOOK_MS)
+        self._timer.setInterval(POLL_MS)
         self._timer.timeout.connect(self.refresh)
 
     def recording(self, kind: Kind) -> None:
         """Write the recording of the dashboard in front; of a session that goes on, as far as it has come."""
         dashboard = self._workspace.front_dashboard
         if dashboard is None:
-            self._tell(NO_RECORDING)
+            self._report(NO_RECORDING)
             return
         source = dashboard.session.recording
         if source is None:
-            self._tell("This session is not recorded, so there is nothing to export.")
+            self._report("This session is not recorded, so there is nothing to export.")
             return
         out = self._ask(WORDING[kind], source)
         if out is None:
             return
         if any(job.out == out for job in self._jobs):
-            self._tell(f"{out} is being written already.")
+            self._report(f"{out} is being written already.")
             return
         if kind == "html":
             self._begin(ExportJob(out, partial(write_page, source, out)))
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
-    def graph(self, words: Wording) -> None:
+    def graph(self, text: Wording) -> None:
         """Write the plots of the dashboard in front as a picture."""
-        self._view(words, lambda page, out: page.plots.save_picture(out))
+        self._view(text, lambda page, out: page.plots.save_picture(out))
 
     def range(self) -> None:
         """Write the visible curves of the selection, else of what is in sight, as a table."""
         self._view(RANGE, lambda page, out: page.plots.save_csv(out))
 
-    def _view(self, words: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
+    def _view(self, text: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
         page = self._workspace.front_page
         if page is None:
-            self._tell(NO_RECORDING)
+            self._report(NO_RECORDING)
             return
         source = page.session.recording
-        out = self._ask(words, source or Path.home() / "gpudash")
+        out = self._ask(text, source or Path.home() / "gpudash")
         if out is None:
             return
         if source is not None and source.exists() and out.exists() and out.samefile(source):
-            self._tell(f"{out} is the recording itself; choose another name.")
+            self._report(f"{out} is the recording itself; choose another name.")
         elif self._workspace.attempt(lambda: write(page, out)):
-            self._tell(f"Wrote {out}.", good=True)
+            self._report(f"Wrote {out}.", good=True)
 
     @property
     def busy(self) -> bool:
@@ -276,10 +276,10 @@ class Exporting(QObject):
                 continue
             del self._jobs[job]
             _dismiss(dialog)
-            if job.words:
-                self._tell(job.words, good=not job.problem, out=job.out)
+            if job.label:
+                self._report(job.label, good=not job.problem, out=job.out)
             else:
-                self._workspace.meant.status_line.tell(f"{job.out.name} was not written: cancelled.")
+                self._workspace.target.status_line.report(f"{job.out.name} was not written: cancelled.")
         if not self._jobs:
             self._timer.stop()
 
@@ -295,23 +295,23 @@ class Exporting(QObject):
         self._jobs.clear()
         return ended
 
-    def _tell(self, words: str, *, good: bool = False, out: Path | None = None) -> None:
+    def _report(self, text: str, *, good: bool = False, out: Path | None = None) -> None:
         notice = self._workspace.notice
         if not good:
-            notice.tell(words)
+            notice.report(text)
         elif out is None:
-            notice.tell(words, "note")
+            notice.report(text, "note")
         else:
             shown = out if out.suffix == ".html" else out.parent
             button = "Open" if shown is out else "Open Folder"
-            notice.tell(words, "note", button=button, run=partial(_open, shown))
+            notice.report(text, "note", button=button, run=partial(_open, shown))
 
-    def _ask(self, words: Wording, source: Path) -> Path | None:
+    def _ask(self, text: Wording, source: Path) -> Path | None:
         """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
-        start = source.with_name(source.stem + words.suffix)
-        title = f"Export {words.entry.removesuffix('…')}"
-        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), words.pattern)
-        return completed(self._workspace, title, chosen, words.suffix)
+        start = source.with_name(source.stem + text.suffix)
+        title = f"Export {text.entry.removesuffix('…')}"
+        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), text.pattern)
+        return completed(self._workspace, title, chosen, text.suffix)
 
 
 def _dismiss(dialog: QProgressDialog) -> None:

@@ -107,7 +107,7 @@ def open_stream(workspace: Workspace, stream: TextIO) -> None:
     try:
         opened = OpenedReplay(Incoming(stream), STREAM_TITLE)
     except (RecordingError, OSError) as error:
-        workspace.notice.tell(f"What is piped in cannot be shown: {error}")
+        workspace.notice.report(f"What is piped in cannot be shown: {error}")
         return
     document = _recording(workspace, opened)
     workspace.add(document, STREAM, document.title)
@@ -119,7 +119,7 @@ def save_recording(workspace: Workspace) -> None:
     if front is not None and front.save is not None:
         front.save()
         return
-    session, title = workspace.meant.session, "Save Recording As"
+    session, title = workspace.target.session, "Save Recording As"
     suffix = ".gpudash"
     start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
     if front is not None and front.unlinked is not None:  # it lies in a private folder, which goes with the link
@@ -162,7 +162,7 @@ def _recording(workspace: Workspace, opened: OpenedRecording | OpenedReplay) -> 
 def refuse(workspace: Workspace, document: Document, sentence: str) -> None:
     """Close a document that cannot be shown, and say why."""
     workspace.close_document(document)
-    workspace.notice.tell(sentence)
+    workspace.notice.report(sentence)
 
 
 def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
@@ -192,8 +192,8 @@ def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
         there = path.exists()
         name = without_mnemonics(f"{path.parent.name}/{path.name}")
         entry = QAction(f"&{number % 10}  {name}{'' if there else '  (missing)'}", menu)
-        words = str(path) if there else f"{path} is not there any more; choosing it takes it off the list"
-        entry.setToolTip(plain_tip(words))
+        text = str(path) if there else f"{path} is not there any more; choosing it takes it off the list"
+        entry.setToolTip(plain_tip(text))
         entry.triggered.connect(lambda _checked=False, path=path: _open_again(workspace, path))
         entries.append(entry)
     if entries:

@@ -98,7 +98,7 @@ class FirstMinute(QObject):
         if problem is not None and problem == self._dismissed:
             problem = None
         simulated = any(device.kind == "sim" and device.problem is None for device in devices)
-        self.strip.tell(problem, simulated=simulated)
+        self.strip.report(problem, simulated=simulated)
 
     def take(self, event: Event) -> None:
         """Learn of an event: a first run has ended, after which the strip has been read; or something was marked."""
@@ -139,7 +139,7 @@ class FirstMinute(QObject):
     def _open_demo_recording(self) -> None:
         found = sample(DEMO_SAMPLE)
         if found is None:
-            self._workspace.notice.tell("This installation has no demo recordings; reinstall gpudash.")
+            self._workspace.notice.report("This installation has no demo recordings; reinstall gpudash.")
         else:
             self._workspace.open(found.path)
 
@@ -187,7 +187,7 @@ class Hints(QFrame):
         self.setProperty("role", "panel")
         title = PlainLabel("TRY", role="title")
         row = in_row(title, parent=self, margins=(12, 3, 8, 3), spacing=14)
-        self._labels = {name: PlainLabel(words) for name, words in HINTS.items()}
+        self._labels = {name: PlainLabel(text) for name, text in HINTS.items()}
         for label in self._labels.values():
             row.addWidget(label)
         row.addStretch(1)
@@ -280,8 +280,8 @@ class NoGpuStrip(QFrame):
         self._folded.hide()
         self.hide()
 
-    def _button(self, words: str, tip: str, act: Callable[[], None]) -> QPushButton:
-        button = QPushButton(words)
+    def _button(self, text: str, tip: str, act: Callable[[], None]) -> QPushButton:
+        button = QPushButton(text)
         button.setToolTip(plain_tip(tip))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(lambda: act())
@@ -307,7 +307,7 @@ class NoGpuStrip(QFrame):
         """What is told; "" while nothing is."""
         return self._problem
 
-    def tell(self, problem: str | None, *, simulated: bool = False) -> None:
+    def report(self, problem: str | None, *, simulated: bool = False) -> None:
         """Say why there is no GPU and what works; with ``None`` nothing.
 
         Args:
@@ -318,10 +318,10 @@ class NoGpuStrip(QFrame):
         self.setVisible(problem is not None)
         if problem is None:
             return
-        words = f"{problem} {WORKS_SIMULATED if simulated else WORKS_NOW}"
-        if self.text.text() != words:
-            self.text.setText(words)
-            self.setAccessibleName(words)
+        text = f"{problem} {WORKS_SIMULATED if simulated else WORKS_NOW}"
+        if self.text.text() != text:
+            self.text.setText(text)
+            self.setAccessibleName(text)
 
     def _check(self) -> None:
         self.text.setText(LOOKING)
@@ -335,8 +335,8 @@ class NoGpuStrip(QFrame):
     def _fill(self) -> None:
         discard(self._answers, self._grid)
         for row, (name, answer) in enumerate(self._facts()):
-            for column, words in enumerate((name, answer)):
-                label = PlainLabel(words, role="muted" if column == 0 else "", selectable=True)
+            for column, text in enumerate((name, answer)):
+                label = PlainLabel(text, role="muted" if column == 0 else "", selectable=True)
                 label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
                 self._grid.addWidget(label, row, column)
                 self._answers.append(label)
@@ -346,6 +346,6 @@ class NoGpuStrip(QFrame):
         QGuiApplication.clipboard().setText(tab_separated(lines))
 
     def _dismiss(self) -> None:
-        told = self._problem
-        self.tell(None)
-        self.dismissed.emit(told)
+        reported = self._problem
+        self.report(None)
+        self.dismissed.emit(reported)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument
     from gpudash.ui.fleet.header import Range
-    from gpudash.ui.fleet.login import Asked, LoginDialog
+    from gpudash.ui.fleet.login import LoginDialog, Requested
     from gpudash.ui.fleet.machine_document import MachineDocument
 
 REMEMBERED, REMEMBERED_MACHINES = "prometheus_servers", "ssh_machines"
@@ -125,7 +125,7 @@ def open_fleet(workspace: Workspace, address: str) -> FleetDocument | None:
     try:
         fleet = Fleet(address, settings=workspace.session.settings)
     except ValueError as error:
-        workspace.notice.tell(str(error))
+        workspace.notice.report(str(error))
         return None
     workspace.notice.dismiss()
     key = f"fleet {fleet.address}"
@@ -153,7 +153,7 @@ def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument |
     try:
         fleet = machines(given, workspace.session.settings)
     except (ValueError, OSError, RecordingError) as error:
-        workspace.notice.tell(str(error))
+        workspace.notice.report(str(error))
         return None
     shown = show_machines(workspace, fleet)
     if shown is not None:
@@ -219,7 +219,7 @@ def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
     written: list[Path] = []
     if chosen and workspace.attempt(lambda: written.extend(fleet.save_recordings(Path(chosen)))):
         what = written[0].name if len(written) == 1 else f"{len(written)} recordings"
-        workspace.tell(f"Saved {what} in {chosen}.")
+        workspace.report(f"Saved {what} in {chosen}.")
 
 
 class Logins(QObject):
@@ -234,9 +234,9 @@ class Logins(QObject):
         super().__init__(workspace)
         self._workspace, self._machines = workspace, machines
         self._dialog: LoginDialog | None = None
-        workspace.refreshed.connect(self._look)
+        workspace.refreshed.connect(self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         dialog = self._dialog
         if dialog is not None:
             if dialog.question.open:
@@ -244,7 +244,7 @@ class Logins(QObject):
             self._dialog = None
             dialog.reject()  # ssh has ended, or needs no answer any more
         if all(machine.held <= 0 for machine in self._machines):
-            self._workspace.refreshed.disconnect(self._look)
+            self._workspace.refreshed.disconnect(self._poll)
             self.deleteLater()
             return
         for machine in self._machines:
@@ -253,7 +253,7 @@ class Logins(QObject):
                 self._ask(machine.name, question)
                 return
 
-    def _ask(self, name: str, question: Asked) -> None:
+    def _ask(self, name: str, question: Requested) -> None:
         from gpudash.ui.fleet.login import LoginDialog
 
         dialog = LoginDialog(name, question, self._workspace.window())
@@ -293,9 +293,9 @@ def open_gpu(workspace: Workspace, fleet: Fleet, gpu: FleetGpu) -> GpuDocument |
     if workspace.show_path(key):
         return None
     try:
-        view = fleet.look(gpu.key, *FIRST.at(fleet.now_s()), points_for(workspace.width()))
+        view = fleet.scan(gpu.key, *FIRST.at(fleet.now_s()), points_for(workspace.width()))
     except ValueError as error:
-        workspace.notice.tell(str(error))
+        workspace.notice.report(str(error))
         return None
     document = GpuDocument(view, gpu, workspace.colours, workspace.session.settings, wall_clock=fleet.now_s)
     workspace.add(document, key, document.title)
@@ -318,7 +318,7 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
     try:
         views = fleet.compare(a.key, FIRST.at(now), b.key, other.at(now), points_for(workspace.width()))
     except ValueError as error:
-        workspace.notice.tell(str(error))
+        workspace.notice.report(str(error))
         return None
     document = FleetComparison(
         (GpuSide(views[0], a), GpuSide(views[1], b)), workspace.colours, chosen=FIRST, days=days, wall_clock=fleet.now_s
@@ -329,7 +329,7 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
 
 def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[FleetGpu]) -> FleetComparison | None:
     """Lay two memories of machines over one another in a tab, live; the machines stay linked while it is open."""
-    from gpudash.session.fleet.looks import MemoryLook
+    from gpudash.session.fleet.memory_views import MemoryView
     from gpudash.ui.fleet.compare_document import GpuSide
     from gpudash.ui.fleet.header import Range
 
@@ -338,8 +338,8 @@ def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[Fleet
     for gpu, machine in found:
         if machine is not None:
             machine.hold()
-            told = partial(_problems, machine)
-            sides.append(GpuSide(MemoryLook(machine, machine.release, grows=True, problems=told), gpu))
+            reported = partial(_problems, machine)
+            sides.append(GpuSide(MemoryView(machine, machine.release, grows=True, problems=reported), gpu))
     seconds = time.time() - min((machine.began_wall_s for _gpu, machine in found if machine is not None), default=0.0)
     return _lay(workspace, sides, Range(min(max(seconds, SHORTEST_LIVE_S), LONGEST_LIVE_S)))
 
@@ -351,18 +351,18 @@ def compare_recordings(workspace: Workspace, replays: Sequence[Replay]) -> Fleet
         workspace: where the tab is added, and what cannot be compared is told.
         replays: of machines, at their ends.
     """
-    from gpudash.session.fleet.looks import MemoryLook, fullest_memory
+    from gpudash.session.fleet.memory_views import MemoryView, fullest_memory
     from gpudash.ui.fleet.compare_document import GpuSide
     from gpudash.ui.fleet.header import between
 
     try:
         gpus = [fullest_memory(replay, replay.host_name) for replay in replays]
     except RecordingError as error:
-        workspace.notice.tell(f"{error}.")
+        workspace.notice.report(f"{error}.")
         for replay in replays:
             replay.close()
         return None
-    sides = [GpuSide(MemoryLook(replay, replay.close), gpu) for replay, gpu in zip(replays, gpus, strict=True)]
+    sides = [GpuSide(MemoryView(replay, replay.close), gpu) for replay, gpu in zip(replays, gpus, strict=True)]
     began = min(replay.began_wall_s + replay.extent_s[0] for replay in replays)
     ended = max(replay.began_wall_s + replay.extent_s[1] for replay in replays)
     return _lay(workspace, sides, between(began, ended))

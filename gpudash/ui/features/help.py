@@ -67,7 +67,7 @@ def commands(workspace: Workspace) -> list[Command]:
             Command(
                 "Help/Demo Recordings",
                 found.title,
-                found.words,
+                found.label,
                 lambda path=found.path: workspace.open(path),
                 id=f"help.sample.{found.path.name}",
             )
@@ -210,7 +210,7 @@ def keys_page(commands: Iterable[Command]) -> str:
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
     width = scaled(KEY_PX)
-    lines = (f'<tr><td width="{width}"><b>{escape(key)}</b></td><td>{escape(words)}</td></tr>' for key, words in rows)
+    lines = (f'<tr><td width="{width}"><b>{escape(key)}</b></td><td>{escape(text)}</td></tr>' for key, text in rows)
     return f'<table cellspacing="0" cellpadding="3" width="100%">{"".join(lines)}</table>'
 
 
@@ -232,7 +232,7 @@ def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
     entries = []
     for found in samples():
         entry = QAction(f"Demo: {found.title}", menu)
-        entry.setToolTip(plain_tip(found.words))
+        entry.setToolTip(plain_tip(found.label))
         entry.triggered.connect(lambda _checked=False, path=found.path: workspace.open(path))
         entries.append(entry)
     return entries

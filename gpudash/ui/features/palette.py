@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from gpudash.devices.simulated_cards import is_program_card
 from gpudash.specs import workloads
 from gpudash.telemetry.runs import RunView
-from gpudash.ui.forms.device_forms import product_words
+from gpudash.ui.forms.device_forms import product_text
 from gpudash.ui.forms.run_progress import ENDINGS
-from gpudash.ui.forms.spec_form import preset_words
+from gpudash.ui.forms.spec_form import preset_text
 from gpudash.ui.widgets.remembered import recent_files
 from gpudash.ui.window.menus import Command
 from gpudash.ui.window.palette import BETWEEN, CommandPalette, PaletteEntry, command_entries
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
-    from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
+    from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 
 MOST_RUNS = 100
 """Recorded runs that are listed at once, the newest; more letters find the others."""
@@ -53,7 +53,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 def open_palette(workspace: Workspace, recorded: RecordedRuns) -> CommandPalette:
     """Show the palette over the window."""
-    recorded.look()
+    recorded.scan()
     entries = [
         *command_entries(workspace.commands),
         *_recent(workspace),
@@ -84,22 +84,22 @@ def _tabs(workspace: Workspace) -> Iterator[PaletteEntry]:
     for row in range(bar.count()):
         act = partial(bar.setCurrentIndex, row)
         yield PaletteEntry(bar.tabText(row).replace("&&", "&"), "Document", act, tip="Bring it to the front")
-    tables = workspace.meant_dashboard.tabs.bar
+    tables = workspace.target_dashboard.tabs.bar
     for row in range(tables.count()):
-        words = tables.tabText(row)
-        yield PaletteEntry(words, "Table", partial(_show_table, workspace, words), tip=f"Show {words} below the plots")
+        text = tables.tabText(row)
+        yield PaletteEntry(text, "Table", partial(_show_table, workspace, text), tip=f"Show {text} below the plots")
 
 
-def _show_table(workspace: Workspace, words: str) -> None:
+def _show_table(workspace: Workspace, text: str) -> None:
     dashboard = workspace.show_a_dashboard()
     if dashboard.tabs.collapsed:
         dashboard.toggle_tables()
     bar = dashboard.tabs.bar
-    bar.setCurrentIndex(next((row for row in range(bar.count()) if bar.tabText(row) == words), bar.currentIndex()))
+    bar.setCurrentIndex(next((row for row in range(bar.count()) if bar.tabText(row) == text), bar.currentIndex()))
 
 
 def _plots(workspace: Workspace) -> Iterator[PaletteEntry]:
-    choice = workspace.meant.plots.choice
+    choice = workspace.target.plots.choice
     shown = choice.of(choice.offered)
     for spec in choice.offered:
         there = spec in shown
@@ -134,19 +134,19 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
         yield PaletteEntry(title, "Workload", act, tip=summary, why_not=busy)
         for preset, values in kinds[name].presets.items() if name in kinds else ():
             act = in_form(partial(panel.take_preset, name, values))
-            tip = preset_words(preset, values)
+            tip = preset_text(preset, values)
             yield PaletteEntry(f"{title}: {preset}", "Preset", act, tip=tip, why_not=busy)
     for device in workspace.session.devices():
         if is_program_card(device.name):
             continue
-        words = f"{device.name} · {product_words(device)}"
+        text = f"{device.name} · {product_text(device)}"
         act = in_form(partial(panel.take_device, device.name))
-        yield PaletteEntry(words, "Device", act, tip="Run on this device", why_not=device.problem or busy)
+        yield PaletteEntry(text, "Device", act, tip="Run on this device", why_not=device.problem or busy)
 
 
 def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
     """The runs of the session in front, the newest first."""
-    dashboard = workspace.meant_dashboard
+    dashboard = workspace.target_dashboard
     with dashboard.session.store.lock:
         runs = [(run, dashboard.run_name(run)) for run in reversed(dashboard.session.store.runs)]
     for run, name in runs:
@@ -169,23 +169,23 @@ class RecordedRuns:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._librarian: Librarian | None = None
+        self._library_watcher: LibraryWatcher | None = None
         self._library: Library | None = None
         self._unnamed: deque[LibraryEntry] = deque()
         self._named: dict[Path, tuple[LibraryEntry, list[tuple[float, str, PaletteEntry]]]] = {}
         self._newest: list[tuple[float, str, PaletteEntry]] = []
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Read the library, from now on until `leave`."""
-        from gpudash.session.recordings.library import Librarian
+        from gpudash.session.recordings.library import LibraryWatcher
 
-        if self._librarian is None:
-            self._librarian = Librarian()
-        self._librarian.watch(True)
+        if self._library_watcher is None:
+            self._library_watcher = LibraryWatcher()
+        self._library_watcher.watch(True)
         self.take()
 
     def take(self) -> bool:
-        library = None if self._librarian is None else self._librarian.library
+        library = None if self._library_watcher is None else self._library_watcher.library
         changed = False
         if library is not None and library is not self._library:
             self._library = library
@@ -217,29 +217,29 @@ class RecordedRuns:
 
     def _entries(self, entry: LibraryEntry) -> Iterator[tuple[float, str, PaletteEntry]]:
         """When each run of a recording began, what is looked for in it, and what the palette lists."""
-        from gpudash.ui.recordings.library_table import LibraryRow, moment_words, name_of, runs_of
+        from gpudash.ui.recordings.library_table import LibraryRow, moment_text, name_of, runs_of
 
         if entry.path == self._workspace.session.recording:
             return  # its runs are listed as those of this session
         for run in runs_of(entry):
             row = LibraryRow(entry, run)
-            tags = run.words.tags
-            told = f" · {tags if len(tags) <= LONGEST_TAGS else f'{tags[: LONGEST_TAGS - 1]}…'}" if tags else ""
-            place = f"Recorded {moment_words(row.began_s)}{told}"
+            tags = run.label.tags
+            reported = f" · {tags if len(tags) <= LONGEST_TAGS else f'{tags[: LONGEST_TAGS - 1]}…'}" if tags else ""
+            place = f"Recorded {moment_text(row.began_s)}{reported}"
             act = partial(self._workspace.open, entry.path, run=run.number)
             found = PaletteEntry(name_of(row), place, act, tip=f"Open {entry.path} at this run")
             yield row.began_s, f"{found.name} {place}".lower(), found
 
     def found(self, query: str) -> list[PaletteEntry]:
-        words = query.lower().split()
-        holding = (entry for _began_s, text, entry in self._newest if all(word in text for word in words))
+        label = query.lower().split()
+        holding = (entry for _began_s, text, entry in self._newest if all(word in text for word in label))
         return list(islice(holding, MOST_RUNS))
 
     def leave(self) -> None:
         """Look at the folder no more until the palette is opened again."""
-        if self._librarian is not None:
-            self._librarian.watch(False)
+        if self._library_watcher is not None:
+            self._library_watcher.watch(False)
 
     def close(self) -> bool:
         """End what reads; false when it did not end in time."""
-        return self._librarian is None or self._librarian.close()
+        return self._library_watcher is None or self._library_watcher.close()

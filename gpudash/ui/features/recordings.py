@@ -44,13 +44,13 @@ def commands(workspace: Workspace) -> list[Command]:
 
 def open_library(workspace: Workspace) -> LibraryDocument:
     """Bring the library to the front; it is opened where it is not open."""
-    from gpudash.session.recordings.library import Librarian
+    from gpudash.session.recordings.library import LibraryWatcher
     from gpudash.ui.recordings.library import TITLE, LibraryDocument
 
     if workspace.show_path(KEY) and isinstance(workspace.front, LibraryDocument):
         return workspace.front
     document = LibraryDocument(
-        Librarian(),
+        LibraryWatcher(),
         workspace.undo,
         workspace.colours,
         settings=lambda: workspace.session.settings,
@@ -79,7 +79,7 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
     try:
         document = CompareDocument(whole, workspace.colours)
     except ValueError as error:
-        workspace.notice.tell(str(error))
+        workspace.notice.report(str(error))
         return None
     workspace.add(document, key, document.title)
     return document
@@ -87,5 +87,5 @@ def open_comparison(workspace: Workspace, paths: Sequence[Path]) -> CompareDocum
 
 def compare_with(workspace: Workspace) -> None:
     """List all runs, the newest of what is in front ticked: of the recording, else of what is being recorded."""
-    recording: Path | None = workspace.meant_dashboard.session.recording
+    recording: Path | None = workspace.target_dashboard.session.recording
     open_library(workspace).offer_to_compare([] if recording is None else [recording])

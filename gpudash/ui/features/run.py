@@ -28,7 +28,7 @@ from gpudash.ui.dashboard.banner import python_of, report_of
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.file import save_recording
 from gpudash.ui.features.view import explain
-from gpudash.ui.forms.run_progress import WATCH, is_asked_nothing
+from gpudash.ui.forms.run_progress import WATCH, asks_nothing
 from gpudash.ui.forms.start_button import name_of_stop
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -116,8 +116,8 @@ def save_snapshot(workspace: Workspace) -> None:
     """Ask the program that is watched for a snapshot; it opens when it has been written."""
     session = workspace.session.live
     if session is not None and workspace.attempt(session.save_snapshot):
-        words = "Asked the program for a snapshot; it opens when it has been written."
-        workspace.dashboard.status_line.tell(words)
+        text = "Asked the program for a snapshot; it opens when it has been written."
+        workspace.dashboard.status_line.report(text)
 
 
 def attach(workspace: Workspace) -> None:
@@ -147,7 +147,7 @@ def _answer_banner(workspace: Workspace, action: str) -> None:
     elif action == "simulate":
         _simulate(workspace)
     elif action == "open_report":
-        dashboard = workspace.meant_dashboard
+        dashboard = workspace.target_dashboard
         report = report_of(dashboard.banner.shown) or report_of(dashboard.ending)
         if report is not None:
             workspace.open(report)
@@ -190,7 +190,7 @@ def _take_snapshot(workspace: Workspace, event: Event) -> None:
     if isinstance(event, Note) and event.topic == Topic.SNAPSHOT:
         path = event.details.get("path")
         if path is None:
-            workspace.notice.tell(event.text)
+            workspace.notice.report(event.text)
         else:
             workspace.open(Path(path))
 
@@ -213,7 +213,7 @@ def _why_no_snapshot(workspace: Workspace) -> str:
     run = workspace.session.store.run
     if not workspace.session.running or run is None or run.workload != WATCH:
         return "No program of yours is running here."
-    return "A process that is watched from outside cannot be asked." if is_asked_nothing(run) else ""
+    return "A process that is watched from outside cannot be asked." if asks_nothing(run) else ""
 
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
@@ -227,7 +227,7 @@ def serve_operators(workspace: Workspace, dashboard: Dashboard) -> None:
     tab.set_commanding(dashboard.live)
     tab.recording = lambda: dashboard.session.recording
     tab.profile_requested.connect(lambda: ask_for_profile(workspace))
-    tab.told.connect(dashboard.status_line.tell)
+    tab.reported.connect(dashboard.status_line.report)
     dashboard.refreshed.connect(lambda: tab.refuse(why_no_profile(workspace)))
     button = worded_button("Copy as Python", CODE_TIP, lambda: copy_as_python(workspace))
     button.setProperty("role", "chip")
@@ -253,7 +253,7 @@ def ask_for_profile(workspace: Workspace) -> None:
         workspace, "Profile Next Steps", f"Steps to profile. {COST}", DEFAULT_STEPS, 1, MOST_STEPS
     )
     if wanted and workspace.attempt(lambda: session.profile(steps)):
-        dashboard.status_line.tell(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
+        dashboard.status_line.report(f"Profiling the next {steps} steps…" if steps > 1 else "Profiling the next step…")
         dashboard.tabs.show_operators()
         if dashboard.tabs.collapsed:
             dashboard.toggle_tables()
@@ -261,7 +261,7 @@ def ask_for_profile(workspace: Workspace) -> None:
 
 def copy_as_python(workspace: Workspace) -> None:
     """Copy what the panel would run, or the run of the recording in front, as a plain PyTorch program."""
-    dashboard = workspace.meant_dashboard
+    dashboard = workspace.target_dashboard
 
     def copied() -> None:
         session = dashboard.session
@@ -277,7 +277,7 @@ def copy_as_python(workspace: Workspace) -> None:
         else:
             raise ValueError("Nothing was run in this recording.")
         QGuiApplication.clipboard().setText(text)
-        dashboard.status_line.tell(f"Copied a program of {text.count(chr(10))} lines.")
+        dashboard.status_line.report(f"Copied a program of {text.count(chr(10))} lines.")
 
     workspace.attempt(copied)
 
@@ -341,14 +341,14 @@ class AttachDialog(QDialog):
         self.resize(*SIZE)
         self.pid.setFocus()
         self._pid_changed()
-        self._thread = threading.Thread(target=self._look, name="gpudash-processes", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="gpudash-processes", daemon=True)
         self._thread.start()
         self._timer = QTimer(self)
         self._timer.setInterval(POLL_MS)
         self._timer.timeout.connect(self.poll)
         self._timer.start()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             self._found = self._find()
         except Exception as error:
@@ -360,7 +360,7 @@ class AttachDialog(QDialog):
         if self._thread.is_alive():
             return
         self._timer.stop()
-        self.table.set_empty_words(self._problem or NONE)
+        self.table.set_empty_text(self._problem or NONE)
         self.table.show_rows([_row(candidate) for candidate in self._found or ()])
 
     def accept(self) -> None:

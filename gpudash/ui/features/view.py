@@ -50,19 +50,19 @@ def commands(workspace: Workspace) -> list[Command]:
             "View/Plots",
             "Usual Plots",
             "Show the plots that are shown without a choice",
-            lambda: workspace.meant.plots.choice.begin_again(),
+            lambda: workspace.target.plots.choice.begin_again(),
             id="view.usual_plots",
             above=partial(_plot_entries, workspace),
         ),
         *(
             Command(
                 "View/Window",
-                words,
-                f"Show {words}",
-                lambda seconds=seconds: workspace.meant.view.set_window(seconds),
+                text,
+                f"Show {text}",
+                lambda seconds=seconds: workspace.target.view.set_window(seconds),
                 id=f"view.window.{seconds:.0f}",
             )
-            for words, seconds in WINDOWS
+            for text, seconds in WINDOWS
         ),
         *_mark_commands(workspace),
     ]
@@ -82,7 +82,7 @@ def _follow_commands(workspace: Workspace) -> list[Command]:
             partial(_toggle_view, workspace),
             ("Space",),
             id="view.pause",
-            text=partial(_pause_words, workspace),
+            text=partial(_pause_text, workspace),
             why_not=workspace.why_no_plots,
             plot=True,
         ),
@@ -103,7 +103,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "View",
             "Zoom to Selection",
             "Show the selected range alone",
-            lambda: workspace.meant.view.zoom_to_selection(),
+            lambda: workspace.target.view.zoom_to_selection(),
             ("Return", "F"),
             id="view.zoom_to_selection",
             why_not=partial(_why_no_selection, workspace),
@@ -114,7 +114,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "clear_selection",
             "Clear Selection",
             "Close the result in front of the plots; else select nothing, and close the statistics",
-            lambda: workspace.meant.plots.dismiss(),
+            lambda: workspace.target.plots.dismiss(),
             "Esc",
             keys_taken=lambda: workspace.escape_taken,
         ),
@@ -123,7 +123,7 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "show_all",
             "Show All",
             "Show everything since the start",
-            lambda: workspace.meant.plots.show_all(),
+            lambda: workspace.target.plots.show_all(),
             "0",
             "Home",
         ),
@@ -132,13 +132,13 @@ def _range_commands(workspace: Workspace) -> list[Command]:
             "back",
             "Back",
             "The view before",
-            lambda: workspace.meant.view.back(),
+            lambda: workspace.target.view.back(),
             "Alt+Left",
             "Backspace",
             separated=True,
         ),
         _plot_command(
-            workspace, "forward", "Forward", "The view after", lambda: workspace.meant.view.forward(), "Alt+Right"
+            workspace, "forward", "Forward", "The view after", lambda: workspace.target.view.forward(), "Alt+Right"
         ),
     ]
 
@@ -172,13 +172,13 @@ def _cursor_commands(workspace: Workspace) -> list[Command]:
         _plot_command(
             workspace,
             f"cursor.{steps * sign}",
-            f"{words} {'Earlier' if sign < 0 else 'Later'}",
-            f"Move the cursor {words.lower()} {'back' if sign < 0 else 'on'}",
-            lambda steps=sign * steps: workspace.meant.plots.move_cursor(steps),
+            f"{text} {'Earlier' if sign < 0 else 'Later'}",
+            f"Move the cursor {text.lower()} {'back' if sign < 0 else 'on'}",
+            lambda steps=sign * steps: workspace.target.plots.move_cursor(steps),
             f"{modifier}{'Left' if sign < 0 else 'Right'}",
             menu="View/Cursor",
         )
-        for words, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
+        for text, steps, modifier in (("One Reading", 1, ""), ("Ten Readings", 10, "Shift+"))
         for sign in (-1, 1)
     ]
 
@@ -190,19 +190,19 @@ def _axis_commands(workspace: Workspace) -> list[Command]:
             "zoom_in",
             "Zoom In",
             "Show less time",
-            lambda: workspace.meant.plots.zoom(ZOOM),
+            lambda: workspace.target.plots.zoom(ZOOM),
             "Ctrl++",
             "Ctrl+=",
         ),
         _plot_command(
-            workspace, "zoom_out", "Zoom Out", "Show more time", lambda: workspace.meant.plots.zoom(1 / ZOOM), "Ctrl+-"
+            workspace, "zoom_out", "Zoom Out", "Show more time", lambda: workspace.target.plots.zoom(1 / ZOOM), "Ctrl+-"
         ),
         _plot_command(
             workspace,
             "log_loss",
             "Logarithmic Loss",
             "Switch the loss axis between linear and logarithmic",
-            lambda: workspace.meant.plots.toggle_log(),
+            lambda: workspace.target.plots.toggle_log(),
             "L",
         ),
     ]
@@ -243,7 +243,7 @@ def _toggle_view(workspace: Workspace) -> None:
         workspace.dashboard.view.toggle()
 
 
-def _pause_words(workspace: Workspace) -> str:
+def _pause_text(workspace: Workspace) -> str:
     if workspace.front is not None:
         return "Play or Pause the Recording"
     return "Pause the View" if workspace.dashboard.view.following else "Follow the Newest Reading"
@@ -254,20 +254,20 @@ def _jump_to_now(workspace: Workspace) -> None:
     front = workspace.front
     if isinstance(front, RecordingDocument):
         front.bar.go_to_end()
-    workspace.meant.plots.jump_to_now()
+    workspace.target.plots.jump_to_now()
 
 
 def _why_no_result(workspace: Workspace) -> str:
-    run = workspace.meant.session.store.run
+    run = workspace.target.session.store.run
     return workspace.why_no_plots() or ("" if run is not None and not run.running else "No run has ended yet.")
 
 
 def _why_no_selection(workspace: Workspace) -> str:
-    return workspace.why_no_plots() or ("" if workspace.meant.view.selection is not None else "No range is selected.")
+    return workspace.why_no_plots() or ("" if workspace.target.view.selection is not None else "No range is selected.")
 
 
 def _select(workspace: Workspace, *, from_cursor: bool) -> None:
-    view = workspace.meant.view
+    view = workspace.target.view
     begin, end = view.range()
     cursor = end if view.cursor_s is None else view.cursor_s
     before = view.selection or (begin, end)
@@ -279,10 +279,10 @@ def _select(workspace: Workspace, *, from_cursor: bool) -> None:
 
 def _plot_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
     """The plots of the session in front, each to be shown or not."""
-    return workspace.meant.plots.choice.actions(menu)
+    return workspace.target.plots.choice.actions(menu)
 
 
-MARK_WORDS = {
+MARK_TEXT = {
     "user": "My Marks",
     "run": "Runs",
     "phase": "Phases",
@@ -312,7 +312,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
             "View/Marks",
             "Previous Mark",
             "Move the cursor to the mark before",
-            lambda: workspace.meant.plots.jump_mark(-1),
+            lambda: workspace.target.plots.jump_mark(-1),
             ("[",),
             id="view.previous_mark",
             after="view.select_to",
@@ -323,7 +323,7 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
             "View/Marks",
             "Next Mark",
             "Move the cursor to the mark after",
-            lambda: workspace.meant.plots.jump_mark(1),
+            lambda: workspace.target.plots.jump_mark(1),
             ("]",),
             id="view.next_mark",
             after="view.select_to",
@@ -333,14 +333,14 @@ def _mark_commands(workspace: Workspace) -> list[Command]:
         *(
             Command(
                 "View/Marks",
-                words,
-                f"Show marks: {words.lower()}",
+                text,
+                f"Show marks: {text.lower()}",
                 partial(_show_marks, workspace, category),
                 id=f"view.marks.{category}",
                 after="view.select_to",
                 checked=partial(_shows, workspace, category),
             )
-            for category, words in MARK_WORDS.items()
+            for category, text in MARK_TEXT.items()
         ),
     ]
 

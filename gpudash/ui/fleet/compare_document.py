@@ -21,8 +21,8 @@ from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
-from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
-from gpudash.ui.fleet.words import gpu_name
+from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_text
+from gpudash.ui.fleet.labels import gpu_name
 from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -46,8 +46,8 @@ MIN_SHARE = 1e-4
 """Narrowest view, as a share of the range."""
 
 
-class Look(Protocol):
-    """What a comparison needs of a look at a memory's past: a `FleetView`, or a `MemoryLook` at what was recorded."""
+class Style(Protocol):
+    """What a comparison needs of a look at a memory's past: a `FleetView`, or a `MemoryView` at what was recorded."""
 
     @property
     def store(self) -> Store:
@@ -80,7 +80,7 @@ class Look(Protocol):
 class GpuSide:
     """One of the two: the look at its past, and the GPU, or the machine's memory, that it is of."""
 
-    view: Look
+    view: Style
     gpu: FleetGpu
 
     def series(self, metric: ComparedMetric) -> Series | None:
@@ -118,9 +118,9 @@ class FleetComparison(Document):
         self._palette, self._wall_clock = palette, wall_clock
         self._span = chosen.seconds
         self._awaited, self._drawn = True, ()
-        self._looked_s = wall_clock()
+        self._polled_s = wall_clock()
         self.axis = SharedAxis(bounded=True, parent=self)
-        self.axis.pointed.connect(lambda _place: self._tell())
+        self.axis.pointed.connect(lambda _place: self._report())
         self._show_whole()
         self.plots: dict[ComparedMetric, OverlayPlot] = {}
         self._figures: dict[ComparedMetric, QLabel] = {}
@@ -135,7 +135,7 @@ class FleetComparison(Document):
         self.problem = ProblemStrip()
         self.days = ChoiceField()
         for choice in DAYS:
-            self.days.addItem(_days_words(choice), choice)
+            self.days.addItem(_days_text(choice), choice)
         self.days.setCurrentIndex(DAYS.index(days or 0))
         self.days.setAccessibleName("How much earlier B is than A")
         self.days.setToolTip("How many days earlier B is than A")
@@ -150,9 +150,9 @@ class FleetComparison(Document):
         self._column = QVBoxLayout(self._panel)
         self._column.setContentsMargins(6, 6, 10, 6)
         self._column.setSpacing(2)
-        self.words = PlainLabel(role="muted", wraps=True)
-        self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._column.addWidget(self.words, 1)
+        self.label = PlainLabel(role="muted", wraps=True)
+        self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._column.addWidget(self.label, 1)
         self.readout = PlainLabel(POINT, role="muted")
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         in_column(
@@ -182,10 +182,10 @@ class FleetComparison(Document):
         """Ask for what the rows above say."""
         began, ended = self.ranges()[0]
         self._span, self._awaited = ended - began, True
-        self._look()
+        self._poll()
 
-    def _look(self) -> None:
-        self._looked_s = self._wall_clock()
+    def _poll(self) -> None:
+        self._polled_s = self._wall_clock()
         for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
             side.view.show_range(began, ended, self.points)
         self._show_legend()
@@ -201,9 +201,9 @@ class FleetComparison(Document):
         if (
             now_is_shown
             and any(side.view.grows for side in self.sides)
-            and self._wall_clock() - self._looked_s >= LIVE_S
+            and self._wall_clock() - self._polled_s >= LIVE_S
         ):
-            self._look()
+            self._poll()
         loading = self.loading
         if self._awaited and not loading:
             self._awaited = False
@@ -218,9 +218,9 @@ class FleetComparison(Document):
         notices = [notice for side in self.sides for notice in side.view.notices]
         self.bar.show_state("Loading…" if loading else "")
         self.bar.whole.setEnabled(self.axis.span != self.axis.whole)
-        self.problem.tell(notices)
+        self.problem.report(notices)
         if not self.plots:
-            self.words.setText("Loading…" if loading else NOTHING)
+            self.label.setText("Loading…" if loading else NOTHING)
 
     def _make_plots(self) -> None:
         """One plot for each figure that either side has."""
@@ -237,14 +237,14 @@ class FleetComparison(Document):
             for gone in (self.plots.pop(metric), self._figures.pop(metric)):
                 self._column.removeWidget(gone)
                 gone.deleteLater()
-        self.words.setVisible(not wanted)
+        self.label.setVisible(not wanted)
         for metric in wanted:
             self._add_plot(metric, last=metric is wanted[-1])
         self._drawn = ()
 
     def _add_plot(self, metric: ComparedMetric, *, last: bool) -> None:
         plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name)
-        plot.set_look(self._palette, shows_places=last)
+        plot.set_appearance(self._palette, shows_places=last)
         figures = self._figures[metric] = PlainLabel()
         figures.setProperty("role", "muted")
         figures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -277,11 +277,11 @@ class FleetComparison(Document):
                     curves.append(curve_of(side, metric, begin, end, columns))
                     found.append(statistics_of(side, metric, begin, end))
             plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, low, high)
-            words = comparison_words(metric, *found)
-            self._figures[metric].setText(words)
-            plot.setAccessibleDescription(f"{metric.title.capitalize()}. {words}")
+            text = comparison_text(metric, *found)
+            self._figures[metric].setText(text)
+            plot.setAccessibleDescription(f"{metric.title.capitalize()}. {text}")
         list(self.plots.values())[-1].places.setLabel(f"{name} from the beginning")
-        self._tell()
+        self._report()
 
     def _show_whole(self) -> None:
         """Show all of the range, on an axis in a unit that fits it."""
@@ -289,19 +289,19 @@ class FleetComparison(Document):
         self.axis.set_whole(0.0, length, MIN_SHARE * length)
         self.axis.show_all()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         cursor = self.axis.cursor
         if math.isnan(cursor):
             self.readout.setText(POINT)
             return
-        values = [plot.words_at(cursor, plot.shown[:2]) for plot in self.plots.values()]
+        values = [plot.text_at(cursor, plot.shown[:2]) for plot in self.plots.values()]
         self.readout.setText("   ".join([f"{cursor:.1f} {axis_of(self._span)[1]}", *values]))
 
     def _show_legend(self) -> None:
         rows = []
         for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
             simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
-            rows.append(LegendRow(gpu_name(side.gpu), f"{range_words(began, ended)} · {side.gpu.product}{simulated}"))
+            rows.append(LegendRow(gpu_name(side.gpu), f"{range_text(began, ended)} · {side.gpu.product}{simulated}"))
         self._legend.show_rows(rows)
 
     def set_palette(self, palette: Palette) -> None:
@@ -309,7 +309,7 @@ class FleetComparison(Document):
         self._palette = palette
         plots = list(self.plots.values())
         for plot in plots:
-            plot.set_look(palette, shows_places=plot is plots[-1])
+            plot.set_appearance(palette, shows_places=plot is plots[-1])
         self._drawn = ()
         self._legend.set_palette(palette)
 
@@ -330,7 +330,7 @@ class FleetComparison(Document):
             side.view.close()
 
 
-def _days_words(days: int) -> str:
+def _days_text(days: int) -> str:
     return "at the same time" if not days else f"{days} {'day' if days == 1 else 'days'} earlier"
 
 
@@ -390,7 +390,7 @@ def statistics_of(side: GpuSide, metric: ComparedMetric, begin: float, end: floa
     return None if series is None else series.statistics(begin + shift_s, end + shift_s)
 
 
-def comparison_words(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:
+def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:
     """Mean and highest of both sides, and B against A in a word: more, less or the same."""
     if a is None or b is None:
         parts = [f"{letter}: {_figures(metric, found)}" for letter, found in (("A", a), ("B", b))]
@@ -400,7 +400,7 @@ def comparison_words(metric: ComparedMetric, a: Statistics | None, b: Statistics
     if abs(apart) <= NOISE * larger:
         verdict = "the same on average"
     else:
-        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _words(metric, abs(apart))
+        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _text(metric, abs(apart))
         verdict = f"B has {amount} {'more' if apart > 0 else 'less'} on average"
     return f"A: {_figures(metric, a)}   B: {_figures(metric, b)}   {verdict}"
 
@@ -408,8 +408,8 @@ def comparison_words(metric: ComparedMetric, a: Statistics | None, b: Statistics
 def _figures(metric: ComparedMetric, found: Statistics | None) -> str:
     if found is None:
         return NO_VALUE
-    return f"mean {_words(metric, found.mean)}, highest {_words(metric, found.max)}"
+    return f"mean {_text(metric, found.mean)}, highest {_text(metric, found.max)}"
 
 
-def _words(metric: ComparedMetric, value: float) -> str:
+def _text(metric: ComparedMetric, value: float) -> str:
     return format_value(metric.unit, value, metric.unit_name)

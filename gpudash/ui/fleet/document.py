@@ -31,19 +31,19 @@ from gpudash.telemetry.metrics import SENSORS
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.grid import FleetGrid
 from gpudash.ui.fleet.header import FleetHeader
-from gpudash.ui.fleet.layout import GROUPS, SORTS, Arrangement, Density, Order, group_of
-from gpudash.ui.fleet.words import (
+from gpudash.ui.fleet.labels import (
     SHAPES,
     WORSE,
     Level,
     cell_of,
-    clock_words,
+    clock_text,
     details,
     format_age,
     levels,
     one_line,
     summary,
 )
+from gpudash.ui.fleet.layout import GROUPS, SORTS, Arrangement, Density, Order, group_of
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip, without_mnemonics
@@ -103,12 +103,12 @@ class WarningsStrip(QFrame):
         if not ordered:
             return
         first = ordered[0]
-        words = count_words(ordered)
-        self.count.setText(words)
+        text = count_text(ordered)
+        self.count.setText(text)
         self.worst.setText(without_mnemonics(first.text))
         self.worst.setToolTip(plain_tip(f"{first.text}\nA click goes to the GPU." if first.key else first.text))
         self.all.setVisible(len(ordered) > 1)
-        self.setAccessibleName(f"{words}. {first.text}")
+        self.setAccessibleName(f"{text}. {first.text}")
         if self.property("level") != first.level:
             self.setProperty("level", first.level)
             for part in (self, *self.findChildren(QWidget)):
@@ -126,9 +126,9 @@ class WarningsStrip(QFrame):
                 item = QListWidgetItem()
                 item.setSizeHint(QSize(0, self._row_height))
                 self.list.addItem(item)
-            words = f"{SHAPES[warning.level]}  {warning.text}"
-            if item.text() != words:
-                item.setText(words)
+            text = f"{SHAPES[warning.level]}  {warning.text}"
+            if item.text() != text:
+                item.setText(text)
                 item.setToolTip(plain_tip(warning.text))
             item.setData(KEY, warning.key)
         self._fold(self.all.isChecked())
@@ -159,7 +159,7 @@ class WarningsStrip(QFrame):
         return QSize(0, super().minimumSizeHint().height())
 
 
-def count_words(warnings: Sequence[FleetWarning]) -> str:
+def count_text(warnings: Sequence[FleetWarning]) -> str:
     """How many there are of each level: "◆ 3 critical  ▲ 12 warnings"."""
     critical = sum(warning.level == "critical" for warning in warnings)
     rest = len(warnings) - critical
@@ -169,14 +169,14 @@ def count_words(warnings: Sequence[FleetWarning]) -> str:
     return "   ".join(parts)
 
 
-SORT_WORDS = {
+SORT_TEXT = {
     "fullness": "fullest first",
     "host": "machine",
     "utilisation": "busiest first",
     "temperature": "hottest first",
     "power": "most power first",
 }
-GROUP_WORDS = {"none": "no groups", "machine": "by machine", "product": "by product", "exporter": "by exporter"}
+GROUP_TEXT = {"none": "no groups", "machine": "by machine", "product": "by product", "exporter": "by exporter"}
 
 LONGEST_SEARCH = 300
 """Logical pixels."""
@@ -233,8 +233,8 @@ class FleetControls(QWidget):
         self.search.setClearButtonEnabled(True)
         self.search.setMaximumWidth(LONGEST_SEARCH)
         self.search.textChanged.connect(lambda _text: self.changed.emit())
-        self.sort = _choice("Order of the GPUs", [(SORT_WORDS[name], name) for name in SORTS])
-        self.group = _choice("Groups of GPUs", [(GROUP_WORDS[name], name) for name in GROUPS])
+        self.sort = _choice("Order of the GPUs", [(SORT_TEXT[name], name) for name in SORTS])
+        self.group = _choice("Groups of GPUs", [(GROUP_TEXT[name], name) for name in GROUPS])
         self.density = _choice("Size of the cells", [(name, name) for name in get_args(Density)])
         self.density.setToolTip("Large cells with figures, or small ones that show the whole fleet at once")
         for box in (self.sort, self.group):
@@ -330,8 +330,8 @@ def _choice(name: str, entries: list[tuple[str, str]]) -> ChoiceField:
     box = ChoiceField()
     box.setAccessibleName(name)
     box.setToolTip(plain_tip(name))
-    for words, value in entries:
-        box.addItem(words, value)
+    for text, value in entries:
+        box.addItem(text, value)
     return box
 
 
@@ -442,15 +442,15 @@ class FleetDocument(Document):
         self.refresh()
 
     def _build(self) -> None:
-        self.words = PlainLabel(role="muted", wraps=True, selectable=True)
-        self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.label = PlainLabel(role="muted", wraps=True, selectable=True)
+        self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.show_all = QPushButton("Show all GPUs")
         self.show_all.setToolTip("Empty the search and show GPUs without a warning too")
         self.reconnect = QPushButton("Reconnect")
         self.reconnect.setProperty("role", "primary")
         self.reconnect.hide()
         nothing = QWidget()
-        middle = in_column(1, self.words, parent=nothing, margins=(80, 0, 80, 0), spacing=14)
+        middle = in_column(1, self.label, parent=nothing, margins=(80, 0, 80, 0), spacing=14)
         for button in (self.show_all, self.reconnect):
             middle.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         middle.addStretch(1)
@@ -527,7 +527,7 @@ class FleetDocument(Document):
         shown = len(self.grid.layout_.keys)
         self.controls.show_found(shown, len(self._gpus))
         age = self._wall_clock() - (self._clock() - self.order.taken_s)
-        self.controls.show_old(clock_words(age) if self.order.old and self.grid.busy else "")
+        self.controls.show_old(clock_text(age) if self.order.old and self.grid.busy else "")
         self._show_layer(shown)
 
     def _show_layer(self, shown: int) -> None:
@@ -536,7 +536,7 @@ class FleetDocument(Document):
         self.detail.setVisible(bool(shown))
         self.show_all.setVisible(bool(self._gpus) and not shown)
         if self._gpus and not shown:
-            self.words.setText(NONE_FOUND if self.controls.search.text().strip() else NO_WARNINGS)
+            self.label.setText(NONE_FOUND if self.controls.search.text().strip() else NO_WARNINGS)
 
     def _show_state(self) -> None:
         """Who answers, how old that is, and what is wrong."""
@@ -546,12 +546,12 @@ class FleetDocument(Document):
         if newest is None:
             self.header.show_source(address)
             self.header.show_problem()
-            self.words.setText(f"{problem}\n\n{self.fleet.trying}" if problem else self.fleet.asking)
+            self.label.setText(f"{problem}\n\n{self.fleet.trying}" if problem else self.fleet.asking)
             self._show_layer(0)
             return
         self.header.show_source(f"{address} · newest reading {format_age(self._wall_clock() - newest)} old")
-        told = f"What is shown is of {clock_words(newest)}"
-        self.header.show_problem(*((problem, told, self.fleet.trying) if problem else ()))
+        reported = f"What is shown is of {clock_text(newest)}"
+        self.header.show_problem(*((problem, reported, self.fleet.trying) if problem else ()))
 
     def _show_links(self) -> None:
         """Offer to link what is not."""
@@ -587,7 +587,7 @@ class FleetDocument(Document):
             keys = {gpu.key for gpu in gpus}
             warned = [warning for warning in self._warnings if warning.key in keys]
             size = summary(gpus).split(" · ", 1 if group == "machine" else 0)[-1]
-            titles[title] = f"{title}   {size}{f'   {count_words(warned)}' if warned else ''}"
+            titles[title] = f"{title}   {size}{f'   {count_text(warned)}' if warned else ''}"
         return titles
 
     def _rearrange(self) -> None:

@@ -15,8 +15,8 @@ from gpudash.telemetry.metrics import SENSORS
 from gpudash.telemetry.plots import CurveSpec, PlotSpec, plots_for
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.dashboard.plots_page import SLOW_REFRESH, PlotsPage
-from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_words
-from gpudash.ui.fleet.words import clock_words, gpu_name
+from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_text
+from gpudash.ui.fleet.labels import clock_text, gpu_name
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
 
@@ -77,7 +77,7 @@ class GpuDocument(Document):
         self.setAccessibleName(f"Past of {self.title}")
         self._gpu, self._wall_clock, self._clock = gpu, wall_clock, clock
         self._frame = 0
-        self._asked_s = clock()
+        self._requested_s = clock()
         self._span = self._end = FIRST.seconds
         self._awaited = True
         self.view = view
@@ -93,7 +93,7 @@ class GpuDocument(Document):
         past.rows.insertWidget(2, self.problem)
         in_column(past, parent=self, margins=(0, 0, 0, 0))
         past.view.show(0.0, self._span)
-        self._show_words()
+        self._show_text()
 
     @property
     def plots_page(self) -> PlotsPage:
@@ -108,21 +108,21 @@ class GpuDocument(Document):
     def ask(self) -> None:
         """Ask for the part that the row says."""
         began, ended = self.bar.range.at(self._wall_clock())
-        self._asked_s, self._span, self._awaited = self._clock(), ended - began, True
+        self._requested_s, self._span, self._awaited = self._clock(), ended - began, True
         self.view.show_range(began, ended, self.points)
-        self._show_words()
+        self._show_text()
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""
         if self._awaited and not self.view.loading:
             self._awaited = False
-            self._end = self.past.told_until(self._span)
+            self._end = self.past.reported_until(self._span)
             if self._end < self._span:
                 self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
             if not self._whole:
                 self.show_whole()
         if self._frame % SLOW_REFRESH == 0:
-            self._show_words()
+            self._show_text()
         self._roll()
         self.past.refresh()
         self._frame += 1
@@ -136,7 +136,7 @@ class GpuDocument(Document):
         studied = self.past.view.selection is not None or not self._whole
         if self.bar.range.ended_wall_s is not None or self._awaited or self.view.loading or studied:
             return
-        if self._clock() - self._asked_s >= max(ROLL_S, self._span / self.points):
+        if self._clock() - self._requested_s >= max(ROLL_S, self._span / self.points):
             self.ask()
 
     @property
@@ -144,27 +144,27 @@ class GpuDocument(Document):
         """Whether everything that was asked for is shown."""
         return self.past.view.range() == (0.0, self._end)
 
-    def _show_words(self) -> None:
+    def _show_text(self) -> None:
         began, ended = self.bar.range.at(self._wall_clock())
         if not self._awaited:
             began, ended = self.view.began_wall_s, self.view.began_wall_s + self._span
         gpu = self._gpu
         product = gpu.product + (f" ({SIMULATED})" if gpu.simulated else "")
-        words = " · ".join(part for part in (self.title, product, range_words(began, ended)) if part)
-        if self.head.text() != words:
-            self.head.setText(words)
+        text = " · ".join(part for part in (self.title, product, range_text(began, ended)) if part)
+        if self.head.text() != text:
+            self.head.setText(text)
         self.bar.whole.setEnabled(not self._whole)
-        self.bar.show_state("Loading…" if self.view.loading else self._cursor_words())
-        self.problem.tell(self.view.notices)
+        self.bar.show_state("Loading…" if self.view.loading else self._cursor_text())
+        self.problem.report(self.view.notices)
 
     @property
     def why_no_saving(self) -> str:
         return "This is a server's past, not a recording; export its curves with File > Export."
 
-    def _cursor_words(self) -> str:
+    def _cursor_text(self) -> str:
         """The cursor's moment by the clock, for the axis counts from the beginning."""
         cursor = self.past.view.cursor_s
-        return "" if cursor is None else f"cursor at {clock_words(self.view.began_wall_s + cursor)}"
+        return "" if cursor is None else f"cursor at {clock_text(self.view.began_wall_s + cursor)}"
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
@@ -190,7 +190,7 @@ NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
 
 
-def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
+def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
     """The usual plots of a GPU, with its sensors', without curves of which nothing was told.
 
     Called under the store's lock. Memory stays also where nothing was told, so that the empty range can be seen.
@@ -198,14 +198,14 @@ def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_c
     Args:
         store: what was told.
         device: the GPU's UUID.
-        words: what the GPU is called.
+        text: what the GPU is called.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity.
     """
     usual = plots_for(
         store,
         selected=device,
-        words=words,
+        text=text,
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,
@@ -213,10 +213,10 @@ def past_plots(store: Store, device: str, words: str, warn_ratio: float, *, to_c
     )
     kept = []
     for plot in (*usual, *_further(device)):
-        told = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
-        if told:
-            title = f"MEMORY {words}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
-            kept.append(replace(plot, title=title, curves=told))
+        reported = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
+        if reported:
+            title = f"MEMORY {text}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
+            kept.append(replace(plot, title=title, curves=reported))
     return kept
 
 
@@ -249,7 +249,7 @@ class PastPlots(PlotsPage):
         """The one GPU there is."""
         return self.session.gpus[0].uuid
 
-    def told_until(self, seconds: float) -> float:
+    def reported_until(self, seconds: float) -> float:
         """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
         store = self.session.store
         with store.lock:

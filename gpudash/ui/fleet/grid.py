@@ -26,8 +26,8 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip
 
 from gpudash.devices.names import SIMULATED
 from gpudash.ui.colours import Palette, mixed, text_on
+from gpudash.ui.fleet.labels import Cell, Level
 from gpudash.ui.fleet.layout import Density, FleetLayout, Rect, Section
-from gpudash.ui.fleet.words import Cell, Level
 from gpudash.ui.widgets.plain_text import plain_tip
 from gpudash.ui.widgets.text_size import scaled
 
@@ -112,7 +112,7 @@ class CellPainter:
         head = QRect(inner, top + self._above, room, line)
         below = QRect(inner, top + height - line - self._below, room, line)
         # beside the name, where that is whole all the same; else in place of how busy it is, which is no GPU's work
-        in_head = not cell.simulated or cell.marked or self._has_room_beside(cell.name, room)
+        in_head = not cell.simulated or cell.marked or self._has_room_alongside(cell.name, room)
         badge = self._badge_width if cell.simulated and in_head else 0
         painter.setFont(self._font)
         painter.setPen(self._text)
@@ -134,7 +134,7 @@ class CellPainter:
         painter.setPen(self._text)
         painter.drawText(below, LEFT, cell.figure)
 
-    def _has_room_beside(self, name: str, room: int) -> bool:
+    def _has_room_alongside(self, name: str, room: int) -> bool:
         """Whether a whole name leaves room for the badge."""
         return self._measure.horizontalAdvance(name) <= room - self._badge_width
 
@@ -169,13 +169,13 @@ class CellPainter:
             painter.setPen(self._focus if current else self._accent if chosen else self._dashes)
             painter.drawRect(left, top, width - 1, height - 1)
 
-    def _elide(self, words: str, width: int) -> str:
-        known = self._elided.get((words, width))
+    def _elide(self, text: str, width: int) -> str:
+        known = self._elided.get((text, width))
         if known is None:
             if len(self._elided) >= MOST_ELIDED:  # every width that a window is drawn to has words of its own
                 self._elided.clear()
-            known = self._measure.elidedText(words, Qt.TextElideMode.ElideMiddle, width)
-            self._elided[words, width] = known
+            known = self._measure.elidedText(text, Qt.TextElideMode.ElideMiddle, width)
+            self._elided[text, width] = known
         return known
 
 
@@ -344,10 +344,10 @@ class FleetGrid(QAbstractScrollArea):
         painter.setFont(font)
         painter.setPen(QColor(self._palette.muted))
         for section, rect in self.layout_.titles(top, bottom):
-            words = painter.fontMetrics().elidedText(
+            text = painter.fontMetrics().elidedText(
                 self._titles.get(section.title, section.title), Qt.TextElideMode.ElideRight, rect[2]
             )
-            painter.drawText(QRect(*rect), LEFT, words)
+            painter.drawText(QRect(*rect), LEFT, text)
 
     def make_current(self, key: str, *, alone: bool = True) -> None:
         """Let the keys act on this GPU, and bring it into sight; ``alone`` also chooses it, and nothing else."""
@@ -357,15 +357,15 @@ class FleetGrid(QAbstractScrollArea):
         if alone:
             self.chosen = [key]
         self._bring_into_sight()
-        self._tell()
+        self._report()
 
     def toggle(self, key: str) -> None:
         """Choose this GPU as well, or no more."""
         self.chosen = [other for other in self.chosen if other != key] if key in self.chosen else [*self.chosen, key]
         self.current = key
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self.setAccessibleDescription(self.tip(self.current))
         self.viewport().update()
         self.choice_changed.emit()
@@ -393,7 +393,7 @@ class FleetGrid(QAbstractScrollArea):
             return
         if not key:
             self.chosen = []
-            self._tell()
+            self._report()
         elif event.modifiers() & CONTROL:
             self.toggle(key)
         else:
@@ -438,7 +438,7 @@ class FleetGrid(QAbstractScrollArea):
             self.toggle(self.current)
         elif key == Qt.Key.Key_Escape and self.chosen:
             self.chosen = []
-            self._tell()
+            self._report()
         elif event.text().isprintable() and event.text().strip() and not event.modifiers() & CONTROL:
             self.typed.emit(event.text())
         else:
@@ -472,9 +472,9 @@ class FleetGrid(QAbstractScrollArea):
     def viewportEvent(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             key = self.key_at(event.pos())
-            words = self.tip(key) if key else ""
-            if words:
-                QToolTip.showText(event.globalPos(), plain_tip(words), self)
+            text = self.tip(key) if key else ""
+            if text:
+                QToolTip.showText(event.globalPos(), plain_tip(text), self)
             else:
                 QToolTip.hideText()
             return True

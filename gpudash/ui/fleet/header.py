@@ -33,13 +33,13 @@ class ProblemStrip(QFrame):
         in_row((self.sentence, 1), parent=self, margins=(12, 6, 12, 6))
         self.hide()
 
-    def tell(self, sentences: Iterable[str]) -> None:
+    def report(self, sentences: Iterable[str]) -> None:
         """Say these, each once; nothing when there are none."""
-        words = " ".join(f"{text.rstrip('.')}." for text in dict.fromkeys(sentences) if text)
-        if self.sentence.text() != words:
-            self.sentence.setText(words)
-            self.setAccessibleName(words)
-        self.setVisible(bool(words))
+        label = " ".join(f"{text.rstrip('.')}." for text in dict.fromkeys(sentences) if text)
+        if self.sentence.text() != label:
+            self.sentence.setText(label)
+            self.setAccessibleName(label)
+        self.setVisible(bool(label))
 
 
 class FleetHeader(QWidget):
@@ -57,20 +57,20 @@ class FleetHeader(QWidget):
         row = in_row((self.total, 1), self.source)
         in_column(row, self.problem, parent=self, margins=(0, 0, 0, 0), spacing=6)
 
-    def show_size(self, words: str) -> None:
+    def show_size(self, text: str) -> None:
         """Say how large and how full the fleet is."""
-        if self.total.text() != words:
-            self.total.setText(words)
-            self.total.setToolTip(plain_tip(words))
+        if self.total.text() != text:
+            self.total.setText(text)
+            self.total.setToolTip(plain_tip(text))
 
-    def show_source(self, words: str) -> None:
+    def show_source(self, text: str) -> None:
         """Say who answers, and how old the newest answer is."""
-        if self.source.text() != words:
-            self.source.setText(words)
+        if self.source.text() != text:
+            self.source.setText(text)
 
     def show_problem(self, *sentences: str) -> None:
         """Say what is wrong, in place; nothing when nothing is."""
-        self.problem.tell(sentences)
+        self.problem.report(sentences)
 
 
 MOMENT = "d MMM yyyy HH:mm"
@@ -99,8 +99,8 @@ class RangeBar(QWidget):
         row = in_row(label, parent=self, margins=(0, 0, 0, 0), spacing=4)
         self._presets = QButtonGroup(self)
         self._presets.setExclusive(False)
-        for words, seconds in PRESETS:
-            chip = self._chip(words, f"Show the last {words}, and move on with the time")
+        for text, seconds in PRESETS:
+            chip = self._chip(text, f"Show the last {text}, and move on with the time")
             chip.setCheckable(True)
             chip.clicked.connect(lambda _checked=False, seconds=seconds: self.choose(Range(seconds)))
             self._presets.addButton(chip)
@@ -125,8 +125,8 @@ class RangeBar(QWidget):
         row.addWidget(self.state, 1)
         self._show()
 
-    def _chip(self, words: str, tip: str) -> QPushButton:
-        chip = QPushButton(words)
+    def _chip(self, text: str, tip: str) -> QPushButton:
+        chip = QPushButton(text)
         chip.setProperty("role", "chip")
         chip.setToolTip(plain_tip(tip))
         chip.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -153,10 +153,10 @@ class RangeBar(QWidget):
         self._show()
         self.changed.emit()
 
-    def show_state(self, words: str) -> None:
+    def show_state(self, text: str) -> None:
         """Say in the rest of the row that something is asked for, or what is pointed at."""
-        if self.state.text() != words:
-            self.state.setText(words)
+        if self.state.text() != text:
+            self.state.setText(text)
 
     def _typed(self) -> None:
         wanted = between(*(field.dateTime().toMSecsSinceEpoch() / 1000 for field in (self.begin, self.end)))
@@ -167,13 +167,13 @@ class RangeBar(QWidget):
     def _show(self) -> None:
         """Bring chips and fields up to date with what is looked at."""
         began, ended = self._range.at(self._wall_clock())
-        for button, (_words, seconds) in zip(self._presets.buttons(), PRESETS, strict=True):
+        for button, (_text, seconds) in zip(self._presets.buttons(), PRESETS, strict=True):
             button.setChecked(self._range.ended_wall_s is None and abs(self._range.seconds - seconds) < 1)
         self.later.setEnabled(self._range.ended_wall_s is not None)
         for field, wall in ((self.begin, began), (self.end, ended)):
             with QSignalBlocker(field):
                 field.setDateTime(QDateTime.fromMSecsSinceEpoch(round(wall * 1000)))
-        self.setAccessibleDescription(range_words(began, ended))
+        self.setAccessibleDescription(range_text(began, ended))
 
 
 PRESETS = (("15 min", 900.0), ("1 h", 3600.0), ("6 h", 6 * 3600.0), ("24 h", 86_400.0), ("7 days", 7 * 86_400.0))
@@ -220,7 +220,7 @@ def between(first_s: float, last_s: float) -> Range:
     return Range(max(end - begin, SHORTEST_S), end)
 
 
-def range_words(began_s: float, ended_s: float) -> str:
+def range_text(began_s: float, ended_s: float) -> str:
     """A part of the past in local time: "21 Nov 13:10 to 14:10"; with seconds where it is short."""
     begin, end = (datetime.fromtimestamp(wall) for wall in (began_s, ended_s))  # noqa: DTZ006  # the user's own clock
     clock = "%H:%M:%S" if ended_s - began_s < 600 else "%H:%M"

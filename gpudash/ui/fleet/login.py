@@ -22,11 +22,11 @@ ACCEPT = {"secret": "Log In", "text": "Answer", "confirm": "Yes", "told": ""}
 """What the button says that answers a question."""
 
 
-class Asked(Protocol):
+class Requested(Protocol):
     """A question of ssh's, as `RemoteMachine.question` gives it."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """ssh's own."""
 
     @property
@@ -56,18 +56,18 @@ class LoginDialog(QDialog):
         question: what ssh asks; it is answered or refused when the dialog closes.
     """
 
-    def __init__(self, machine: str, question: Asked, parent: QWidget | None = None) -> None:
+    def __init__(self, machine: str, question: Requested, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(plain_title(f"Log In to {machine}"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.question = question
-        self.words = PlainLabel(question.words.strip(), wraps=True, selectable=True)
+        self.label = PlainLabel(question.label.strip(), wraps=True, selectable=True)
         self.again = PlainLabel(NOT_ACCEPTED, role="warn", wraps=True)
         self.again.setVisible(question.again)
         self.field = QLineEdit()
         self.field.setAccessibleName("Answer for ssh")
         self.field.setToolTip(NOT_KEPT)
-        self.words.setBuddy(self.field)
+        self.label.setBuddy(self.field)
         self.shown = QCheckBox("show what is typed")
         self.shown.toggled.connect(self._show_typed)
         kind = question.kind
@@ -82,7 +82,7 @@ class LoginDialog(QDialog):
             button.setDefault(True)
         self.buttons.accepted.connect(self.accept)
         self.buttons.rejected.connect(self.reject)
-        in_column(self.words, self.again, self.field, self.shown, note, self.buttons, parent=self, spacing=10)
+        in_column(self.label, self.again, self.field, self.shown, note, self.buttons, parent=self, spacing=10)
         self.setMinimumWidth(WIDTH)
         self.field.setFocus()
 

@@ -55,18 +55,18 @@ class MachineDocument(RecordingDocument):
         dashboard.leave_out_runs(f"{self._machine.name} over ssh")
         dashboard.select_device(self._device)
 
-    def _show_words(self, replay: Replay, dashboard: Dashboard) -> None:
-        super()._show_words(replay, dashboard)
+    def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
+        super()._show_text(replay, dashboard)
         machine = self._machine
-        product = "" if machine.greeting is None else machine.greeting.words
-        words = STATES[machine.state]
+        product = "" if machine.greeting is None else machine.greeting.label
+        text = STATES[machine.state]
         if machine.state == "linked":
-            words += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"
-        self.head.show_machine(machine.name, words, product)
+            text += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"
+        self.head.show_machine(machine.name, text, product)
 
-    def _tell_notices(self, words: str) -> None:
+    def _report_notices(self, text: str) -> None:
         button = "Reconnect" if self.unlinked else ""
-        self.notice.tell(words, button=button, run=self.link_again)
+        self.notice.report(text, button=button, run=self.link_again)
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:

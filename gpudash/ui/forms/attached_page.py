@@ -47,24 +47,26 @@ class AttachedPage(QWidget):
         in_column(PlainLabel(SUMMARY, role="muted", wraps=True), grid, self._seen, parent=self, margins=(0, 0, 0, 0))
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What is shown, line by line."""
-        lines = [f"{name} {value.words}" for name, value in self._values.items()]
-        return "\n".join([*lines, self._seen.words])
+        lines = [f"{name} {value.label}" for name, value in self._values.items()]
+        return "\n".join([*lines, self._seen.label])
 
     def show_run(self, run: RunView) -> None:
         """Show the process of ``run``, by what has been told of it."""
-        told = run.spec.get("command")
-        command = [str(word) for word in told] if isinstance(told, Sequence) and not isinstance(told, str) else []
+        reported = run.spec.get("command")
+        command = (
+            [str(word) for word in reported] if isinstance(reported, Sequence) and not isinstance(reported, str) else []
+        )
         joined = shlex.join(command)
         shown = {
             "Program": program_name(command) if command and command[0] else "not known",
             "Process": str(run.spec.get(PID)),
             "Command": joined if len(joined) <= LONGEST_COMMAND else f"{joined[:LONGEST_COMMAND]}…",
         }
-        for name, words in shown.items():
-            if self._values[name].words != words:
-                self._values[name].setText(words)
+        for name, text in shown.items():
+            if self._values[name].label != text:
+                self._values[name].setText(text)
         seen = next((note.text for note in reversed(run.notes) if "way" in note.details), ENTERING)
-        if self._seen.words != seen:
+        if self._seen.label != seen:
             self._seen.setText(seen)

@@ -10,14 +10,14 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QSizePolicy, QWidget
 
-from gpudash.devices.names import SIMULATED, Device, short_product, simulated_words
+from gpudash.devices.names import SIMULATED, Device, short_product, simulated_text
 from gpudash.specs import ModelSpec, Spec, TrainingSpec, workloads
 from gpudash.specs.comparison import COMMON, SIMULATED_SPEED, ComparisonSpec, compared
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import RANK_FIELDS, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import ChoiceField, Control
-from gpudash.ui.widgets.labels import whole_words
+from gpudash.ui.widgets.labels import whole_text
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WORDS_WIDTH = 116
@@ -31,23 +31,23 @@ def _set_up(choice: QComboBox, title: str, characters: int) -> None:
     choice.setMinimumContentsLength(characters)
 
 
-def device_words(device: Device, choice: QComboBox) -> str:
+def device_text(device: Device, choice: QComboBox) -> str:
     """A device's name and product, as far as there is room."""
-    words = f"{device.name} · {product_words(device)}"
-    return whole_words(words, choice.fontMetrics(), WORDS_WIDTH)
+    text = f"{device.name} · {product_text(device)}"
+    return whole_text(text, choice.fontMetrics(), WORDS_WIDTH)
 
 
-def product_words(device: Device) -> str:
+def product_text(device: Device) -> str:
     """What a device is, shortly: "RTX 4090", "SIMULATED", "SIMULATED H100 80GB"."""
-    return simulated_words(device.product) if device.simulated else short_product(device.product)
+    return simulated_text(device.product) if device.simulated else short_product(device.product)
 
 
-def offer(choice: QComboBox, words: str, device: Device, problem: str | None) -> None:
+def offer(choice: QComboBox, text: str, device: Device, problem: str | None) -> None:
     """Add ``device`` to ``choice``; with a ``problem``, which its tooltip tells, it cannot be chosen."""
-    choice.addItem(words, device.name)
+    choice.addItem(text, device.name)
     row = choice.count() - 1
-    words = problem or "\n".join(filter(None, (device.product, device.remark)))
-    choice.setItemData(row, plain_tip(words), Qt.ItemDataRole.ToolTipRole)
+    text = problem or "\n".join(filter(None, (device.product, device.remark)))
+    choice.setItemData(row, plain_tip(text), Qt.ItemDataRole.ToolTipRole)
     model = choice.model()
     assert isinstance(model, QStandardItemModel)
     model.item(row).setEnabled(problem is None)
@@ -59,7 +59,7 @@ CPU_RANKS = (2, 3, 4, 8)
 OTHERS = "…"
 """In the choice of a device: other devices are to be typed."""
 
-ASKED = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
+REQUESTED = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
 
 
 class DeviceChoice(ChoiceField):
@@ -82,7 +82,7 @@ class DeviceChoice(ChoiceField):
         with QSignalBlocker(self):
             self.clear()
             for device in devices:
-                offer(self, device_words(device, self), device, device.problem)
+                offer(self, device_text(device, self), device, device.problem)
             if ranks:
                 usable = [device for device in devices if device.problem is None]
                 gpus = [device.name for device in usable if device.kind == "cuda"]
@@ -106,10 +106,10 @@ class DeviceChoice(ChoiceField):
     def _add(self, value: str) -> None:
         names = value.split(",")
         first, last = names[0], names[-1]
-        words = f"{first} to {last}" if len(names) > 2 else ", ".join(names)
+        text = f"{first} to {last}" if len(names) > 2 else ", ".join(names)
         if len(names) > 1 and {*names} == {"cpu"}:
-            words = f"{len(names)} ranks on cpu"
-        self.addItem(words, value)
+            text = f"{len(names)} ranks on cpu"
+        self.addItem(text, value)
         self.setItemData(
             self.count() - 1,
             plain_tip(f"{len(names)} ranks, or the halves of a model: {value}"),
@@ -120,7 +120,7 @@ class DeviceChoice(ChoiceField):
         value = str(self.currentData())
         if value == OTHERS:
             text = self._shown if "," in self._shown else ""
-            typed, given = QInputDialog.getText(self.window(), "Other Devices", ASKED, text=text)
+            typed, given = QInputDialog.getText(self.window(), "Other Devices", REQUESTED, text=text)
             value = ",".join(name.strip() for name in typed.split(",") if name.strip()) if given else ""
             value = value or self._shown
         self.show_choice(value)
@@ -158,7 +158,7 @@ class ComparisonForm(SpecForm):
         if name not in self._nested:
             spec = workloads().get(name, Spec)  # one that is not installed has no fields here
             form = SpecForm(spec, without=(*COMMON, *RANK_FIELDS) if issubclass(spec, TrainingSpec) else COMMON)
-            form.changed.connect(self._check_and_tell)
+            form.changed.connect(self._check_and_report)
             self._nested[name] = form
             self._essentials.insertRow(2, form)
         return self._nested[name]
@@ -175,8 +175,8 @@ class ComparisonForm(SpecForm):
                 choice.clear()
                 for device in devices:
                     refused = SIMULATED_SPEED.format(device=device.name) if device.simulated else device.problem
-                    words = f"{device.name} ({SIMULATED})" if device.simulated else device.name
-                    offer(choice, words, device, refused)
+                    text = f"{device.name} ({SIMULATED})" if device.simulated else device.name
+                    offer(choice, text, device, refused)
                 row = choice.findData(kept)
                 choice.setCurrentIndex(row if row >= 0 else max(0, choice.findData(wanted)))
         self._take_devices()

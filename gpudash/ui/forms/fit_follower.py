@@ -14,7 +14,7 @@ from gpudash.units import MIB
 DEBOUNCE_S = 0.3
 """How long the form must have been left alone before its values are asked about."""
 
-LOOK_S = 2.0
+POLL_S = 2.0
 """How often it is looked whether free memory has changed."""
 
 CHANGED_RATIO = 0.05
@@ -37,10 +37,10 @@ class FitFollower:
         self._panel = panel
         self._clock = clock
         self._due: float | None = clock()
-        self._look_at = 0.0
-        self._asked_free: int | None = None
-        self._asked_device = panel.device_name
-        self._asked = False
+        self._show_for = 0.0
+        self._requested_free: int | None = None
+        self._requested_device = panel.device_name
+        self._requested = False
         self._shown: Answer | None = None
         self._running = False
         panel.changed.connect(self.form_changed)
@@ -64,12 +64,12 @@ class FitFollower:
         if self._due is not None and self._clock() >= self._due:
             self._ask()
         elif self._due is None:
-            if self._asked:  # else the newest answer is to values that are in the form no more
+            if self._requested:  # else the newest answer is to values that are in the form no more
                 self._show(self._session.estimates.newest())
             if self._running:
                 self._show_reached()
             else:
-                self._look_at_free()
+                self._check_free()
 
     def _run_changed(self) -> None:
         """The prediction for the run stays, or is made still; afterwards the device may have more or less room."""
@@ -83,29 +83,29 @@ class FitFollower:
         store, spec = self._session.store, self._panel.spec()
         if spec is None:
             return
-        asked = (spec.name, self._asked_device, spec.model_dump(mode="json"))
+        requested = (spec.name, self._requested_device, spec.model_dump(mode="json"))
         with store.lock:
             run = store.run
-            if run is None or (run.workload, run.device, run.spec) != asked:
+            if run is None or (run.workload, run.device, run.spec) != requested:
                 return
             reserved = run.peak_reserved_bytes
         self._panel.fit.show_reached(reserved)
 
     def _ask(self) -> None:
-        self._due, self._shown, self._asked = None, None, False
+        self._due, self._shown, self._requested = None, None, False
         spec = self._panel.spec()
         if spec is None:
             self._panel.fit.withdraw(self._panel.correction or PREDICTING)
             return
-        self._look_at = self._clock() + LOOK_S
-        device = self._asked_device = spec.own_device or self._panel.device_name
+        self._show_for = self._clock() + POLL_S
+        device = self._requested_device = spec.own_device or self._panel.device_name
         try:
-            self._asked_free = self._session.estimates.target(device).free_bytes
+            self._requested_free = self._session.estimates.target(device).free_bytes
             self._session.estimates.ask(spec, device)
         except (ValueError, RuntimeError) as error:
             self._panel.fit.show_reason(str(error), "")
             return
-        self._asked = True
+        self._requested = True
         self._panel.fit.withdraw()
 
     def _show(self, answer: Answer | None) -> None:
@@ -122,19 +122,19 @@ class FitFollower:
         elif estimate is not None:
             self._panel.fit.show_reason(estimate.reason, "")
 
-    def _look_at_free(self) -> None:
+    def _check_free(self) -> None:
         """Predict anew when much more or less is free than when it was asked."""
-        if self._clock() < self._look_at or self._asked_free is None:
+        if self._clock() < self._show_for or self._requested_free is None:
             return
-        self._look_at = self._clock() + LOOK_S
+        self._show_for = self._clock() + POLL_S
         try:
-            target = self._session.estimates.target(self._asked_device)
+            target = self._session.estimates.target(self._requested_device)
         except ValueError:
             return
         if target.free_bytes is None:
             return
         bound = max(LEAST_CHANGE_BYTES, CHANGED_RATIO * (target.capacity_bytes or 0))
-        if abs(target.free_bytes - self._asked_free) > bound:
+        if abs(target.free_bytes - self._requested_free) > bound:
             self._due = self._clock()
 
     def _apply(self, alternative: Alternative) -> None:

@@ -32,7 +32,7 @@ from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
-LOOKS = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
+STYLES = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
 """Role and sign of each verdict: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
@@ -145,7 +145,7 @@ class FitPanel(QWidget):
         self._details.setWidget(self._inside)
         self._lay_out()
         self._set_open(False)
-        self._set_look("unknown", PREDICTING)
+        self._set_style("unknown", PREDICTING)
 
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
@@ -180,7 +180,7 @@ class FitPanel(QWidget):
     @property
     def notes(self) -> str:
         """The words in the details beside parts and alternatives: of a model, what is taken for granted, not tried."""
-        return "\n".join(words for words in (self._model.text(), self._granted.text()) if words)
+        return "\n".join(text for text in (self._model.text(), self._granted.text()) if text)
 
     @property
     def rank_lines(self) -> str:
@@ -217,22 +217,24 @@ class FitPanel(QWidget):
             estimate: as far as it has come.
             whole: whether it comes no further.
         """
-        told = self._prediction = Prediction(estimate)
+        reported = self._prediction = Prediction(estimate)
         self._reason, self._whole, self._reached = False, whole, None
-        self._headline.setToolTip(plain_tip("\n".join(line for line in (told.release, estimate.method) if line)))
-        self._set_look(told.verdict, told.headline)
-        self._set_lines(_figures(told), tip="\n".join(line for line in (told.alone, told.largest_batch_remark) if line))
+        self._headline.setToolTip(plain_tip("\n".join(line for line in (reported.release, estimate.method) if line)))
+        self._set_style(reported.verdict, reported.headline)
+        self._set_lines(
+            _figures(reported), tip="\n".join(line for line in (reported.alone, reported.largest_batch_remark) if line)
+        )
         self._show()
 
-    def withdraw(self, words: str = PREDICTING) -> None:
+    def withdraw(self, text: str = PREDICTING) -> None:
         """Show no prediction, since the last one was made for other values; its room stays, so that nothing moves.
 
         Args:
-            words: what is waited for.
+            text: what is waited for.
         """
         self._prediction, self._reason, self._whole = None, False, True
         self._headline.setToolTip("")
-        self._set_look("unknown", words)
+        self._set_style("unknown", text)
         self._set_lines("")
         self._show()
 
@@ -240,7 +242,7 @@ class FitPanel(QWidget):
         """Say why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
         self._headline.setToolTip("")
-        self._set_look("uncertain", "cannot be predicted")
+        self._set_style("uncertain", "cannot be predicted")
         self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
 
@@ -259,12 +261,12 @@ class FitPanel(QWidget):
         if self._prediction is None or not reserved or reserved == self._reached:
             return
         self._reached = reserved
-        self._set_look("unknown", self._prediction.reached(reserved))
+        self._set_style("unknown", self._prediction.reached(reserved))
         self.bar.show_prediction(self._prediction, self._palette, reserved + self._prediction.estimate.overhead_bytes)
 
-    def _set_look(self, found: str, words: str) -> None:
-        role, sign = LOOKS[found]
-        self._headline.setText(f"{sign}{words}")
+    def _set_style(self, found: str, text: str) -> None:
+        role, sign = STYLES[found]
+        self._headline.setText(f"{sign}{text}")
         if self._headline.property("role") != role:
             self._headline.setProperty("role", role)
             self._headline.style().unpolish(self._headline)
@@ -274,31 +276,31 @@ class FitPanel(QWidget):
         self._headline.setFont(font)
 
     def _show_ranks(self) -> None:
-        told = self._prediction
-        if told is None:
+        reported = self._prediction
+        if reported is None:
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
-        lines = [line for line in (*told.rank_lines, told.lower_bound, told.assumed) if line]
+        lines = [line for line in (*reported.rank_lines, reported.lower_bound, reported.assumed) if line]
         self._ranks.setText("\n".join(lines))
         self._ranks.setVisible(bool(lines))
 
-    def _set_lines(self, words: str, tip: str = "") -> None:
-        self._lines.setText(words)
+    def _set_lines(self, text: str, tip: str = "") -> None:
+        self._lines.setText(text)
         self._lines.setToolTip(plain_tip(tip))
 
     def _show(self) -> None:
-        told = self._prediction
-        self.bar.show_prediction(told, self._palette)
-        self._toggle.setEnabled(told is not None)
+        reported = self._prediction
+        self.bar.show_prediction(reported, self._palette)
+        self._toggle.setEnabled(reported is not None)
         more = "" if self._whole else ", looking for more…"
-        self._toggle.setText(f"{_toggle_words(told, whole=self._whole)}{more}")
+        self._toggle.setText(f"{_toggle_text(reported, whole=self._whole)}{more}")
         self._share_height()
         self._show_ranks()
         opened = self._toggle.isChecked() and not self._reason
         self._details.setVisible(opened)
         if opened:
-            self._fill(told)
+            self._fill(reported)
 
     def _share_height(self) -> None:
         """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
@@ -309,18 +311,18 @@ class FitPanel(QWidget):
             height += self.bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
         self._lines.setFixedHeight(height)
 
-    def _fill(self, told: Prediction | None) -> None:
+    def _fill(self, reported: Prediction | None) -> None:
         """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
         self._column.removeWidget(self._legend)
         self._legend.hide()
         self._legend.deleteLater()
-        self._legend = self._make_legend([] if told is None else told.segments)
-        _say(self._model, [] if told is None else told.model_lines)
+        self._legend = self._make_legend([] if reported is None else reported.segments)
+        _say(self._model, [] if reported is None else reported.model_lines)
         self._column.insertWidget(1, self._legend)
-        untried = [told.untried] if told is not None and self._whole else []
-        _say(self._granted, [] if told is None else [told.alone, *untried, *told.assumption_lines])
+        untried = [reported.untried] if reported is not None and self._whole else []
+        _say(self._granted, [] if reported is None else [reported.alone, *untried, *reported.assumption_lines])
         old, self._rows = self._rows, []
-        for place, way in enumerate(sorted(() if told is None else told.ways_out, key=_order)):
+        for place, way in enumerate(sorted(() if reported is None else reported.remedies, key=_order)):
             row = next((row for row in old if row.way == way), None)
             if row is None:
                 row = AlternativeRow(way)
@@ -334,7 +336,7 @@ class FitPanel(QWidget):
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
-        self._details.settle(shrinks=told is not None and self._whole)
+        self._details.settle(shrinks=reported is not None and self._whole)
 
     def _make_legend(self, parts: Sequence[tuple[str, int]]) -> QWidget:
         legend = QWidget()
@@ -345,10 +347,10 @@ class FitPanel(QWidget):
         rows = -(-len(parts) // LEGEND_COLUMNS)
         for number, (name, size) in enumerate(parts):
             colour = part_colour(name, self._palette)
-            words = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
+            text = name.removesuffix(" in the allocator").removesuffix(" state").removesuffix(" (assumed)")
             label = PlainLabel(role="legend")
             label.setTextFormat(Qt.TextFormat.RichText)
-            label.setText(f'<span style="color:{colour}">■</span> {escape(words)} <b>{format_bytes(size)}</b>')
+            label.setText(f'<span style="color:{colour}">■</span> {escape(text)} <b>{format_bytes(size)}</b>')
             label.setToolTip(plain_tip(f"{name}: {format_bytes(size)}"))
             grid.addWidget(label, number % rows, number // rows)
         return legend
@@ -385,20 +387,20 @@ def _order(way: WayOut) -> int:
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
 
-def _toggle_words(told: Prediction | None, *, whole: bool) -> str:
-    left = ", not all tried" if told is not None and whole and told.untried else ""
-    if told is None or not told.ways_out:
+def _toggle_text(reported: Prediction | None, *, whole: bool) -> str:
+    left = ", not all tried" if reported is not None and whole and reported.untried else ""
+    if reported is None or not reported.remedies:
         return f"Details{left}"
-    return f"What would fit ({sum(way.alternative.fits is True for way in told.ways_out)}){left}"
+    return f"What would fit ({sum(way.alternative.fits is True for way in reported.remedies)}){left}"
 
 
-def _figures(told: Prediction) -> str:
-    if told.estimate.peak_allocated_bytes is None:
-        return told.estimate.reason
-    return "\n".join(line for line in (told.need, told.largest) if line)
+def _figures(reported: Prediction) -> str:
+    if reported.estimate.peak_allocated_bytes is None:
+        return reported.estimate.reason
+    return "\n".join(line for line in (reported.need, reported.largest) if line)
 
 
-_LOOKS = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
+_STYLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
 
 
 class AlternativeRow(QWidget):
@@ -419,31 +421,31 @@ class AlternativeRow(QWidget):
         grid.setHorizontalSpacing(6)
         grid.setVerticalSpacing(0)
         grid.setColumnStretch(1, 1)
-        role, sign = _LOOKS[way.alternative.fits]
+        role, sign = _STYLES[way.alternative.fits]
         mark = PlainLabel(sign, role=role)
         mark.setFixedWidth(12)
         mark.setToolTip(plain_tip(way.fit))
         change = PlainLabel(way.change, wraps=True)
-        told = PlainLabel(_told(way), role="legend", wraps=True)
+        reported = PlainLabel(_reported(way), role="legend", wraps=True)
         grid.addWidget(mark, 0, 0)
         grid.addWidget(change, 0, 1)
-        grid.addWidget(told, 1, 1, 1, 2)
+        grid.addWidget(reported, 1, 1, 1, 2)
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
-        self.setAccessibleName(f"{way.change}: {way.fit}; {_told(way)}")
+        self.setAccessibleName(f"{way.change}: {way.fit}; {_reported(way)}")
 
     def _make_button(self) -> QPushButton | None:
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
         alternative = self.alternative
         if alternative.allocator:
-            start = start_words(alternative.allocator)
+            start = start_text(alternative.allocator)
             button = QPushButton("Copy")
             button.setToolTip(plain_tip(f"Copy the command that starts so:\n{start}"))
             button.clicked.connect(lambda: QGuiApplication.clipboard().setText(start))
         elif alternative.fields or alternative.device is not None:
             button = QPushButton("Apply")
-            button.setToolTip(plain_tip(_apply_words(alternative)))
+            button.setToolTip(plain_tip(_apply_text(alternative)))
             button.clicked.connect(lambda: self.applied.emit(alternative))
         else:
             return None
@@ -457,18 +459,18 @@ class AlternativeRow(QWidget):
             self.button.setEnabled(not locked)
 
 
-def start_words(setting: str) -> str:
+def start_text(setting: str) -> str:
     """The command that starts this process anew, GPUs to simulate included, with a setting of the allocator."""
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
-def _told(way: WayOut) -> str:
+def _reported(way: WayOut) -> str:
     needs = f"needs {way.needs}" if way.needs else ""
     start = "gpudash has to be started with it" if way.alternative.allocator else ""
     return " · ".join(part for part in (needs, way.price, start) if part)
 
 
-def _apply_words(alternative: Alternative) -> str:
+def _apply_text(alternative: Alternative) -> str:
     if alternative.device is not None:
         return f"Choose {shown_name(alternative.device)}"
     changes = (f"{name.replace('_', ' ')} {value}" for name, value in alternative.fields.items())
@@ -515,14 +517,14 @@ class FitBar(QWidget):
 
     def free_end(self) -> float | None:
         """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
-        told = self._prediction
-        free = None if told is None else told.estimate.free_bytes
-        if told is None or free is None or told.bar_bytes <= free:
+        reported = self._prediction
+        free = None if reported is None else reported.estimate.free_bytes
+        if reported is None or free is None or reported.bar_bytes <= free:
             return None
-        return free * self._pixels_per_byte(told)
+        return free * self._pixels_per_byte(reported)
 
-    def _pixels_per_byte(self, told: Prediction) -> float:
-        return self.width() / max(told.bar_bytes, told.estimate.free_bytes or 0, 1)
+    def _pixels_per_byte(self, reported: Prediction) -> float:
+        return self.width() / max(reported.bar_bytes, reported.estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -556,18 +558,18 @@ class FitBar(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            QToolTip.showText(event.globalPos(), plain_tip(self.words_at(event.pos().x())), self)
+            QToolTip.showText(event.globalPos(), plain_tip(self.text_at(event.pos().x())), self)
             return True
         return super().event(event)
 
-    def words_at(self, x: float) -> str:
+    def text_at(self, x: float) -> str:
         """What is at a place of the bar, in words."""
-        told = self._prediction
-        if told is None:
+        reported = self._prediction
+        if reported is None:
             return "Nothing has been predicted yet"
         end = self.free_end()
         beyond = "\nbeyond what is free" if end is not None and x > end else ""
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"
-        return f"left over at the peak: {told.scale.apart(told.bar_bytes, told.estimate.free_bytes or 0)}"
+        return f"left over at the peak: {reported.scale.apart(reported.bar_bytes, reported.estimate.free_bytes or 0)}"

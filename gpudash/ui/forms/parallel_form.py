@@ -23,7 +23,7 @@ ONLY_RANKS = {"global_batch": 0, "max_restarts": 0, "rank_timeout": 60.0, "slow_
 RANK_FIELDS = ("devices", *ONLY_SEVERAL)
 """All fields of a run with ranks."""
 
-ONE_RANK_WORDS = "One process: choose several devices above to change these."
+ONE_RANK_TEXT = "One process: choose several devices above to change these."
 
 
 class ParallelForm(SpecForm):
@@ -122,14 +122,14 @@ class ParallelForm(SpecForm):
 
     def _devices_changed(self) -> None:
         self._disable_refused(self.own_device or self._device)
-        self._note.setText(self.told or ONE_RANK_WORDS)
+        self._note.setText(self.reported or ONE_RANK_TEXT)
 
     def _check(self) -> None:
         super()._check()
-        self._note.setText(self.told or ONE_RANK_WORDS)
+        self._note.setText(self.reported or ONE_RANK_TEXT)
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """What the choice of several devices means; "" where there is none."""
         names = self._names_of_devices()
         if not names or self._missing():

@@ -13,7 +13,7 @@ from gpudash.memory.watching.watch import run_left
 from gpudash.session.watching.program import StopProgress
 from gpudash.specs import ComparisonSpec
 from gpudash.telemetry.outcome import stop_text
-from gpudash.telemetry.ranks.rows import ranks_words
+from gpudash.telemetry.ranks.rows import ranks_text
 from gpudash.telemetry.runs import RunView, item_of
 from gpudash.ui.forms.attached_page import PID
 from gpudash.ui.widgets.layouts import in_column
@@ -30,7 +30,7 @@ WATCH = "watch"
 """Workload of the user's own program: how many steps it has, nobody knows."""
 
 
-def is_asked_nothing(run: RunView) -> bool:
+def asks_nothing(run: RunView) -> bool:
     """Whether a process that ran already is seen from outside only, so that it cannot be asked for a snapshot."""
     return PID in run.spec and all(note.details.get("way", "outside") == "outside" for note in run.notes)
 
@@ -39,7 +39,7 @@ FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
 
 
-def stop_words(stop: StopProgress) -> str:
+def stop_label(stop: StopProgress) -> str:
     """How long a program has been waited for that was sent a signal, and what comes next."""
     sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
     if not stop.next:
@@ -65,13 +65,13 @@ class RunProgress(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(8)
         self.bar.setAccessibleName("Progress of the run")
-        self.words = PlainLabel("Ready", role="muted", wraps=True)
-        in_column(self.bar, self.words, parent=self, margins=(0, 0, 0, 0), spacing=8)
+        self.label = PlainLabel("Ready", role="muted", wraps=True)
+        in_column(self.bar, self.label, parent=self, margins=(0, 0, 0, 0), spacing=8)
 
     def say(self, text: str) -> None:
         """Put ``text`` below the bar."""
-        if self.words.text() != text:
-            self.words.setText(text)
+        if self.label.text() != text:
+            self.label.setText(text)
 
     def show_run(
         self, run: RunView | None, running: bool, loading: str, stopping: bool, ahead: Forecast | None = None
@@ -98,7 +98,7 @@ class RunProgress(QWidget):
             return
         self._set(run.step, max(run.steps, 1))
         if not stopping:
-            self.say(_progress_words(run, running, self.unfinished, ahead))
+            self.say(_progress_text(run, running, self.unfinished, ahead))
 
     def _set(self, value: int, maximum: int) -> None:
         if maximum > FINEST:
@@ -107,7 +107,7 @@ class RunProgress(QWidget):
         self.bar.setValue(value)
 
 
-def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecast | None) -> str:
+def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast | None) -> str:
     parts = [SIMULATED] if run.simulated else []
     if not running and run.status == "cancelled" and PID in run.spec:
         parts.append(LEFT)
@@ -123,19 +123,19 @@ def _progress_words(run: RunView, running: bool, unfinished: str, ahead: Forecas
         parts.append(
             f"{'repetition' if compared else 'step'} {format_count(run.step)} of {about}{format_count(run.steps)}"
         )
-    parts += [ranks] if (ranks := ranks_words(run)) else []
+    parts += [ranks] if (ranks := ranks_text(run)) else []
     parts += [left] if (left := run_left(run, ahead)) else []
     figures = [
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
-    figures += [pace] if (pace := _pace_words(run, running)) else []
-    lines = [" · ".join(words) for words in (parts, figures) if words]
+    figures += [pace] if (pace := _pace_text(run, running)) else []
+    lines = [" · ".join(text) for text in (parts, figures) if text]
     if not running and (ended := stop_text(run.result)):
         lines.append(ended)
     return "\n".join(lines)
 
 
-def _pace_words(run: RunView, running: bool) -> str:
+def _pace_text(run: RunView, running: bool) -> str:
     """How fast a run is; once it is over how fast it was, as its result tells it: the last step alone says little, and
     of a run that ended badly nothing."""
     whole, metric = run.result.get("items_per_second"), run.metrics.get("throughput")
@@ -146,13 +146,13 @@ def _pace_words(run: RunView, running: bool) -> str:
     return f"{'' if running else 'last '}{format_throughput(metric.last, item_of(run.workload))}"
 
 
-def _loss_words(loss: float) -> str:
+def _loss_text(loss: float) -> str:
     if math.isnan(loss):
         return "loss NaN"
     return f"loss {loss:.3f}" if math.isfinite(loss) else "loss infinite"
 
 
 _METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("loss", _loss_words),
+    ("loss", _loss_text),
     ("accuracy", lambda ratio: f"accuracy {format_percent(ratio)}"),
 )

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.devices.known_gpus import KNOWN_GPUS
-from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, read_card
+from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, read_card
 from gpudash.session.watching.printed_metrics import check_pattern
 from gpudash.session.watching.request import WatchRequest, found_python, script_of
 from gpudash.ui.forms.spec_form import LABEL_WIDTH
@@ -221,9 +221,9 @@ class ScriptForm(QWidget):
         """Whether the script can be run."""
         return not self.script().problems()
 
-    def error_words(self, name: str) -> str:
+    def error_text(self, name: str) -> str:
         """What is said at a field; "" while it is right."""
-        return self._errors.words(name)
+        return self._errors.label(name)
 
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while the script runs."""
@@ -249,7 +249,7 @@ class ScriptForm(QWidget):
         self.environment.setPlaceholderText("NAME=value")
         self.metric_pattern.setPlaceholderText("found by name")
         python = found_python(script.file)
-        self.python.setPlaceholderText(python_words(python, script))
+        self.python.setPlaceholderText(python_text(python, script))
         self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
         self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows its end alone
         self.folder.setToolTip(plain_tip(f"{TIPS['folder']}\n{script.folder}".strip()))
@@ -317,7 +317,7 @@ class Script:
         command = [str(word) for word in spec.get("command") or ()]
         file = (script_of(command) if command else None) or ""
         place = command.index(file) if file else 0
-        cards = [card for told in spec.get("simulate") or () if (card := read_card(told)) is not None]
+        cards = [card for reported in spec.get("simulate") or () if (card := read_card(reported)) is not None]
         variables = spec.get("environment") or {}
         return cls(
             file=file,
@@ -325,7 +325,7 @@ class Script:
             folder=str(spec.get("folder") or ""),
             environment="\n".join(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
             python=shlex.join(command[:place] or command[:1]),
-            simulate=card_words(cards[0]) if cards else "",
+            simulate=card_text(cards[0]) if cards else "",
             as_cuda=bool(spec.get("as_cuda")),
             metric_pattern=str(spec.get("metric_pattern") or ""),
             memory_history=bool(spec.get("memory_history")),
@@ -378,7 +378,7 @@ class Script:
         return parse_simulated(self.simulate) if self.simulate else None
 
 
-def python_words(python: str, script: Script) -> str:
+def python_text(python: str, script: Script) -> str:
     """A short name for an interpreter: from the script's folder on where it lies in there, else the program alone."""
     folder = script.path.absolute().parent
     path = Path(python)
@@ -413,10 +413,10 @@ def _folder_problem(text: str) -> str:
 
 def _environment_problem(text: str) -> str:
     try:
-        words = shlex.split(text)
+        label = shlex.split(text)
     except ValueError:
         return "A quote is opened and not closed."
-    for word in words:
+    for word in label:
         name, equals, _value = word.partition("=")
         if not equals or not name:
             return f"{word!r} is not NAME=value."

@@ -168,14 +168,14 @@ class SpecForm(QWidget):
         """The control of a field."""
         return self._controls[name]
 
-    def error_words(self, name: str) -> str:
+    def error_text(self, name: str) -> str:
         """What is said at a field; "" while it is right."""
-        return self._errors.words(name)
+        return self._errors.label(name)
 
     def title(self, name: str) -> str:
         """What a field is called."""
-        words = name.replace("_", " ").replace("nan", "NaN")
-        return words[0].upper() + words[1:]
+        text = name.replace("_", " ").replace("nan", "NaN")
+        return text[0].upper() + text[1:]
 
     def why_not(self, name: str) -> str:
         """Why a field does not matter now, whatever stands in it; "" when it does."""
@@ -203,7 +203,7 @@ class SpecForm(QWidget):
             rows.addRow(label, control)
         self._controls[name], self._labels[name] = control, label
         self._errors.add(name, control)
-        on_change(control, self._check_and_tell)
+        on_change(control, self._check_and_report)
 
     def _problems(self, spec: Spec) -> list[str]:
         """Why ``spec`` cannot be run where it is to be run."""
@@ -219,13 +219,13 @@ class SpecForm(QWidget):
         """The control of a field."""
         return make_control(field, extra)
 
-    def _check_and_tell(self) -> None:
+    def _check_and_report(self) -> None:
         self._check()
         self.changed.emit()
 
     def _check(self) -> None:
         errors = self.errors()
-        self._errors.show_errors({name: words.removeprefix(f"{flag(name)} ") for name, words in errors.items()})
+        self._errors.show_errors({name: text.removeprefix(f"{flag(name)} ") for name, text in errors.items()})
         self._allow()
         self._say_more(errors)
 
@@ -237,9 +237,9 @@ class SpecForm(QWidget):
             self._labels[name].setEnabled(not why)
             field = self.spec_type.model_fields[name]
             extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            words = f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n.")
+            text = f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n.")
             for part in (control, self._labels[name]):
-                part.setToolTip(plain_tip(words))
+                part.setToolTip(plain_tip(text))
 
     def _say_more(self, errors: Iterable[str]) -> None:
         """Let the button say what is wrong or changed among the fields that it opens."""
@@ -301,7 +301,7 @@ def _rows() -> QFormLayout:
     return rows
 
 
-def preset_words(preset: str, values: Mapping[str, Any]) -> str:
+def preset_text(preset: str, values: Mapping[str, Any]) -> str:
     """What a preset changes."""
     if not values:
         return f"{preset}: the defaults"

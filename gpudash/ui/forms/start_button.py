@@ -60,8 +60,8 @@ class StartButton(QPushButton):
             name = name_of_stop(stop)
             self._say(f"■  {name}   F5", f"{name} the program", STOP_TIPS[name])
         elif running:
-            words = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
-            self._say(*words, "Stop after the current operation (F5)")
+            text = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
+            self._say(*text, "Stop after the current operation (F5)")
         else:
             name = "Run anyway" if anyway else "Start run"
             self._say(f"▶  {name}   F5", name, start_tip)

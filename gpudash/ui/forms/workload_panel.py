@@ -32,9 +32,9 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import WATCH, RunProgress, is_asked_nothing, stop_words
+from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_label
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
-from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_words
+from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.labels import discard
@@ -51,7 +51,7 @@ WIDE_WINDOW = 1700
 
 HEADING = "WORKLOAD"
 
-DEVICE_WORDS = "Where the workload runs"
+DEVICE_TEXT = "Where the workload runs"
 
 LOW_HEIGHT = 620
 """Logical pixels below which what a workload does is left to the tooltip of its name, else its form would be cut."""
@@ -262,10 +262,10 @@ class WorkloadPanel(QFrame):
             self.form.change_fields(fields)
             self._form_changed()
 
-    def set_forecast(self, words: str) -> None:
+    def set_forecast(self, text: str) -> None:
         """Say at the button that the run will not fit; "" when it will or nothing is known."""
-        if words != self._forecast:
-            self._forecast = words
+        if text != self._forecast:
+            self._forecast = text
             self._update_button()
 
     def add_action(self, button: QWidget) -> None:
@@ -281,8 +281,8 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        asked = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
-        parts = (*asked, self.fit, self.progress, self.snapshot, self.button)
+        requested = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
+        parts = (*requested, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
@@ -302,9 +302,9 @@ class WorkloadPanel(QFrame):
             return
         self._summary.setVisible(self.attached.isHidden() and self.height() >= scaled(LOW_HEIGHT))
 
-    def _summarise(self, words: str) -> None:
-        self._summary.setText(words)
-        self.workload.setToolTip(plain_tip(words))
+    def _summarise(self, text: str) -> None:
+        self._summary.setText(text)
+        self.workload.setToolTip(plain_tip(text))
 
     def _device_picked(self, value: str) -> None:
         if any(device.name == value for device in self._devices):
@@ -378,7 +378,7 @@ class WorkloadPanel(QFrame):
         elif self.button.isEnabled():
             self.start_requested.emit()
         else:
-            self.answered.emit(self.start_words())
+            self.answered.emit(self.start_text())
 
     def stop(self) -> None:
         """Ask the run to stop, once."""
@@ -397,7 +397,7 @@ class WorkloadPanel(QFrame):
         if self._just_stopped.isActive():
             return
         if self._stop is not None and not self._stop.next:
-            self.answered.emit(stop_words(self._stop))
+            self.answered.emit(stop_label(self._stop))
             return
         self._just_stopped.start(QApplication.doubleClickInterval())
         self.stop_requested.emit(PRESSED.format(button=name_of_stop(self._stop)))
@@ -421,7 +421,7 @@ class WorkloadPanel(QFrame):
         """
         watched = running and run is not None and run.running and run.workload == WATCH
         program, outside = watched or (running and self.watching), watched and run is not None and PID in run.spec
-        self.snapshot.setVisible(self._commanding and watched and run is not None and not is_asked_nothing(run))
+        self.snapshot.setVisible(self._commanding and watched and run is not None and not asks_nothing(run))
         if (running, program, outside) != (self._running, self._program, self._outside):
             self._running, self._stopping, self._program, self._outside = running, False, program, outside
             (self.script if self.watching else self.form).set_locked(running)
@@ -436,7 +436,7 @@ class WorkloadPanel(QFrame):
         self._show_attached(run if outside else None)
         self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
         if stop is not None:
-            self.progress.say(stop_words(stop))
+            self.progress.say(stop_label(stop))
 
     def _show_attached(self, run: RunView | None) -> None:
         """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""
@@ -491,7 +491,7 @@ class WorkloadPanel(QFrame):
         for preset, values in spec.presets.items():
             button = QPushButton(preset)
             button.setProperty("role", "chip")
-            button.setToolTip(plain_tip(preset_words(preset, values)))
+            button.setToolTip(plain_tip(preset_text(preset, values)))
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.clicked.connect(lambda _checked=False, values=values: self.take_preset(name, values))
             self._preset_row.insertWidget(len(self._preset_buttons), button)
@@ -543,8 +543,8 @@ class WorkloadPanel(QFrame):
         form = None if self.watching else self.form
         ranks = form.ranks_on if isinstance(form, ParallelForm) else ""
         self.device.show_choice(ranks or self._one_shown)
-        told = form.told if isinstance(form, ParallelForm) else ""
-        self.device.setToolTip(plain_tip(f"{DEVICE_WORDS}\n{told}".strip()))
+        reported = form.reported if isinstance(form, ParallelForm) else ""
+        self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{reported}".strip()))
         own = form.own_device if isinstance(form, ParallelForm) else None
         if own != self._ranks_on:
             self._ranks_on = own
@@ -554,23 +554,23 @@ class WorkloadPanel(QFrame):
     def _form_changed(self) -> None:
         self._allow_device()
         self._show_device()
-        whole = "" if self.watching else self._whole_words()
+        whole = "" if self.watching else self._whole_text()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole) and self.attached.isHidden())
         self._update_button()
         self.changed.emit()
 
-    def _whole_words(self) -> str:
+    def _whole_text(self) -> str:
         """What is wrong with the values together, or what they should make one cautious of."""
         spec = self.form.spec()
         if spec is not None:
             refusals = [] if spec.missing else self._refusals()  # what is missing is said in place of the prediction
-            return " ".join([*spec.cautions(self.device_name), *(_sentence(words) for words in refusals)])
+            return " ".join([*spec.cautions(self.device_name), *(_sentence(text) for text in refusals)])
         errors = self.form.errors()
-        words = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
+        text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
         for name in sorted(self.form.spec_type.model_fields, key=len, reverse=True):  # no flag begins another's name
-            words = words.replace(f"{flag(name)} ", f"{self.form.title(name)} ")
-        return words
+            text = text.replace(f"{flag(name)} ", f"{self.form.title(name)} ")
+        return text
 
     def _update_button(self) -> None:
         anyway = self.ready and bool(self._forecast)
@@ -582,15 +582,15 @@ class WorkloadPanel(QFrame):
             outside=self._outside,
             ready=self.ready,
             anyway=anyway,
-            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self.start_words(),
+            start_tip=f"Run anyway (F5): {self._forecast}" if anyway else self.start_text(),
         )
 
-    def start_words(self) -> str:
+    def start_text(self) -> str:
         """What starting would do, or why nothing can be started."""
         if not self.watching:
             wrong = next(iter(self.form.errors().items()), None)
             if wrong is None:
-                refusals = " ".join(_sentence(words) for words in self._refusals())
+                refusals = " ".join(_sentence(text) for text in self._refusals())
                 return refusals or "Run the workload on the chosen device (F5)"
             name, why = wrong
             return f"{self.form.title(name)}: {why}" if name else why
@@ -598,8 +598,8 @@ class WorkloadPanel(QFrame):
         return problem or "Run the script and watch it (F5)"
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device], preferred: str) -> str:

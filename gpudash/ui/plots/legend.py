@@ -163,8 +163,8 @@ class LegendEntry(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         paint_swatch(painter, self.spec, palette)
         painter.restore()
-        words = place.adjusted(SWATCH_LEFT_PX + scaled(SWATCH_PX), 0, 0, 0)
-        write_words(painter, self._button, self.spec.name, words, palette.text)
+        text = place.adjusted(SWATCH_LEFT_PX + scaled(SWATCH_PX), 0, 0, 0)
+        write_text(painter, self._button, self.spec.name, text, palette.text)
 
     def set_roomy(self, roomy: bool) -> None:
         """Keep room for "only" beside the name, or do without it."""
@@ -191,7 +191,7 @@ class LevelKey(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._words: list[str] = []
+        self._text: list[str] = []
         self.levels: Sequence[LevelName] = ()
         self.setProperty("role", "legend")
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
@@ -203,15 +203,15 @@ class LevelKey(QWidget):
     def show_levels(self, levels: Sequence[LevelName]) -> None:
         """Name these, the most important first."""
         self.levels = levels
-        words = "\n".join(level.text for level in levels)
-        self.setToolTip(plain_tip(words))
-        self.setAccessibleName(words.replace("\n", ", "))
+        text = "\n".join(level.text for level in levels)
+        self.setToolTip(plain_tip(text))
+        self.setAccessibleName(text.replace("\n", ", "))
         self.update()
 
     @property
-    def words(self) -> list[str]:
+    def label(self) -> list[str]:
         """What is written of the first levels; of the others there is only the line."""
-        return list(self._words)
+        return list(self._text)
 
     @property
     def least_width(self) -> int:
@@ -225,19 +225,19 @@ class LevelKey(QWidget):
         """
         texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
         ways = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
-        fitting = (words for words in ways if sum(self._widths(words)) <= room)
-        self._words = next(fitting, [])
-        if names and not self._words and room >= scaled(LEAST_NAME_PX + AROUND_PX):
+        fitting = (text for text in ways if sum(self._widths(text)) <= room)
+        self._text = next(fitting, [])
+        if names and not self._text and room >= scaled(LEAST_NAME_PX + AROUND_PX):
             metrics = QFontMetrics(self._font)
-            self._words = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
-        width = sum(self._widths(self._words))
+            self._text = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
+        width = sum(self._widths(self._text))
         self.setFixedSize(width, scaled(HEIGHT_PX))
         self.update()
         return width
 
-    def _widths(self, words: Sequence[str]) -> list[int]:
+    def _widths(self, label: Sequence[str]) -> list[int]:
         metrics = QFontMetrics(self._font)
-        return [metrics.horizontalAdvance(text) + scaled(AROUND_PX) for text in words]
+        return [metrics.horizontalAdvance(text) + scaled(AROUND_PX) for text in label]
 
     @property
     def _font(self) -> QFont:
@@ -251,7 +251,7 @@ class LevelKey(QWidget):
         """Paint the levels for which there is room, from the right of ``place``."""
         painter.setFont(self._font)
         right, middle = place.right(), place.center().y() + 1
-        for level, text, width in zip(self.levels, self._words, self._widths(self._words), strict=False):
+        for level, text, width in zip(self.levels, self._text, self._widths(self._text), strict=False):
             left = right - width + scaled(10)
             pen = QPen(QColor(level.colour), scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
             if level.style in _DASHED_SWATCHES:
@@ -259,8 +259,8 @@ class LevelKey(QWidget):
             painter.setPen(pen)
             painter.drawLine(left, middle, left + scaled(SWATCH_PX - 4), middle)
             painter.setPen(QColor(self._palette.muted))
-            words = QRect(left + scaled(SWATCH_PX), place.top(), width, place.height())
-            painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
+            label = QRect(left + scaled(SWATCH_PX), place.top(), width, place.height())
+            painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextDontClip, text)
             right -= width
 
 
@@ -396,14 +396,14 @@ class Legend(QWidget):
     def paint(self, painter: QPainter) -> None:
         """Paint title and shown curves as lines and text, for a picture that nobody can click."""
         self._row.activate()  # a plot that was laid out anew has not told it yet
-        write_words(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
+        write_text(painter, self._title, self._title.text(), self._title.geometry(), self._palette.text)
         for entry in self._entries:
             if entry.isVisible() and entry.spec.name not in self._hidden:
                 entry.paint(painter, self._palette)
         self._levels.set_palette(self._palette)
         self._levels.paint(painter, self._levels.geometry())
         if self._more.isVisible():
-            write_words(painter, self._more, self._more.text(), self._more.geometry(), self._palette.muted)
+            write_text(painter, self._more, self._more.text(), self._more.geometry(), self._palette.muted)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -483,7 +483,7 @@ def swatch(spec: CurveSpec, palette: Palette, ratio: float) -> QPixmap:
     return pixmap
 
 
-def write_words(painter: QPainter, like: QWidget, text: str, place: QRect, colour: str) -> None:
+def write_text(painter: QPainter, like: QWidget, text: str, place: QRect, colour: str) -> None:
     """Write in the font of the widget ``like``."""
     painter.setFont(like.font())
     painter.setPen(QColor(colour))

@@ -71,11 +71,11 @@ class PlotMenu:
     def _copy_values(self, plot: TimePlot) -> None:
         text = self._stack.selection_text(plot)
         QGuiApplication.clipboard().setText(text)
-        self._stack.told.emit(f"Copied {text.count(chr(10)) - 1} rows of values.")
+        self._stack.reported.emit(f"Copied {text.count(chr(10)) - 1} rows of values.")
 
     def _copy_picture(self, plot: TimePlot) -> None:
         QGuiApplication.clipboard().setImage(self._stack.picture(plot))
-        self._stack.told.emit("Copied the graph as an image.")
+        self._stack.reported.emit("Copied the graph as an image.")
 
     def _save_picture(self, plot: TimePlot, kind: Literal["PNG", "SVG"]) -> None:
         suffix = f".{kind.lower()}"
@@ -87,7 +87,7 @@ class PlotMenu:
         except OSError as error:
             self._stack.failed.emit(f"{error}; choose another folder.")
         else:
-            self._stack.told.emit(f"Saved the picture to {path}.")
+            self._stack.reported.emit(f"Saved the picture to {path}.")
 
     def _export_csv(self) -> None:
         path = self._wanted("Export range as CSV", ".csv", "CSV files (*.csv)")
@@ -98,7 +98,7 @@ class PlotMenu:
         except OSError as error:
             self._stack.failed.emit(f"{path} could not be written ({error.strerror or error}); choose another folder.")
         else:
-            self._stack.told.emit(f"Exported {count} rows to {path}.")
+            self._stack.reported.emit(f"Exported {count} rows to {path}.")
 
     def _wanted(self, title: str, suffix: str, pattern: str) -> Path | None:
         return completed(self._stack, title, self._ask(self._stack, title, f"gpudash{suffix}", pattern), suffix)

@@ -80,7 +80,7 @@ class Marks:
         if not rewound and not new and (not markers or markers[-1] is self._last_marker):
             return
         if rewound or len(self._all) > MOST:
-            new = self._begin_anew()
+            new = self._restart()
         for marker in reversed(list(takewhile(lambda m: m is not self._last_marker, reversed(markers)))):
             self._last_marker = marker
             if marker.category == REMOVED:
@@ -92,7 +92,7 @@ class Marks:
                 self._add(mark)
         self._seen = self._store.event_count
 
-    def _begin_anew(self) -> int:
+    def _restart(self) -> int:
         """Forget marks whose events the store let go, or has yet to come to; returns how many events are to be read."""
         self._all, self.shown, self._last_marker = [], [], None
         return len(self._store.events)
@@ -339,8 +339,8 @@ class PlotOverlay(Layer):
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
-            look = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
-            colour = QColor(getattr(self._palette, look))
+            poll = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
+            colour = QColor(getattr(self._palette, poll))
             painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
             painter.drawLine(self.line_of(placed, geometry))
         painter.setPen(QColor(self._palette.text))

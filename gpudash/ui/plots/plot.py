@@ -169,10 +169,10 @@ class TimePlot(QWidget):
         """What was drawn last."""
         return self._data
 
-    def set_description(self, words: str) -> None:
+    def set_description(self, text: str) -> None:
         """Say in words what the plot shows."""
-        self.setAccessibleDescription(words)
-        self.canvas.setAccessibleDescription(words)
+        self.setAccessibleDescription(text)
+        self.canvas.setAccessibleDescription(text)
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -310,7 +310,7 @@ class TimePlot(QWidget):
     def _levels(self) -> list[PlotLevel]:
         return [
             PlotLevel(
-                self._words(line, value),
+                self._text(line, value),
                 line.name,
                 self._level(value),
                 self._palette.curves[line.colour],
@@ -320,7 +320,7 @@ class TimePlot(QWidget):
             if value is not None and not (self._scale.log and value <= 0)
         ]
 
-    def _words(self, line: LineSpec, value: float) -> str:
+    def _text(self, line: LineSpec, value: float) -> str:
         return (
             f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}" if line.shows_value else line.name
         )

@@ -104,8 +104,8 @@ class Readout(QWidget):
 
     def describe(self) -> None:
         """Bring the words for a screen reader up to date."""
-        words = "; ".join(f"{name} {text}" for name, text in self.rows())
-        self.setAccessibleDescription(f"{self._title}: {words}")
+        label = "; ".join(f"{name} {text}" for name, text in self.rows())
+        self.setAccessibleDescription(f"{self._title}: {label}")
 
     @property
     def free_height(self) -> int:
@@ -261,8 +261,8 @@ class SelectionStrip(QWidget):
         self._chip.setProperty("role", "chip")
         self._chip.setToolTip("Clear the selection (Esc)")
         self._chip.clicked.connect(self.cleared)
-        self._words = PlainLabel(role="muted")
-        self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._text = PlainLabel(role="muted")
+        self._text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._fold = Button()
         self._fold.setText("Statistics")
         self._fold.setToolTip("Show or hide the figures of the range (Esc hides them)")
@@ -273,7 +273,7 @@ class SelectionStrip(QWidget):
         self._fold.toggled.connect(self._set_open)
         self.card = StatisticsCard(palette, parent)
         self.card.closed.connect(self.cleared)
-        in_row(self._chip, (self._words, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
+        in_row(self._chip, (self._text, 1), self._fold, parent=self, margins=(0, 0, 0, 0))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.show_range(None, (0.0, 0.0))
 
@@ -287,9 +287,9 @@ class SelectionStrip(QWidget):
         self._fold.setChecked(wanted)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What the strip says of the range."""
-        return self._words.text()
+        return self._text.text()
 
     @property
     def chip(self) -> str:
@@ -301,12 +301,12 @@ class SelectionStrip(QWidget):
         self._chip.setVisible(selection is not None)
         if selection is not None:
             self._chip.setText(f"{selection[0]:.1f}-{selection[1]:.1f} s ×")
-            self._words.setText(f"{selection[1] - selection[0]:.2f} s selected")
+            self._text.setText(f"{selection[1] - selection[0]:.2f} s selected")
             self.card.set_title(
                 f"{selection[0]:.2f} to {selection[1]:.2f} s, {selection[1] - selection[0]:.2f} s selected"
             )
         else:
-            self._words.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
+            self._text.setText(f"Visible window, {window[1] - window[0]:.4g} s. Drag in a plot to measure a range.")
             self.card.set_title(f"Visible window, {window[1] - window[0]:.4g} s")
 
     def _set_open(self, wanted: bool) -> None:
@@ -346,10 +346,10 @@ class StatisticsCard(QFrame):
         in_column(head, self._table, parent=self, margins=(6, 3, 4, 4), spacing=0)
         self.hide()
 
-    def set_title(self, words: str) -> None:
+    def set_title(self, text: str) -> None:
         """Say which range the figures are of."""
-        if words != self._title.text():
-            self._title.setText(words)
+        if text != self._title.text():
+            self._title.setText(text)
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette

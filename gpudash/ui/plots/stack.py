@@ -77,7 +77,7 @@ class PlotStack(QFrame):
 
     mark_named = Signal(str, float)
     hidden_changed = Signal()
-    told = Signal(str)
+    reported = Signal(str)
     failed = Signal(str)
     menu_requested = Signal(object, object)
 
@@ -542,9 +542,9 @@ class PlotStack(QFrame):
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
             self._place_card()
-        if frame.words is not None:
-            for plot, words in zip(plots, frame.words, strict=True):
-                plot.set_description(words)
+        if frame.label is not None:
+            for plot, text in zip(plots, frame.label, strict=True):
+                plot.set_description(text)
             self.readout.describe()
 
     def _align(self) -> None:

@@ -102,8 +102,8 @@ class TimeView(QObject):
         if self._following:
             return "Live"
         behind = self.behind_s
-        words = f"{behind:.0f} s" if behind < 59.5 else format_duration(behind)
-        return f"Paused {words} behind - still recording"
+        text = f"{behind:.0f} s" if behind < 59.5 else format_duration(behind)
+        return f"Paused {text} behind - still recording"
 
     def set_now(self, newest_s: float) -> None:
         """Tell the time of the newest reading."""

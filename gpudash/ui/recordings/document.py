@@ -225,10 +225,10 @@ class ReplayBar(QWidget):
             with QSignalBlocker(self.slider):
                 self.slider.setSingleStep(max(1, round(PARTS * min(1.0, ARROW_S / whole_s))))
                 self.slider.setValue(round(PARTS * (place_s - start_s) / whole_s))
-        words = f"{place_words(place_s - start_s)} / {place_words(end_s - start_s)}"
-        if self.time.text() != words:
-            self.time.setText(words)
-            self.slider.setAccessibleDescription(words.replace("/", "of"))
+        text = f"{place_text(place_s - start_s)} / {place_text(end_s - start_s)}"
+        if self.time.text() != text:
+            self.time.setText(text)
+            self.slider.setAccessibleDescription(text.replace("/", "of"))
             self._time_width = max(self._time_width, self.time.sizeHint().width())
             self.time.setMinimumWidth(self._time_width)
         running = self.playing or self.live
@@ -242,15 +242,15 @@ class ReplayBar(QWidget):
         self.play.setToolTip(plain_tip(f"{self.play.accessibleName()} (Space)"))
 
 
-def _name(button: QPushButton, words: str, means: str) -> None:
+def _name(button: QPushButton, text: str, means: str) -> None:
     """Give a button other words, and say what it does."""
-    if button.text() != words:
-        button.setText(words)
+    if button.text() != text:
+        button.setText(text)
         button.setAccessibleName(means.partition(" (")[0])
         button.setToolTip(plain_tip(means))
 
 
-def place_words(seconds: float) -> str:
+def place_text(seconds: float) -> str:
     """A moment of a recording: 0:04.2, 12:05.0, 1:02:03.4."""
     tenths = max(0, round(seconds * 10))
     whole, tenth = divmod(tenths, 10)
@@ -308,7 +308,7 @@ class RecordingDocument(Document):
         self._settings = settings
         self._closed = False
         self._frame = 0
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self._shown_run: int | None = None
         self._wanted_run: int | None = None
         self.replay: Replay | None = None
@@ -336,7 +336,7 @@ class RecordingDocument(Document):
         assert self.dashboard is not None
         self.bar.refresh()
         if self._frame % SLOW_REFRESH == 0:
-            self._show_words(self.replay, self.dashboard)
+            self._show_text(self.replay, self.dashboard)
         self.dashboard.refresh()
         self._frame += 1
 
@@ -365,7 +365,7 @@ class RecordingDocument(Document):
             dashboard.view.follow()
         else:
             dashboard.show_run()
-        self._show_words(replay, dashboard)
+        self._show_text(replay, dashboard)
         yield from dashboard.prepare()
         yield
         self.replay, self.dashboard = replay, dashboard
@@ -393,7 +393,7 @@ class RecordingDocument(Document):
         end_s = run.ended_s if run.ended_s is not None else later[0].began_s if later else None
         self.bar.go_to(end_s if later and end_s is not None else self.replay.extent_s[1])
         self.dashboard.show_run()
-        self._show_words(self.replay, self.dashboard)
+        self._show_text(self.replay, self.dashboard)
 
     def _add_parts(self, replay: Replay, dashboard: Dashboard) -> None:
         """What the dashboard of a recording has beside that of the live session."""
@@ -414,7 +414,7 @@ class RecordingDocument(Document):
         dashboard.rows.insertWidget(1, self.notice)
         dashboard.rows.insertWidget(dashboard.rows.count() - 1, self.bar)
 
-    def _show_words(self, replay: Replay, dashboard: Dashboard) -> None:
+    def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
         """Bring up to date what the line above says, what the run was asked, and what could not be read."""
         dashboard.view.live = replay.following and replay.at_end
         begun, run = self._run(replay)
@@ -430,16 +430,16 @@ class RecordingDocument(Document):
             self._shown_run = run.run_id
             dashboard.panel.show_spec(run.workload, run.device, run.spec)
         notices = replay.notices
-        if notices != self._told:
-            self._told = notices
+        if notices != self._reported:
+            self._reported = notices
             if notices:
-                self._tell_notices("\n".join(f"{text.rstrip('.')}." for text in notices))
+                self._report_notices("\n".join(f"{text.rstrip('.')}." for text in notices))
             else:
                 self.notice.dismiss()
 
-    def _tell_notices(self, words: str) -> None:
+    def _report_notices(self, text: str) -> None:
         """Say in place what could not be read."""
-        self.notice.tell(words)
+        self.notice.report(text)
 
     def _again(self) -> None:
         assert self.replay is not None
@@ -494,24 +494,24 @@ class RecordingHead(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.what, self.badge, self.words, self.file = PlainLabel(), PlainLabel(SIMULATED), PlainLabel(), PlainLabel()
+        self.what, self.badge, self.label, self.file = PlainLabel(), PlainLabel(SIMULATED), PlainLabel(), PlainLabel()
         self.what.setProperty("role", "figure-small")
         self.badge.setProperty("role", "badge")
         self.badge.hide()
         row = QHBoxLayout(self)
         row.setContentsMargins(2, 2, 2, 0)
         row.setSpacing(10)
-        for label in (self.what, self.badge, self.words, self.file):
+        for label in (self.what, self.badge, self.label, self.file):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        for label in (self.words, self.file):
+        for label in (self.label, self.file):
             label.setProperty("role", "muted")
         self.file.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.file.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.file.setMinimumWidth(FILE_LEAST_PX)
         row.addWidget(self.what)
         row.addWidget(self.badge)
-        row.addWidget(self.words)
+        row.addWidget(self.label)
         row.addWidget(self.file, 1)
         self._name = ""
 
@@ -545,7 +545,7 @@ class RecordingHead(QWidget):
             f"{began:%Y-%m-%d %H:%M:%S}",
             *_ending(run if begun else None, seconds, unfinished, known=run is not None),
         ]
-        _write(self.words, " · ".join(parts))
+        _write(self.label, " · ".join(parts))
         self.setAccessibleName(f"Recording {self._name}: {what}, {', '.join(parts)}")
         self._fit()
 
@@ -554,7 +554,7 @@ class RecordingHead(QWidget):
         self._name = product
         self.file.setToolTip(plain_tip(product))
         _write(self.what, name)
-        _write(self.words, state)
+        _write(self.label, state)
         self.setAccessibleName(f"Machine {name}: {state}, {product}")
         self._fit()
 
@@ -575,14 +575,14 @@ def workload_title(name: str) -> str:
 def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:
     if run is None or run.running:
         return [unfinished.lower() if known else "no run", format_duration(seconds)]
-    told = [ENDINGS.get(run.status, "Ended").lower()]
+    reported = [ENDINGS.get(run.status, "Ended").lower()]
     if run.seconds is not None:
-        told.append(format_duration(run.seconds))
+        reported.append(format_duration(run.seconds))
     if run.step:
-        told.append(f"{format_count(run.step)} step{'s' if run.step != 1 else ''}")
-    return told
+        reported.append(f"{format_count(run.step)} step{'s' if run.step != 1 else ''}")
+    return reported
 
 
-def _write(label: QLabel, words: str) -> None:
-    if label.text() != words:
-        label.setText(words)
+def _write(label: QLabel, text: str) -> None:
+    if label.text() != text:
+        label.setText(text)

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.session.recordings.library import Librarian, Library, LibraryEntry
+from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
 from gpudash.settings import Settings
 from gpudash.telemetry.comparing import MOST_RUNS
 from gpudash.telemetry.recording.facts import RunWord
@@ -59,7 +59,7 @@ class LibraryDocument(Document):
     """The recorded runs: open, compare, name, tag and note them; lock, delete and restore their sessions.
 
     Args:
-        librarian: watches the folder; it is closed with the document.
+        library_watcher: watches the folder; it is closed with the document.
         undoing: the window's stack of what can be undone.
         settings: gives the settings in force, for the limits.
         open_recording: opens a recording, with a run of it, counted from 1, in view.
@@ -73,7 +73,7 @@ class LibraryDocument(Document):
 
     def __init__(
         self,
-        librarian: Librarian,
+        library_watcher: LibraryWatcher,
         undoing: Undoing,
         palette: Palette,
         *,
@@ -84,7 +84,7 @@ class LibraryDocument(Document):
         start: Callable[[], object],
     ) -> None:
         super().__init__()
-        self._librarian = librarian
+        self._library_watcher = library_watcher
         self._undoing = undoing
         self._settings, self._open, self._compare, self._is_open = settings, open_recording, compare, is_open
         self._shown: Library | None = None
@@ -160,9 +160,9 @@ class LibraryDocument(Document):
         self._empty.setWordWrap(True)
         self._layers = QStackedWidget()
         nothing = QWidget()
-        words = in_column(1, self._empty, parent=nothing)
-        words.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
-        words.addStretch(1)
+        text = in_column(1, self._empty, parent=nothing)
+        text.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
+        text.addStretch(1)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.table)
         middle = in_row((self._layers, 1), self.details, spacing=10)
@@ -171,12 +171,12 @@ class LibraryDocument(Document):
 
     def _build_menu(self) -> None:
         """The table's own menu, of a right click or the menu key."""
-        for words, tip, run, key in (
+        for text, tip, run, key in (
             ("Open", "Open the selected runs, each in its recording as a tab", self.open_selected, ""),
             ("Delete", "Move the sessions of the selected runs to the trash", self.delete_or_nothing, "Del"),
             ("Copy values", "Copy the selected rows, or all of them, as tab-separated text", self.copy_values, ""),
         ):
-            action = QAction(words, self.table)
+            action = QAction(text, self.table)
             action.setToolTip(plain_tip(tip))
             action.setShortcut(QKeySequence(key))
             action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
@@ -194,18 +194,18 @@ class LibraryDocument(Document):
         self.details.set_narrow(self.width() < NARROW_WINDOW_PX)
 
     def showEvent(self, event: QShowEvent) -> None:
-        self._librarian.watch(True)
+        self._library_watcher.watch(True)
 
     def hideEvent(self, event: QHideEvent) -> None:
-        self._librarian.watch(False)
+        self._library_watcher.watch(False)
 
     def refresh(self) -> None:
-        for answer in self._librarian.answers():
-            self.notice.tell(answer)
+        for answer in self._library_watcher.answers():
+            self.notice.report(answer)
         self._show()
 
     def _show(self, *, force: bool = False) -> None:
-        library = self._librarian.library
+        library = self._library_watcher.library
         if library is self._shown and not force:
             return
         self._shown = library
@@ -214,11 +214,11 @@ class LibraryDocument(Document):
         self._tick_newest()
         self.disk.show_library(library, self._settings())
         if library.problem:
-            self.notice.tell(library.problem)
+            self.notice.report(library.problem)
         self._selection_changed()
-        self._show_words(library, bool(entries))
+        self._show_text(library, bool(entries))
 
-    def _show_words(self, library: Library, there: bool) -> None:
+    def _show_text(self, library: Library, there: bool) -> None:
         found = bool(self.table.shown())
         self._layers.setCurrentIndex(1 if found else 0)
         nothing = EMPTY_TRASH if self.in_trash else EMPTY
@@ -228,8 +228,8 @@ class LibraryDocument(Document):
     def _search(self, text: str) -> None:
         self.table.runs.search(text)
         self._selection_changed()
-        library = self._librarian.library
-        self._show_words(library, bool(library.trash if self.in_trash else library.entries))
+        library = self._library_watcher.library
+        self._show_text(library, bool(library.trash if self.in_trash else library.entries))
 
     def _group(self, grouped: bool) -> None:
         self.table.runs.grouped = grouped
@@ -265,7 +265,7 @@ class LibraryDocument(Document):
         self.compare_button.setText(f"Compare {count} runs" if count > 1 else "Compare")
         self.compare_button.setToolTip(COMPARE_TIP if count <= MOST_RUNS else TOO_MANY)
         self.empty_button.setVisible(not own)
-        self.empty_button.setEnabled(bool(self._librarian.library.trash))
+        self.empty_button.setEnabled(bool(self._library_watcher.library.trash))
 
     def open_selected(self) -> None:
         """Open the selected recordings, each at the first of its runs that is selected.
@@ -275,7 +275,7 @@ class LibraryDocument(Document):
         chosen = self.table.selected_entries()
         if self.in_trash and chosen:
             who = f"“{chosen[0].title}” lies" if len(chosen) == 1 else f"{len(chosen)} recordings lie"
-            self.notice.tell(f"{who} in the trash; restore first, then open.", "note")
+            self.notice.report(f"{who} in the trash; restore first, then open.", "note")
             return
         shown = {row.entry.path: row.run.number for row in reversed(self.table.selected()) if row.run is not None}
         for entry in chosen:
@@ -289,7 +289,7 @@ class LibraryDocument(Document):
 
     def _to_compare(self) -> list[LibraryRow]:
         ticked = self.table.runs.ticked
-        entries = () if self.in_trash else self._librarian.library.entries
+        entries = () if self.in_trash else self._library_watcher.library.entries
         rows = [
             LibraryRow(entry, run) for entry in entries for run in runs_of(entry) if (entry.path, run.number) in ticked
         ]
@@ -303,7 +303,7 @@ class LibraryDocument(Document):
             self.trash_button.click()
         self.search.clear()
         for path in paths:
-            self._librarian.include(path)
+            self._library_watcher.include(path)
         self._to_tick = list(paths)
         self._tick_newest()
         self.table.setFocus()
@@ -323,25 +323,25 @@ class LibraryDocument(Document):
                 self.table.runs.tick([newest.key], True)
                 self.table.select({newest.key})
                 self.table.scrollTo(self.table.currentIndex())
-                self.notice.tell(TICK.format(name=name_of(newest)), "note")
+                self.notice.report(TICK.format(name=name_of(newest)), "note")
 
     def lock_selected(self) -> None:
         """Lock the selected recordings, or unlock them where all are locked."""
         chosen = self.table.selected_entries()
         locked = not all(entry.facts is not None and entry.facts.locked for entry in chosen)
         for entry in chosen:
-            self._librarian.lock(entry.path, locked)
+            self._library_watcher.lock(entry.path, locked)
 
-    def _say(self, row: LibraryRow, what: RunWord, words: str) -> None:
+    def _say(self, row: LibraryRow, what: RunWord, text: str) -> None:
         """Name, tag or note a run; a session can be named alone."""
         path, facts = row.entry.path, row.entry.facts
         if row.run is None:
-            before, say = facts.title if facts is not None else "", partial(self._librarian.rename, path)
+            before, say = facts.title if facts is not None else "", partial(self._library_watcher.rename, path)
         else:
-            before, say = getattr(row.run.words, what), partial(self._librarian.say, path, row.run.number, what)
-        say(words)
+            before, say = getattr(row.run.label, what), partial(self._library_watcher.say, path, row.run.number, what)
+        say(text)
         done = {"title": "Rename", "tags": "Tags", "note": "Note"}[what]
-        self._undoing.push(f"{done} of {name_of(row)}", partial(say, before), partial(say, words))
+        self._undoing.push(f"{done} of {name_of(row)}", partial(say, before), partial(say, text))
 
     def delete_or_nothing(self) -> None:
         """Del: what lies in the trash already is left there."""
@@ -352,16 +352,16 @@ class LibraryDocument(Document):
         """Move the selected recordings to the trash; the notice offers the way back."""
         moved, problems = self._to_trash(self.table.selected_entries())
         if moved:
-            moves = _Moves(self._move_to_trash, self._librarian.restore, moved)
-            words = _named([entry for entry, _place in moved])
-            self._undoing.push(f"Delete of {words}", moves.back, moves.forth)
-            who = f"{len(moved)} recordings" if len(moved) > 1 else f"“{words}”"
+            moves = _Moves(self._move_to_trash, self._library_watcher.restore, moved)
+            text = _named([entry for entry, _place in moved])
+            self._undoing.push(f"Delete of {text}", moves.back, moves.forward)
+            who = f"{len(moved)} recordings" if len(moved) > 1 else f"“{text}”"
             said = f"{who} moved to the trash."
             self._offer = " ".join([said, *problems])
-            self.notice.tell(self._offer, "note", button="Undo", run=self._undoing.undo)
+            self.notice.report(self._offer, "note", button="Undo", run=self._undoing.undo)
             self.table.setFocus()
         elif problems:
-            self.notice.tell(" ".join(problems))
+            self.notice.report(" ".join(problems))
         self.refresh()
 
     def _withdraw_offer(self) -> None:
@@ -386,34 +386,36 @@ class LibraryDocument(Document):
         """
         if self._is_open(path):
             raise RecordingError(f"{path.stem} is open in a tab; close it first.")
-        return self._librarian.delete(path)
+        return self._library_watcher.delete(path)
 
     def restore_selected(self) -> None:
         """Bring the selected recordings back from the trash."""
         restored, problems = [], []
         for entry in self.table.selected_entries():
             try:
-                restored.append((entry, self._librarian.restore(entry.path)))
+                restored.append((entry, self._library_watcher.restore(entry.path)))
             except RecordingError as error:
                 problems.append(str(error))
         if restored:
-            moves = _Moves(self._move_to_trash, self._librarian.restore, [(entry, entry.path) for entry, _ in restored])
+            moves = _Moves(
+                self._move_to_trash, self._library_watcher.restore, [(entry, entry.path) for entry, _ in restored]
+            )
             moves.places = [place for _entry, place in restored]
-            words = _named([entry for entry, _place in restored])
-            self._undoing.push(f"Restore of {words}", moves.forth, moves.back)
-            self.said.emit(f"Restored {words}." if len(restored) == 1 else f"Restored {len(restored)} recordings.")
+            text = _named([entry for entry, _place in restored])
+            self._undoing.push(f"Restore of {text}", moves.forward, moves.back)
+            self.said.emit(f"Restored {text}." if len(restored) == 1 else f"Restored {len(restored)} recordings.")
         if problems:
-            self.notice.tell(" ".join(problems))
+            self.notice.report(" ".join(problems))
         self.refresh()
 
     def ask_to_empty(self) -> None:
         """Ask, for this cannot be undone, and delete what is in the trash."""
-        count = len(self._librarian.library.trash)
-        words = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
-        box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", words)
+        count = len(self._library_watcher.library.trash)
+        text = f"{count} recording{'s' * (count != 1)} and any reports in the trash are deleted for good."
+        box = message_box(self, QMessageBox.Icon.Warning, "Empty Trash", text)
         agree = box.addButton("Empty Trash", QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
-        agree.clicked.connect(self._librarian.empty_trash)
+        agree.clicked.connect(self._library_watcher.empty_trash)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
@@ -429,7 +431,7 @@ class LibraryDocument(Document):
         self.table.set_palette(palette)
 
     def close_document(self) -> None:
-        self._librarian.close()
+        self._library_watcher.close()
 
 
 def _named(entries: Sequence[LibraryEntry]) -> str:
@@ -453,14 +455,14 @@ class DiskLine(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words, self.trash_words = PlainLabel(), PlainLabel()
-        for label in (self.words, self.trash_words):
+        self.label, self.trash_text = PlainLabel(), PlainLabel()
+        for label in (self.label, self.trash_text):
             label.setProperty("role", "muted")
         self.bar = QProgressBar()
         self.bar.setRange(0, PARTS)
         self.bar.setTextVisible(False)
         self.bar.setFixedWidth(BAR_PX)
-        in_row(self.bar, self.words, 1, self.trash_words, parent=self, margins=(2, 0, 2, 0), spacing=12)
+        in_row(self.bar, self.label, 1, self.trash_text, parent=self, margins=(2, 0, 2, 0), spacing=12)
 
     def show_library(self, library: Library, settings: Settings) -> None:
         """Show the figures of ``library`` against the limits in ``settings``."""
@@ -468,14 +470,14 @@ class DiskLine(QWidget):
         share = max(library.bytes / limit if limit else 1.0, len(library.entries) / settings.recordings_count)
         self.bar.setValue(round(PARTS * min(share, 1.0)))
         size = f"{format_bytes(library.bytes)} of {format_bytes(limit)}"  # few MiB of GiB would read as none
-        self.words.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
+        self.label.setText(f"{len(library.entries)} of {settings.recordings_count} recordings, {size}")
         tip = "Beyond either limit the oldest recordings that are not locked go to the trash when a session begins"
-        for part in (self.bar, self.words):
+        for part in (self.bar, self.label):
             part.setToolTip(plain_tip(tip))
-        self.bar.setAccessibleName(f"Room taken by recordings: {self.words.text()}")
+        self.bar.setAccessibleName(f"Room taken by recordings: {self.label.text()}")
         days = round(KEPT_S / 86400)
         there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}" if library.trash else "empty"
-        self.trash_words.setText(f"Trash: {there}; kept for {days} days")
+        self.trash_text.setText(f"Trash: {there}; kept for {days} days")
 
 
 class _Moves:
@@ -506,7 +508,7 @@ class _Moves:
         ways = zip(self._trashed, self.places, strict=True)
         self.places = _moved([partial(self._restore, trashed, place) for trashed, place in ways])
 
-    def forth(self) -> None:
+    def forward(self) -> None:
         """Into the trash.
 
         Raises:

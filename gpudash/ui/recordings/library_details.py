@@ -22,7 +22,7 @@ from gpudash.ui.recordings.library_table import (
     name_of,
     peak_of,
     runs_of,
-    session_words,
+    session_text,
 )
 from gpudash.ui.widgets.labels import title_label, worded_label
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
@@ -64,10 +64,10 @@ class Details(QFrame):
         self.note.setFixedHeight(NOTE_PX)
         self.note.setTabChangesFocus(True)
         self.tags.setPlaceholderText("baseline, wide")
-        self._words = worded_label("")
-        self._words.setTextFormat(Qt.TextFormat.RichText)
-        self._words.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+        self._text = worded_label("")
+        self._text.setTextFormat(Qt.TextFormat.RichText)
+        self._text.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._shown: Sequence[LibraryRow] = ()
         self._labels: list[tuple[PlainLabel, QLineEdit | QPlainTextEdit]] = []
         column = QVBoxLayout(self)
@@ -75,19 +75,19 @@ class Details(QFrame):
         column.setSpacing(6)
         self.heading = title_label(HEADINGS["run"])
         column.addWidget(self.heading)
-        for words, field, tip in (
+        for text, field, tip in (
             ("Name", self.title, "What it is called here; its recording's file keeps its name"),
             ("Tags", self.tags, "Words to find the run by, with commas between them"),
             ("Note", self.note, "Anything worth remembering of the run"),
         ):
-            label = PlainLabel(words, role="muted")
+            label = PlainLabel(text, role="muted")
             label.setBuddy(field)
             field.setToolTip(plain_tip(tip))
             self._labels.append((label, field))
             column.addWidget(label)
             column.addWidget(field)
         scroll = QScrollArea()  # in a low window not all of it is seen at once
-        scroll.setWidget(self._words)
+        scroll.setWidget(self._text)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
@@ -115,7 +115,7 @@ class Details(QFrame):
         self.heading.setText(SEVERAL if several else HEADINGS["run" if single is None else single.kind])
         if single is None:
             nothing = NOTHING_IN_TRASH if in_trash else NOTHING
-            self._words.setText(_counted(rows) if rows else nothing)
+            self._text.setText(_counted(rows) if rows else nothing)
             return
         entry = single.entry
         changeable = entry.facts is not None and not (entry.trashed or entry.facts.damage)
@@ -126,14 +126,14 @@ class Details(QFrame):
             field.setReadOnly(not changeable)
             if same and field.hasFocus():
                 continue  # what is being typed stays
-            words = self._said_of(single, what)
+            text = self._said_of(single, what)
             if isinstance(field, QLineEdit):
-                field.setText(words)
+                field.setText(text)
                 field.setCursorPosition(0)
-            elif field.toPlainText() != words:
-                field.setPlainText(words)
+            elif field.toPlainText() != text:
+                field.setPlainText(text)
         rows_of_it = details_of(single)
-        self._words.setText(
+        self._text.setText(
             "".join(
                 f'<p style="margin: 0 0 6px 0">{escape(name)}<br><b>{_breakable(escape(value))}</b></p>'
                 for name, value in rows_of_it
@@ -144,7 +144,7 @@ class Details(QFrame):
     def _said_of(row: LibraryRow, what: RunWord) -> str:
         if what == "title" or row.run is None:
             return name_of(row)
-        return str(getattr(row.run.words, what))
+        return str(getattr(row.run.label, what))
 
     def _edited(self, what: RunWord) -> None:
         fields: dict[RunWord, QLineEdit | QPlainTextEdit]
@@ -152,9 +152,9 @@ class Details(QFrame):
         field = fields[what]
         if len(self._shown) != 1 or field.isReadOnly():
             return
-        words = (field.text() if isinstance(field, QLineEdit) else field.toPlainText()).strip()
-        if words != self._said_of(self._shown[0], what):
-            self.said.emit(self._shown[0], what, words)
+        text = (field.text() if isinstance(field, QLineEdit) else field.toPlainText()).strip()
+        if text != self._said_of(self._shown[0], what):
+            self.said.emit(self._shown[0], what, text)
 
 
 def _counted(rows: Sequence[LibraryRow]) -> str:
@@ -184,7 +184,7 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
             ("Peak memory", peak_of(row)),
             ("Duration", duration_of(row)),
             ("Loss", loss_of(row)),
-            ("Session", session_words(entry)),
+            ("Session", session_text(entry)),
         ]
     else:
         length = None if facts is None else facts.duration_s

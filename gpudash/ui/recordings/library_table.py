@@ -18,7 +18,7 @@ from gpudash.devices.names import shown_devices
 from gpudash.session.recordings.library import LibraryEntry
 from gpudash.session.recordings.run_names import kind_of_run, run_name
 from gpudash.telemetry.cells import tab_separated
-from gpudash.telemetry.comparing.comparison import value_words
+from gpudash.telemetry.comparing.comparison import value_text
 from gpudash.telemetry.recording.facts import RunFacts
 from gpudash.ui.colours import Palette
 from gpudash.ui.widgets.tables import ARROW_ROOM, Column, Index, RowsModel
@@ -72,16 +72,16 @@ def name_of(row: LibraryRow) -> str:
         return row.entry.title
     facts = row.entry.facts
     session = facts.title if facts is not None and len(facts.runs) == 1 else ""
-    return row.run.words.title or session or run_name(row.run)
+    return row.run.label.title or session or run_name(row.run)
 
 
-def moment_words(seconds: float) -> str:
+def moment_text(seconds: float) -> str:
     """A moment in local time: "today 14:05", "yesterday 18:02", "3 Mar 09:30", "3 Mar 2025"."""
     moment, now = datetime.fromtimestamp(seconds).astimezone(), datetime.now().astimezone()
     clock = f"{moment:%H:%M}"
-    for words, day in (("today", now), ("yesterday", now - timedelta(days=1))):
+    for text, day in (("today", now), ("yesterday", now - timedelta(days=1))):
         if moment.date() == day.date():
-            return f"{words} {clock}"
+            return f"{text} {clock}"
     date = f"{moment.day} {_MONTHS[moment.month - 1]}"
     return f"{date} {clock}" if moment.year == now.year else f"{date} {moment.year}"
 
@@ -110,7 +110,7 @@ def device_of(row: LibraryRow) -> str:
     return UNKNOWN if row.run is None else shown_devices(row.run.device, row.run.spec) or UNKNOWN
 
 
-def session_words(entry: LibraryEntry) -> str:
+def session_text(entry: LibraryEntry) -> str:
     """A session in a line: when, what the user calls it, how many runs it has, its size, what is the matter."""
     runs = len(runs_of(entry))
     counted = f"{runs} run{'s' * (runs != 1)}" if runs else ""
@@ -118,7 +118,7 @@ def session_words(entry: LibraryEntry) -> str:
     row = LibraryRow(entry)
     damaged = entry.facts is not None and entry.facts.damage
     titled = entry.title if entry.title != entry.path.stem or damaged else ""
-    parts = (moment_words(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
+    parts = (moment_text(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
     return "   ·   ".join(part for part in ("Session of " + parts[0], *parts[1:]) if part)
 
 
@@ -143,7 +143,7 @@ def duration_of(row: LibraryRow) -> str:
 
 def loss_of(row: LibraryRow) -> str:
     """The last loss of a run."""
-    return UNKNOWN if row.run is None or row.run.loss is None else value_words("", row.run.loss)
+    return UNKNOWN if row.run is None or row.run.loss is None else value_text("", row.run.loss)
 
 
 def _of_run(read: Callable[[RunFacts], Any]) -> Callable[[LibraryRow], Any]:
@@ -157,14 +157,14 @@ class _RunColumn:
 
     Attributes:
         column: its heading.
-        words: what it says of a row.
+        label: what it says of a row.
         value: what it is sorted by; ``None`` where that is unknown.
         least: characters to which it may be cut where there is no room; 0 where it is whole or not there.
         needed: whether it is there though it says nothing of any run.
     """
 
     column: Column
-    words: Callable[[LibraryRow], str]
+    label: Callable[[LibraryRow], str]
     value: Callable[[LibraryRow], Any]
     least: int = 0
     needed: bool = False
@@ -184,24 +184,24 @@ def _kind(row: LibraryRow) -> str:
 
 
 def _tags(row: LibraryRow) -> str:
-    return "" if row.run is None else row.run.words.tags
+    return "" if row.run is None else row.run.label.tags
 
 
 def _note(row: LibraryRow) -> str:
-    return "" if row.run is None else " ".join(row.run.words.note.split())
+    return "" if row.run is None else " ".join(row.run.label.note.split())
 
 
 COLUMNS = (
     _RunColumn(Column("run", wide=True, tip="Tick two or more to compare them"), name_of, _name_key, needed=True),
-    _RunColumn(Column("began"), lambda row: moment_words(row.began_s), lambda row: row.began_s, needed=True),
+    _RunColumn(Column("began"), lambda row: moment_text(row.began_s), lambda row: row.began_s, needed=True),
     _RunColumn(Column("workload"), _kind, _of_run(kind_of_run), least=8),
     _RunColumn(Column("device"), device_of, device_of, least=7),
     _RunColumn(Column("ended"), ending_of, ending_of, needed=True),
     _RunColumn(Column("peak", right=True, tip=_PEAK_TIP), peak_of, _of_run(peak_bytes_of)),
     _RunColumn(Column("duration", right=True), duration_of, _of_run(lambda run: run.seconds)),
     _RunColumn(Column("loss", right=True, tip="The last one"), loss_of, _of_run(lambda run: run.loss)),
-    _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.words.tags.lower() or None), least=9),
-    _RunColumn(Column("note"), _note, _of_run(lambda run: run.words.note.lower() or None), least=5),
+    _RunColumn(Column("tags"), _tags, _of_run(lambda run: run.label.tags.lower() or None), least=9),
+    _RunColumn(Column("note"), _note, _of_run(lambda run: run.label.note.lower() or None), least=5),
 )
 
 BEGAN, ENDED, NOTE = 1, 4, 9
@@ -242,7 +242,7 @@ class RunsModel(RowsModel[LibraryRow]):
         self.ticked: set[RunKey] = set()
         self.alarm, self.muted = QColor(), QColor()
         self._entries: Sequence[LibraryEntry] = ()
-        self._looked_for: list[str] = []
+        self._searched: list[str] = []
         self._column, self._order = BEGAN, Qt.SortOrder.DescendingOrder
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
@@ -256,7 +256,7 @@ class RunsModel(RowsModel[LibraryRow]):
 
     def search(self, text: str) -> None:
         """Show what holds all words of ``text``, in any column, in the session's line or in the file's name."""
-        self._looked_for = text.lower().split()
+        self._searched = text.lower().split()
         self.arrange()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -286,9 +286,9 @@ class RunsModel(RowsModel[LibraryRow]):
             self.replace_rows(rows)
 
     def _found(self, row: LibraryRow) -> bool:
-        cells = [] if row.run is None else [column.words(row) for column in COLUMNS]
-        text = " ".join((row.entry.path.name, date_of(row), session_words(row.entry), *cells)).lower()
-        return all(word in text for word in self._looked_for)
+        cells = [] if row.run is None else [column.label(row) for column in COLUMNS]
+        text = " ".join((row.entry.path.name, date_of(row), session_text(row.entry), *cells)).lower()
+        return all(word in text for word in self._searched)
 
     def tick(self, keys: Iterable[RunKey], on: bool) -> None:
         """Tick runs, or take their ticks away; a session has none."""
@@ -297,14 +297,14 @@ class RunsModel(RowsModel[LibraryRow]):
         self.dataChanged.emit(self.index(0, 0), self.index(max(0, len(self.rows) - 1), 0))
         self.ticked_changed.emit()
 
-    def words(self, row: LibraryRow, column: int) -> str:
+    def label(self, row: LibraryRow, column: int) -> str:
         if row.run is None:
-            return session_words(row.entry) if column == 0 else ""
-        return COLUMNS[column].words(row)
+            return session_text(row.entry) if column == 0 else ""
+        return COLUMNS[column].label(row)
 
     def tip(self, row: LibraryRow, column: int) -> str:
         damage = row.entry.facts.damage if row.entry.facts is not None else ""
-        return damage or f"{self.words(row, column)}\n{row.entry.path}"
+        return damage or f"{self.label(row, column)}\n{row.entry.path}"
 
     def value(self, row: LibraryRow, column: int, role: int) -> Any:
         if role == Qt.ItemDataRole.CheckStateRole and column == 0 and self._tickable(row):
@@ -388,14 +388,14 @@ class RunsTable(QTableView):
         metrics = self.fontMetrics()
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 9)
         rows = [row for row in self.runs.rows if row.run is not None][:MEASURED_ROWS]
-        cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.words, rows)) for column in COLUMNS]
-        whole = [max(map(metrics.horizontalAdvance, words)) + ROOM_PX for words in cells]
+        cells = [(f"{column.column.title}{ARROW_ROOM}", *map(column.label, rows)) for column in COLUMNS]
+        whole = [max(map(metrics.horizontalAdvance, text)) + ROOM_PX for text in cells]
         names_px = min(WIDEST_NAME_PX, whole[0] + ROOM_PX)
         widths = [px if position == NOTE else min(WIDEST_PX, px) for position, px in enumerate(whole)]
         shown = {
             position
             for position, column in enumerate(COLUMNS)
-            if column.needed or any(column.words(row) not in ("", UNKNOWN) for row in rows)
+            if column.needed or any(column.label(row) not in ("", UNKNOWN) for row in rows)
         }
         least_px = NAME_CHARACTERS * metrics.averageCharWidth() + 2 * ROOM_PX
 
@@ -468,5 +468,5 @@ class RunsTable(QTableView):
     def text(self) -> str:
         """The selected runs, or all when none is, as tab-separated text under a header."""
         rows = [row for row in self.selected() or self.shown() if row.run is not None]
-        cells = [[column.words(row) for column in COLUMNS] for row in rows]
+        cells = [[column.label(row) for column in COLUMNS] for row in rows]
         return tab_separated([[column.column.title for column in COLUMNS], *cells])

@@ -11,7 +11,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.snapshot.history.history import difference_words
+from gpudash.memory.snapshot.history.history import difference_text
 from gpudash.memory.snapshot.history.model import SnapshotError
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.ui.explanation.call_site_table import COUNT, OWN, TOTAL, WHERE, CallSiteArrangement, CallSiteTable
@@ -20,7 +20,7 @@ from gpudash.ui.snapshot.selection import NOTHING
 from gpudash.ui.snapshot.study import Study, Studying
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
-from gpudash.ui.widgets.opening_page import progress_words
+from gpudash.ui.widgets.opening_page import progress_text
 from gpudash.ui.widgets.plain_text import PlainLabel
 from gpudash.ui.widgets.tables import Column, Table
 from gpudash.units import format_bytes, format_count, format_percent
@@ -95,11 +95,11 @@ class WhoPane(QWidget):
         self._put_in_front()
         self._show_holders()
 
-    def show_changes(self, changes: Sequence[ChangeRow], words: str) -> None:
-        """Show what grew and shrank between two moments; ``words`` say it in a sentence."""
+    def show_changes(self, changes: Sequence[ChangeRow], text: str) -> None:
+        """Show what grew and shrank between two moments; ``label`` say it in a sentence."""
         self._compares = True
         self._put_in_front()
-        self.sums.setText(words)
+        self.sums.setText(text)
         shown = changes[:MOST_ROWS]
         self.changes.show_call_sites([change_cells(change) for change in shown], shown)
 
@@ -121,8 +121,8 @@ class WhoPane(QWidget):
         rest = self._holders[MOST_ROWS:]
         if rest:
             size, count = sum(row.own for row in rest), sum(row.count for row in rest)
-            words = f"{format_count(len(rest))} more rows"
-            rows.append((format_bytes(size), "", format_count(count), format_percent(size / whole), "", words))
+            text = f"{format_count(len(rest))} more rows"
+            rows.append((format_bytes(size), "", format_count(count), format_percent(size / whole), "", text))
         blocks = sum(row.count for row in self._holders)
         self.sums.setText(f"{format_bytes(whole)} live in {format_count(blocks)} blocks")
         self.table.show_call_sites(rows, shown)
@@ -180,9 +180,9 @@ class ComparePane(QWidget):
         self.button = worded_button(
             "Choose a snapshot", "Choose the file that this snapshot is compared with", self._choose
         )
-        self.words = PlainLabel(role="muted", wraps=True)
+        self.label = PlainLabel(role="muted", wraps=True)
         self.table = Table("Difference of two snapshots", CHANGE_COLUMNS, NO_OTHER)
-        row = in_row((self.words, 1), self.button)
+        row = in_row((self.label, 1), self.button)
         in_column(row, (self.table, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study, name: str) -> None:
@@ -201,7 +201,7 @@ class ComparePane(QWidget):
         self.close_other()
         self._opened = self._opener(path)
         self._opened.start()
-        self._tell(f"Reading {path.name}…")
+        self._report(f"Reading {path.name}…")
 
     def refresh(self) -> None:
         """Go on with what is being read."""
@@ -214,13 +214,13 @@ class ComparePane(QWidget):
         try:
             snapshot = self._opened.poll()
         except (SnapshotError, OSError) as error:
-            self._tell(str(error), wrong=True)
+            self._report(str(error), wrong=True)
             self.close_other()
             return
         if snapshot is None:
             done, total = self._opened.progress
             if total:
-                self._tell(f"Reading {self._opened.path.name}: {progress_words(done, total)}")
+                self._report(f"Reading {self._opened.path.name}: {progress_text(done, total)}")
             return
         same = [place for place, device in enumerate(snapshot.devices) if device.index == self._study.device.index]
         self._studying = Studying(snapshot, same[0] if same else 0, self._source, self._opened.path)
@@ -230,7 +230,7 @@ class ComparePane(QWidget):
         opened, self._studying = self._opened, None
         assert opened is not None and self._study is not None
         if studying.study is None:
-            self._tell(studying.problem, wrong=True)
+            self._report(studying.problem, wrong=True)
         else:
             self._show(studying.study, opened.path.name)
         self.close_other()
@@ -242,14 +242,14 @@ class ComparePane(QWidget):
             first.holders(first.alive(NOTHING), "call site"), second.holders(second.alive(NOTHING), "call site")
         )
         self.table.show_rows([change_cells(change) for change in found[:MOST_ROWS]])
-        words = difference_words(first.history, first.home, second.history, second.home)
-        self._tell(f"A is {self._name}, B is {name}. {words}")
+        text = difference_text(first.history, first.home, second.history, second.home)
+        self._report(f"A is {self._name}, B is {name}. {text}")
         self.said.emit(f"Compared with {name}.")
 
-    def _tell(self, words: str, *, wrong: bool = False) -> None:
-        self.words.setProperty("role", "error" if wrong else "muted")
-        self.words.style().polish(self.words)
-        self.words.setText(words)
+    def _report(self, text: str, *, wrong: bool = False) -> None:
+        self.label.setProperty("role", "error" if wrong else "muted")
+        self.label.style().polish(self.label)
+        self.label.setText(text)
 
     def close_other(self) -> None:
         """End the reading of the second file."""

@@ -151,7 +151,7 @@ class SnapshotDocument(Document):
         elif self._studies and not self.ready:
             self._turn_to_page()
         if self._reporting is not None and not self._reporting.is_alive():
-            self.said.emit(self._reporting.words)
+            self.said.emit(self._reporting.label)
             self._reporting = None
         if self.ready:
             self.page.refresh()
@@ -202,8 +202,8 @@ class SnapshotDocument(Document):
     def _show(self, number: int) -> None:
         study = self._studies[number]
         self.page.show_study(number, study)
-        for words in study.snapshot.warnings:
-            self.said.emit(words)
+        for text in study.snapshot.warnings:
+            self.said.emit(text)
 
     def _turn_to_page(self) -> None:
         had_focus = self.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
@@ -321,7 +321,7 @@ class Reporting(threading.Thread):
 
     def __init__(self, path: Path, make: Callable[[], str]) -> None:
         super().__init__(name="gpudash-snapshot-report", daemon=True)
-        self.words = ""
+        self.label = ""
         self._path = path
         self._make = make
 
@@ -329,12 +329,12 @@ class Reporting(threading.Thread):
         try:
             self._path.write_text(self._make(), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            self.words = not_written(self._path, error)
+            self.label = not_written(self._path, error)
         except Exception as error:  # whatever a file's content leads to is told
             logger.exception("the report of a snapshot was not made")
-            self.words = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
+            self.label = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
         else:
-            self.words = f"Wrote {self._path}."
+            self.label = f"Wrote {self._path}."
 
 
 def not_written(path: Path, error: OSError) -> str:
@@ -362,7 +362,7 @@ def picture(widget: QWidget, caption: str, palette: Palette) -> QPixmap:
     painter.setPen(QColor(palette.muted))
     height = round(seen.height() / ratio)
     place = QRect(12, height, widget.width() - 24, CAPTION)
-    words = painter.fontMetrics().elidedText(caption, Qt.TextElideMode.ElideMiddle, place.width())
-    painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
+    text = painter.fontMetrics().elidedText(caption, Qt.TextElideMode.ElideMiddle, place.width())
+    painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
     painter.end()
     return whole

@@ -13,17 +13,17 @@ from PySide6.QtGui import QDesktopServices
 def editor_command(file: str, line: int) -> list[str] | None:
     """How the editor named by ``VISUAL`` opens a line; ``None`` without one that has a window of its own."""
     try:
-        words = shlex.split(os.environ.get("VISUAL", ""))
+        text = shlex.split(os.environ.get("VISUAL", ""))
     except ValueError:
         return None
-    if not words:
+    if not text:
         return None
-    name = Path(words[0]).name
+    name = Path(text[0]).name
     if name in ("code", "codium", "code-insiders"):
-        return [*words, "--goto", f"{file}:{line}"]
+        return [*text, "--goto", f"{file}:{line}"]
     if name in ("subl", "zed", "hx", "charm", "pycharm"):
-        return [*words, f"{file}:{line}"]
-    return [*words, f"+{line}", file]
+        return [*text, f"{file}:{line}"]
+    return [*text, f"+{line}", file]
 
 
 def open_in_editor(file: str, line: int) -> str:

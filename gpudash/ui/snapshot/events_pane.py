@@ -84,12 +84,12 @@ class EventsPane(QWidget):
     def show_events(self, columns: Columns, places: Places) -> None:
         """Show a trace."""
         self._places = places
-        self.model = EventsModel(columns, places.words, self)
+        self.model = EventsModel(columns, places.label, self)
         self.view.setModel(self.model)
         for place, width in enumerate(WIDTHS):
             self.view.setColumnWidth(place, width)
         self.view.horizontalHeader().setSectionResizeMode(len(EVENT_COLUMNS) - 1, QHeaderView.ResizeMode.Stretch)
-        self.view.selectionModel().currentRowChanged.connect(self._tell)
+        self.view.selectionModel().currentRowChanged.connect(self._report)
         self.action.blockSignals(True)
         self.action.clear()
         self.action.addItem("all events", "")
@@ -135,7 +135,7 @@ class EventsPane(QWidget):
         self.view.scrollTo(index, QAbstractItemView.ScrollHint.PositionAtCenter)
         self.view.viewport().update()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         row = self.view.currentIndex().row()
         if self.model is not None and row >= 0:
             self.picked.emit(int(self.model.rows[row]))
@@ -218,7 +218,7 @@ class EventsModel(RowsModel[np.int64]):
         """The row of an event, or of the last before it; -1 when there is none."""
         return int(np.searchsorted(np.asarray(self.rows), event, "right")) - 1
 
-    def words(self, row: np.int64, column: int) -> str:
+    def label(self, row: np.int64, column: int) -> str:
         return self.cells(row)[column]
 
     def cells(self, row: np.int64) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import SIMULATED
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.explaining.explanation_text import evidence_words
+from gpudash.memory.explaining.explanation_text import evidence_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.session.recordings.snapshot_opener import OpenedSnapshot
 from gpudash.telemetry.explanation import Explanation, Growth
@@ -75,7 +75,7 @@ class StepsPane(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._steps: Sequence[Step] = ()
-        self.words = PlainLabel(role="muted", wraps=True)
+        self.label = PlainLabel(role="muted", wraps=True)
         self.growth = Table("What every step keeps", GROWTH_COLUMNS, NO_GROWTH)
         self.steps = Table("Steps", STEP_COLUMNS, NO_STEPS)
         self.steps.view.setToolTip("Click a step to compare its end with its beginning")
@@ -85,12 +85,12 @@ class StepsPane(QWidget):
         halves.setChildrenCollapsible(False)
         halves.addWidget(self.growth)
         halves.addWidget(self.steps)
-        in_column(self.words, (halves, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
+        in_column(self.label, (halves, 1), parent=self, margins=(4, 6, 4, 2), spacing=4)
 
     def show_study(self, study: Study) -> None:
         """Show the steps of a device."""
         self._steps = study.steps()
-        self.words.setText(steps_words(self._steps, study.growth))
+        self.label.setText(steps_text(self._steps, study.growth))
         self.growth.show_rows([_growth_cells(line) for line in study.growth])
         self.growth.setMaximumHeight(self.growth.height_of_all + self.growth.fontMetrics().lineSpacing())
         self.steps.show_rows([_step_cells(step) for step in self._steps])
@@ -105,7 +105,7 @@ class StepsPane(QWidget):
             self.compared.emit((self._steps[row].end, self._steps[row].begin))
 
 
-def steps_words(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
+def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
     """What the tables show, in a sentence."""
     if growth:
         first = growth[0]
@@ -256,8 +256,8 @@ class SnapshotPage(QWidget):
         self.tabs.setAccessibleName("Views of what is alive")
         left.column.addWidget(self.tabs)
 
-    def _add_tab(self, pane: QWidget, words: str, tip: str) -> None:
-        self.tabs.setTabToolTip(self.tabs.addTab(pane, words), plain_tip(tip))
+    def _add_tab(self, pane: QWidget, text: str, tip: str) -> None:
+        self.tabs.setTabToolTip(self.tabs.addTab(pane, text), plain_tip(tip))
 
     def _share_room(self) -> None:
         self.middle.addWidget(self.when)
@@ -307,9 +307,9 @@ class SnapshotPage(QWidget):
         found = study.explanation
         self.header.show_devices(device_names(study.snapshot), number)
         self.header.show_explanation(found, self._title(study))
-        evidence = evidence_words(found.evidence)
-        words = [f"Evidence: {evidence}" if evidence else "Evidence: nothing was recorded and nothing is live."]
-        self.evidence.setText(" ".join([*words, *study.snapshot.warnings]))
+        evidence = evidence_text(found.evidence)
+        text = [f"Evidence: {evidence}" if evidence else "Evidence: nothing was recorded and nothing is live."]
+        self.evidence.setText(" ".join([*text, *study.snapshot.warnings]))
         self.when.show_study(study)
         self._unseen = {self.events, self.steps, self.what_if}
         self.what_if.show_device(study.device.index, study.has_history)
@@ -323,7 +323,7 @@ class SnapshotPage(QWidget):
         if not study.has_history:
             what = "STATE AT THE SNAPSHOT"
             return f"{what} · {gpu} · {self._name}"
-        return f"{what} · {study.words(study.home)} · {gpu} · {self._name}"
+        return f"{what} · {study.label(study.home)} · {gpu} · {self._name}"
 
     def _selected(self, selection: Selection) -> None:
         study = self.study
@@ -492,16 +492,16 @@ class SettingsPane(QWidget):
 
     def show_snapshot(self, snapshot: Snapshot) -> None:
         """Show what a file tells of itself."""
-        rows = [(name, words_of(value)) for name, value in sorted(snapshot.settings.items())]
+        rows = [(name, text_of(value)) for name, value in sorted(snapshot.settings.items())]
         if not rows:
             rows = [("allocator settings", "not in this file")]
         rows.append(("file", snapshot.kind or "not reported"))
         rows.append(("events in the file", format_count(snapshot.events_in_file)))
-        rows += [("warning", words) for words in snapshot.warnings]
+        rows += [("warning", text) for text in snapshot.warnings]
         self.table.show_rows(list(rows))
 
 
-def words_of(value: object) -> str:
+def text_of(value: object) -> str:
     """A setting's value in words."""
     if isinstance(value, Mapping):
         return ", ".join(_pairs(value)) or "none"
@@ -536,8 +536,8 @@ class SnapshotHeader(CauseHeader):
         self.export.setToolTip("Save the table, the picture or a report")
         menu = QMenu(self.export)
         menu.setToolTipsVisible(True)
-        for kind, words, tip in EXPORTS:
-            action = menu.addAction(words)
+        for kind, text, tip in EXPORTS:
+            action = menu.addAction(text)
             action.setToolTip(plain_tip(tip))
             action.triggered.connect(lambda _checked=False, kind=kind: self.export_requested.emit(kind))
         self.export.setMenu(menu)
@@ -558,4 +558,4 @@ class SnapshotHeader(CauseHeader):
 
 def _pairs(value: Mapping[object, object]) -> Iterator[str]:
     for key, inner in value.items():
-        yield f"{key}: {words_of(inner)}"
+        yield f"{key}: {text_of(inner)}"

@@ -56,11 +56,11 @@ class FilledPanel(Panel):
         """Show what the device held at the selection's moment."""
         moment = study.moment_of(selection)
         parts, whole = study.parts(selection)
-        asked = (study.explanation.requested_bytes or 0) if moment == study.home else 0
-        self.bar.show_shares(parts, whole, asked)
+        requested = (study.explanation.requested_bytes or 0) if moment == study.home else 0
+        self.bar.show_shares(parts, whole, requested)
         self.bar.set_category(selection.category)
-        more = f", and {needed(asked)} more was asked for" if asked else ""
-        at = f" at {study.words(moment)}" if study.has_history else ""
+        more = f", and {needed(requested)} more was asked for" if requested else ""
+        at = f" at {study.label(moment)}" if study.has_history else ""
         self._whole.setText(f"{format_bytes(whole)} in all{at}{more}" if whole else "nothing is reserved")
         self.chips.show_selection(selection, study)
 
@@ -95,8 +95,8 @@ class WhenPanel(Panel):
         self.column.addWidget(self.hint)
         self.setMinimumWidth(WHEN_WIDTH)
 
-    def _jump(self, words: str, where: str, tip: str) -> QPushButton:
-        button = QPushButton(words)
+    def _jump(self, text: str, where: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
         button.setProperty("role", "chip")
         button.setToolTip(plain_tip(tip))
         button.clicked.connect(lambda _checked=False: self.jumped.emit(where))
@@ -150,31 +150,31 @@ class Chips(QWidget):
     def show_selection(self, selection: Selection, study: Study) -> None:
         """Show what narrows the panes."""
         self._field = "moment" if selection.compared is None else "compared"
-        self._show("moment", moment_words(selection, study))
+        self._show("moment", moment_text(selection, study))
         self._show("category", selection.category)
-        self._show("path", path_words(selection))
+        self._show("path", path_text(selection))
         if selection.search != self.search.text().strip():
             self.search.setText(selection.search)
 
-    def _show(self, name: str, words: str) -> None:
+    def _show(self, name: str, text: str) -> None:
         button = self.buttons[name]
-        button.setText(without_mnemonics(f"{words}  ×"))
-        button.setAccessibleName(f"Take back {words}")
-        button.setVisible(bool(words))
+        button.setText(without_mnemonics(f"{text}  ×"))
+        button.setAccessibleName(f"Take back {text}")
+        button.setVisible(bool(text))
 
     def _remove(self, name: str) -> None:
         self.removed.emit(self._field if name == "moment" else name)
 
 
-def moment_words(selection: Selection, study: Study) -> str:
+def moment_text(selection: Selection, study: Study) -> str:
     """The chosen moment or moments; "" for the snapshot's own."""
     moment = study.moment_of(selection)
     if selection.compared is not None:
-        return f"{study.words(selection.compared)} to {study.words(moment)}"
-    return "" if selection.moment is None else study.words(moment)
+        return f"{study.label(selection.compared)} to {study.label(moment)}"
+    return "" if selection.moment is None else study.label(moment)
 
 
-def path_words(selection: Selection) -> str:
+def path_text(selection: Selection) -> str:
     """The line beneath which blocks were allocated."""
     if not selection.path:
         return ""

@@ -30,7 +30,7 @@ class Places:
     def __init__(self, stacks: Sequence[Stack], sites: Sites) -> None:
         self.stacks = stacks
         self.sites = sites
-        self.words = [sites.name(site) for site in sites.of_stack.tolist()]
+        self.label = [sites.name(site) for site in sites.of_stack.tolist()]
         self._mentions: tuple[str, NDArray[np.bool_]] = ("", np.ones(len(stacks) + 1, dtype=bool))
 
     def frame(self, stack: int) -> tuple[str, int, str]:
@@ -172,7 +172,7 @@ def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow
     return sorted(found, key=lambda change: (-abs(change.grown), -change.second, change.name))
 
 
-def change_words(found: Sequence[ChangeRow], first: str, second: str) -> str:
+def change_text(found: Sequence[ChangeRow], first: str, second: str) -> str:
     """The sum in a sentence, and the rows that make most of it.
 
     Args:
@@ -261,7 +261,7 @@ def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[i
         return places.frame(stack)[0] or NO_STACK
 
     return {
-        "call site": lambda stack, _category, _kind: places.words[stack],
+        "call site": lambda stack, _category, _kind: places.label[stack],
         "function": function,
         "file": file,
         "category": lambda _stack, category, _kind: categories[category],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gpudash.memory.explaining.call_sites import SourceLine, no_source, stack_lines
 from gpudash.memory.snapshot.explaining import chosen_moment
 from gpudash.memory.snapshot.history.groups import ROOT, Paths, tree
-from gpudash.memory.snapshot.history.history import difference_words
+from gpudash.memory.snapshot.history.history import difference_text
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
@@ -23,8 +23,8 @@ from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
 from gpudash.ui.snapshot.drawing.memory_map import Map, map_of
-from gpudash.ui.snapshot.drawing.timeline import place_words
-from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_words, changes, holders
+from gpudash.ui.snapshot.drawing.timeline import place_text
+from gpudash.ui.snapshot.rows import ChangeRow, HeldRow, Holder, Places, change_text, changes, holders
 from gpudash.ui.snapshot.selection import Path as CallPath
 from gpudash.ui.snapshot.selection import Selection
 from gpudash.units import format_bytes
@@ -114,9 +114,9 @@ class Study:
         """The moment a selection is about."""
         return self.home if selection.moment is None else selection.moment
 
-    def words(self, moment: int) -> str:
+    def label(self, moment: int) -> str:
         """A moment in words."""
-        return place_words(self.levels, moment)
+        return place_text(self.levels, moment)
 
     def lines_of(self, path: CallPath) -> tuple[StackLine, ...]:
         """The lines of a call path, innermost first."""
@@ -166,8 +166,8 @@ class Study:
             self.holders(self.alive(selection, first), group), self.holders(self.alive(selection, second), group)
         )
         if selection.narrowed or group != "call site":
-            return found, change_words(found, self.words(first), self.words(second))
-        return found, difference_words(self.history, first, self.history, second)
+            return found, change_text(found, self.label(first), self.label(second))
+        return found, difference_text(self.history, first, self.history, second)
 
     def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
         """Lives by call stack, with or without library frames; and the code of each node's largest category."""
@@ -243,12 +243,12 @@ class Studying(threading.Thread):
         super().__init__(name="gpudash-snapshot-study", daemon=True)
         self.study: Study | None = None
         self.problem = ""
-        self._asked = snapshot, number, source
+        self._requested = snapshot, number, source
         self._path = path
 
     def run(self) -> None:
         try:
-            self.study = Study(*self._asked, beside(self._path))
+            self.study = Study(*self._requested, beside(self._path))
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
             logger.exception("a snapshot cannot be explained")
             self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."

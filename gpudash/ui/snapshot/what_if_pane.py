@@ -42,7 +42,7 @@ SETTINGS = (
 )
 
 
-class Oracle(Protocol):
+class TruthTable(Protocol):
     """Who answers: the reader's process."""
 
     def ask(self, device_index: int, capacity_bytes: int | None, settings_text: str | None) -> int: ...
@@ -60,9 +60,9 @@ class _Question:
 class WhatIfPane(QWidget):
     """A line of questions and the answers so far, the newest first."""
 
-    def __init__(self, oracle: Oracle, parent: QWidget | None = None) -> None:
+    def __init__(self, truth_table: TruthTable, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._oracle = oracle
+        self._truth_table = truth_table
         self._device = 0
         self._may_ask = False
         self._questions: list[_Question] = []
@@ -114,7 +114,7 @@ class WhatIfPane(QWidget):
         self._may_ask = has_history
         for control in (self.capacity, self.settings, self.button, self.smallest):
             control.setEnabled(has_history)
-        self._tell("" if has_history else NO_TRACE, wrong=has_history)
+        self._report("" if has_history else NO_TRACE, wrong=has_history)
         self._show()
 
     def ask_smallest(self) -> None:
@@ -133,20 +133,20 @@ class WhatIfPane(QWidget):
             if settings:
                 AllocatorSettings.parse(settings)
         except ValueError as error:
-            self._tell(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
+            self._report(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
             return
-        self._tell("")
+        self._report("")
         card = "any" if capacity is None else format_bytes(capacity)
         question = _Question(card, settings or "as recorded")
-        question.number = self._oracle.ask(self._device, capacity, settings or None)
+        question.number = self._truth_table.ask(self._device, capacity, settings or None)
         self._questions.insert(0, question)
         self._show()
 
-    def _tell(self, words: str, *, wrong: bool = True) -> None:
+    def _report(self, text: str, *, wrong: bool = True) -> None:
         self.problem.setProperty("role", "error" if wrong else "muted")
         self.problem.style().polish(self.problem)
-        self.problem.setText(words)
-        self.problem.setVisible(bool(words))
+        self.problem.setText(text)
+        self.problem.setVisible(bool(text))
 
     def refresh(self) -> None:
         """Take the answers that have come."""
@@ -161,13 +161,13 @@ class WhatIfPane(QWidget):
     def _take(self, question: _Question) -> bool:
         assert question.number is not None
         try:
-            answer = self._oracle.answer(question.number)
+            answer = self._truth_table.answer(question.number)
         except ValueError as error:
             question.answer = str(error)
         else:
             if answer is None:
                 return False
-            question.answer = answer.words
+            question.answer = answer.label
         question.number = None
         return True
 

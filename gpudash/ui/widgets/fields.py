@@ -65,9 +65,9 @@ class ChoiceField(QComboBox):
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
-        room, metrics, words = self.width() - self._around, self.fontMetrics(), option.currentText
-        if metrics.horizontalAdvance(words) > room:
-            short = _EXPLAINED.split(words, maxsplit=1)[0]
+        room, metrics, text = self.width() - self._around, self.fontMetrics(), option.currentText
+        if metrics.horizontalAdvance(text) > room:
+            short = _EXPLAINED.split(text, maxsplit=1)[0]
             option.currentText = metrics.elidedText(short, Qt.TextElideMode.ElideRight, room)
 
 
@@ -104,7 +104,7 @@ class ErrorBubbles(QObject):
         self._fields[name] = control, bubble
         control.installEventFilter(self)
 
-    def words(self, name: str) -> str:
+    def label(self, name: str) -> str:
         """What is wrong with a field, in front of somebody or not; "" while it is right."""
         return self._fields[name][1].text()
 
@@ -185,14 +185,14 @@ def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def on_change(control: Control, tell: Any) -> None:
-    """Call ``tell`` whenever the control's value changes."""
+def on_change(control: Control, report: Any) -> None:
+    """Call ``report`` whenever the control's value changes."""
     if isinstance(control, QComboBox):
-        control.currentIndexChanged.connect(tell)
+        control.currentIndexChanged.connect(report)
     elif isinstance(control, QCheckBox):
-        control.toggled.connect(tell)
+        control.toggled.connect(report)
     else:
-        control.textChanged.connect(tell)
+        control.textChanged.connect(report)
 
 
 def read_control(control: Control) -> Any:

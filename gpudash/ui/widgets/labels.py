@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QLabel, QLayout, QLineEdit, QPushButton, QSizePoli
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 
-def title_label(words: str) -> QLabel:
+def title_label(text: str) -> QLabel:
     """The title of a pane."""
-    return PlainLabel(words, role="title")
+    return PlainLabel(text, role="title")
 
 
 def worded_label(role: str, *, wraps: bool = True) -> PlainLabel:
@@ -38,9 +38,9 @@ def _worded(label: Label, role: str, *, wraps: bool) -> Label:
     return label
 
 
-def worded_button(words: str, tip: str, act: Callable[[], object]) -> QPushButton:
+def worded_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
     """A button that says in its tooltip what it does."""
-    button = QPushButton(words)
+    button = QPushButton(text)
     button.setToolTip(plain_tip(tip))
     button.clicked.connect(lambda _checked=False: act())
     return button
@@ -68,19 +68,19 @@ def discard(widgets: list[QWidget], layout: QLayout) -> None:
     widgets.clear()
 
 
-def whole_words(text: str, metrics: QFontMetrics, room: float) -> str:
+def whole_text(text: str, metrics: QFontMetrics, room: float) -> str:
     """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
     for count in range(len(text.split(" ")), 1, -1):
-        words = first_words(text, count)
-        if metrics.horizontalAdvance(words) <= room:
-            return words
+        label = first_words(text, count)
+        if metrics.horizontalAdvance(label) <= room:
+            return label
     return first_words(text, 1)
 
 
-def broken_words(text: str, metrics: QFontMetrics, room: float) -> str:
-    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_short_words` does."""
+def broken_text(text: str, metrics: QFontMetrics, room: float) -> str:
+    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_short_text` does."""
     lines: list[str] = []
-    for word in with_short_words(text, metrics, room).replace("\n", " \n").split(" "):
+    for word in with_short_text(text, metrics, room).replace("\n", " \n").split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
         if word.startswith("\n"):
             lines.append(word[1:])
@@ -98,7 +98,7 @@ BREAKS = "(,.=/_)"
 """Behind these a word that is too long goes on in the next line, where one of them is."""
 
 
-def with_short_words(text: str, metrics: QFontMetrics, room: float) -> str:
+def with_short_text(text: str, metrics: QFontMetrics, room: float) -> str:
     """``text`` with a new line within each word that is wider than ``room`` pixels, such as a line of a program."""
     return " ".join("\n".join(_pieces(word, metrics, room)) for word in text.split(" "))
 
@@ -119,10 +119,10 @@ class WrappingLabel(PlainLabel):
         words: that were given it, without the lines that they are broken into.
     """
 
-    words = ""
+    label = ""
 
     def setText(self, text: str) -> None:
-        self.words = text
+        self.label = text
         self._break()
 
     def setWordWrap(self, on: bool) -> None:
@@ -144,9 +144,9 @@ class WrappingLabel(PlainLabel):
             self._break()
 
     def _break(self) -> None:
-        broken = self.words
+        broken = self.label
         if self.wordWrap():
-            broken = with_short_words(self.words, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
+            broken = with_short_text(self.label, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
         if broken != self.text():
             super().setText(broken)
 

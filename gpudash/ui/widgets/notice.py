@@ -42,7 +42,7 @@ class Notice(QWidget):
         """What is told; "" while the strip is hidden."""
         return "" if self.isHidden() else self._text.text()
 
-    def tell(
+    def report(
         self,
         text: str,
         level: Literal["note", "warning"] = "warning",

@@ -34,7 +34,7 @@ class OpeningPage(QWidget):
         super().__init__(parent)
         self._name = name
         self.title = PlainLabel(f"Opening {name}", role="figure-small")
-        self.words = PlainLabel("Starting the reader…", role="muted", wraps=True, selectable=True)
+        self.label = PlainLabel("Starting the reader…", role="muted", wraps=True, selectable=True)
         self.advice = PlainLabel(advice, role="muted", wraps=True, selectable=True)
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
@@ -48,7 +48,7 @@ class OpeningPage(QWidget):
         inner.setFixedWidth(WIDTH)
         column = QVBoxLayout(inner)
         column.setSpacing(10)
-        for widget in (self.title, self.bar, self.words, self.advice):
+        for widget in (self.title, self.bar, self.label, self.advice):
             column.addWidget(widget)
         column.addLayout(buttons)
         outer = QVBoxLayout(self)
@@ -62,35 +62,35 @@ class OpeningPage(QWidget):
             return
         self.bar.setRange(0, 1000)
         self.bar.setValue(min(1000, done * 1000 // total))
-        words = progress_words(done, total)
-        _write(self.words, words)
-        self.bar.setAccessibleDescription(words)
+        text = progress_text(done, total)
+        _write(self.label, text)
+        self.bar.setAccessibleDescription(text)
 
-    def show_work(self, words: str) -> None:
+    def show_work(self, text: str) -> None:
         """What is done with the file that was read."""
         self.bar.setRange(0, 0)
-        _write(self.words, words)
+        _write(self.label, text)
 
     def show_refusal(self, sentence: str) -> None:
         """Why the file was not opened."""
         self.title.setText(f"{self._name} was not opened")
-        _write(self.words, sentence)
-        self.words.setProperty("role", "error")
-        self.words.style().unpolish(self.words)
-        self.words.style().polish(self.words)
+        _write(self.label, sentence)
+        self.label.setProperty("role", "error")
+        self.label.style().unpolish(self.label)
+        self.label.style().polish(self.label)
         _write(self.advice, REFUSED_TIP)
         self.bar.hide()
         self.button.setText("Close   Esc")
         self.button.setToolTip("Close this tab (Esc)")
 
 
-def _write(label: QLabel, words: str) -> None:
+def _write(label: QLabel, text: str) -> None:
     """Give a label words and the height that they need."""
-    label.setText(words)
+    label.setText(text)
     label.setMinimumHeight(label.heightForWidth(WIDTH - 24))
 
 
-def progress_words(done: int, total: int) -> str:
+def progress_text(done: int, total: int) -> str:
     """ "312 of 940 MB"; kB where the whole is smaller than ten MB."""
     size, unit = (MB, "MB") if total >= 10 * MB else (1000, "kB")
     return f"{done // size} of {-(-total // size)} {unit}"

@@ -87,13 +87,13 @@ class RowsModel(QAbstractTableModel, Generic[R]):
         self.rows: Rows[R] = ()
         self.sorted_column: int | None = None
 
-    def words(self, row: R, column: int) -> str:
+    def label(self, row: R, column: int) -> str:
         """What a cell reads."""
         raise NotImplementedError
 
     def tip(self, row: R, column: int) -> str:
         """The tooltip of a cell, as plain text."""
-        return self.words(row, column)
+        return self.label(row, column)
 
     def value(self, row: R, column: int, role: int) -> Any:
         """What Qt is told of a cell in any other role."""
@@ -101,7 +101,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
 
     def cells(self, row: R) -> Sequence[str]:
         """A row as it is shown."""
-        return [self.words(row, column) for column in range(len(self.columns))]
+        return [self.label(row, column) for column in range(len(self.columns))]
 
     def replace_rows(self, rows: Rows[R]) -> None:
         """Show other rows."""
@@ -112,9 +112,9 @@ class RowsModel(QAbstractTableModel, Generic[R]):
     def update_rows(self, rows: Rows[R]) -> None:
         """Show as many rows as before in place of them; what did not change is not redrawn."""
         before, self.rows = self.rows, rows
-        self._tell_changed(before)
+        self._report_changed(before)
 
-    def _tell_changed(self, before: Rows[R]) -> None:
+    def _report_changed(self, before: Rows[R]) -> None:
         changed = [place for place, (old, new) in enumerate(zip(before, self.rows, strict=False)) if old != new]
         if changed:
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
@@ -128,7 +128,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         row, column = self.rows[index.row()], index.column()
         if role == Qt.ItemDataRole.DisplayRole:
-            return self.words(row, column)
+            return self.label(row, column)
         if role == Qt.ItemDataRole.ToolTipRole:
             return plain_tip(self.tip(row, column))
         if role == Qt.ItemDataRole.TextAlignmentRole and self.columns[column].right:
@@ -146,7 +146,7 @@ class RowsModel(QAbstractTableModel, Generic[R]):
 class TextModel(RowsModel[Sequence[str]]):
     """Rows of cells of text."""
 
-    def words(self, row: Sequence[str], column: int) -> str:
+    def label(self, row: Sequence[str], column: int) -> str:
         return row[column]
 
     def show_rows(self, rows: list[Sequence[str]]) -> None:
@@ -163,7 +163,7 @@ class TextModel(RowsModel[Sequence[str]]):
             self.endInsertRows()
         elif after < before:
             self.endRemoveRows()
-        self._tell_changed(old)
+        self._report_changed(old)
 
 
 ROW_PX, SLIVER_PX = 24, 4
@@ -220,13 +220,13 @@ class Table(QWidget):
         self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self._widths: list[int] = []
 
-    def set_empty_words(self, words: str) -> None:
-        """Say ``words`` in place of rows."""
-        self._empty.setText(words)
+    def set_empty_text(self, text: str) -> None:
+        """Say ``label`` in place of rows."""
+        self._empty.setText(text)
 
-    def add_offer(self, words: str, tip: str, act: Callable[[], object]) -> QPushButton:
+    def add_offer(self, text: str, tip: str, act: Callable[[], object]) -> QPushButton:
         """Offer, while the table is empty, something that fills it, beside what is offered already."""
-        button = worded_button(words, tip, act)
+        button = worded_button(text, tip, act)
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._offers.addWidget(button)
         return button

@@ -100,7 +100,7 @@ class _Step(QUndoCommand):
     ) -> None:
         super().__init__(text)
         self._undoing = undoing
-        self.back, self.forth = ways
+        self.back, self.forward = ways
         self.kind = kind
         self.done_s = done_s
         self._done = True
@@ -111,7 +111,7 @@ class _Step(QUndoCommand):
     def mergeWith(self, other: QUndoCommand) -> bool:
         if not isinstance(other, _Step) or other.kind != self.kind or other.done_s - self.done_s > TOGETHER_S:
             return False
-        self.forth, self.done_s = other.forth, other.done_s
+        self.forward, self.done_s = other.forward, other.done_s
         return True
 
     def undo(self) -> None:
@@ -120,6 +120,6 @@ class _Step(QUndoCommand):
             self.setObsolete(True)
 
     def redo(self) -> None:
-        if not self._done and not self._undoing.carry_out(self.forth):
+        if not self._done and not self._undoing.carry_out(self.forward):
             self.setObsolete(True)
         self._done = True

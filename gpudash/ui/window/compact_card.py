@@ -93,7 +93,7 @@ class CompactCard(QFrame):
         self.setProperty("role", "card")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_ShowWithoutActivating)
-        self._name, self._badge, self._figures, self._words = (
+        self._name, self._badge, self._figures, self._text = (
             PlainLabel(),
             PlainLabel(SIMULATED),
             PlainLabel(),
@@ -101,8 +101,8 @@ class CompactCard(QFrame):
         )
         self._badge.setProperty("role", "badge")
         self._figures.setProperty("role", "figure-small")
-        self._words.setProperty("role", "muted")
-        self._words.setWordWrap(True)
+        self._text.setProperty("role", "muted")
+        self._text.setWordWrap(True)
         self.bar, self.line = MemoryBar(palette), Sparkline(palette)
         close = QPushButton("×")
         close.setProperty("role", "chip")
@@ -112,28 +112,28 @@ class CompactCard(QFrame):
         close.clicked.connect(self.close)
         top = in_row((self._name, 1), self._badge, close, spacing=8)
         column = in_column(top, parent=self, margins=(12, 8, 10, 10), spacing=4)
-        for part in (self._figures, self.bar, self.line, self._words):
+        for part in (self._figures, self.bar, self.line, self._text):
             column.addWidget(part)
         self.setFixedWidth(scaled(WIDTH_PX))
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What is said below the curve; "" when nothing is."""
-        return self._words.text() if not self._words.isHidden() else ""
+        return self._text.text() if not self._text.isHidden() else ""
 
-    def show_content(self, content: CardContent, words: str, palette: Palette) -> None:
-        """Show new figures, and ``words`` below the curve where there are any."""
+    def show_content(self, content: CardContent, text: str, palette: Palette) -> None:
+        """Show new figures, and ``text`` below the curve where there are any."""
         self.setWindowTitle(f"{content.device} – gpudash")
         self._name.setText(content.device)
         self._name.setToolTip(plain_tip(content.product))
         self._badge.setVisible(content.simulated)
-        pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_words}"
+        pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_text}"
         self._figures.setText(pair)
         self.bar.show_content(content, palette)
-        self._words.setText(words)
-        self._words.setVisible(bool(words))
+        self._text.setText(text)
+        self._text.setVisible(bool(text))
         marked = f", {SIMULATED}" if content.simulated else ""
-        self.setAccessibleName(f"{content.device}{marked}: {pair}. {words}".strip())
+        self.setAccessibleName(f"{content.device}{marked}: {pair}. {text}".strip())
         self.adjustSize()
 
     def changeEvent(self, event: QEvent) -> None:
@@ -224,9 +224,9 @@ class CompactCards(QObject):
             card.close()  # a GPU that was simulated and is so no more
             return
         ahead = dashboard.forecasts.get(card.key)
-        words = "" if ahead is None else f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
+        text = "" if ahead is None else f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
         card.line.show_points(points, span, content.total or 1.0, palette)
-        card.show_content(content, words, palette)
+        card.show_content(content, text, palette)
 
 
 def _content(dashboard: Dashboard, key: str) -> CardContent | None:

@@ -17,7 +17,7 @@ from gpudash.ui.widgets.plain_text import message_box
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration, format_left
 
-ASKED_S = 10.0
+REQUESTED_S = 10.0
 """Seconds a run has been on from which closing asks: what is shorter is soon done again."""
 
 STOP, KEEP = "Stop and close", "Keep running"
@@ -42,15 +42,15 @@ class Leaving(QObject):
         self._run: RunView | None = None
         self._name = ""
         self._box: QMessageBox | None = None
-        self._just_asked = QTimer(self)
-        self._just_asked.setSingleShot(True)
+        self._just_requested = QTimer(self)
+        self._just_requested.setSingleShot(True)
         workspace.refreshed.connect(self._follow)
         workspace.closing.connect(self._withdraw)
 
     def asks(self) -> bool:
         """Whether the window has to wait for an answer, which closes it; asks where nothing is asked yet."""
         if self._box is not None:
-            return self._just_asked.isActive()  # the second half of a double click says nothing more
+            return self._just_requested.isActive()  # the second half of a double click says nothing more
         run = self._at_stake()
         if run is not None:
             self._ask(run)
@@ -67,7 +67,7 @@ class Leaving(QObject):
             return None
         with session.store.lock:
             run = session.store.run
-            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < ASKED_S:
+            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < REQUESTED_S:
                 return None
             self._name = workspace.dashboard.run_name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
@@ -89,17 +89,17 @@ class Leaving(QObject):
         box.addActions(self._exits)
         stop.clicked.connect(lambda: self._leave())
         box.finished.connect(self._forget)
-        self._tell()
+        self._report()
         box.show()
-        self._just_asked.start(QApplication.doubleClickInterval())
+        self._just_requested.start(QApplication.doubleClickInterval())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Say the run's name, and how long it has gone by now."""
         session = self._workspace.session
         assert self._run is not None and self._box is not None
         kept = "it is not recorded" if session.recording is None else "its recording is kept"
         length = _length(session.clock() - self._run.began_s)
-        what = closing_words(session.live.stopping) if self._run.workload == WATCH and session.live else "stops it"
+        what = closing_text(session.live.stopping) if self._run.workload == WATCH and session.live else "stops it"
         text = f"{self._name} has run for {length}. Closing {what}; {kept}."
         if self._box.text() != text:
             self._box.setText(text)
@@ -111,10 +111,10 @@ class Leaving(QObject):
         with session.store.lock:
             on = session.running and self._run.running
         if on:
-            self._tell()
+            self._report()
         else:
             self._withdraw()
-            self._workspace.tell(f"{self._name} has ended; the window stays open.")
+            self._workspace.report(f"{self._name} has ended; the window stays open.")
 
     def _withdraw(self) -> None:
         if self._box is not None:
@@ -124,7 +124,7 @@ class Leaving(QObject):
         self._box = self._run = None
 
 
-def closing_words(stop: StopProgress | None) -> str:
+def closing_text(stop: StopProgress | None) -> str:
     """What closing the window does to a program, after "closing"; ``stop``: how far its end has come."""
     deadlines = f"SIGTERM after {SHUTDOWN_S:.0f} s and SIGKILL {TERMINATE_S:.0f} s later"
     if stop is None:

@@ -70,7 +70,7 @@ class Command:
     repeats: bool = True
     role: QAction.MenuRole = QAction.MenuRole.NoRole
 
-    def words(self) -> str:
+    def label(self) -> str:
         """What it is called now."""
         return self.title if self.text is None else self.text()
 
@@ -141,7 +141,7 @@ class Menus:
             if action.isEnabled() == bool(why_not) or action.toolTip() != plain_tip(tip):
                 action.setEnabled(not why_not)
                 action.setToolTip(plain_tip(tip))
-            action.setText(command.words())
+            action.setText(command.label())
             if command.checked is not None:
                 action.setChecked(command.checked())
             if command.keys_taken is not None and action.shortcuts() != (keys := command.key_sequences()):

@@ -77,7 +77,7 @@ class Further(Protocol):
         """The palette is closed."""
 
 
-LOOK_MS = 50
+POLL_MS = 50
 """Between two looks at what has been read."""
 
 
@@ -90,7 +90,7 @@ def _entry(command: Command) -> PaletteEntry:
     chosen = "  ✓" if command.checked is not None and command.checked() else ""
     keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
     return PaletteEntry(
-        f"{command.words().replace('&&', '&')}{chosen}",
+        f"{command.label().replace('&&', '&')}{chosen}",
         command.menu.replace("/", BETWEEN),
         command.use,
         keys[0] if keys else "",
@@ -128,7 +128,7 @@ class CommandPalette(QDialog):
         self.field.setAccessibleName("Command")
         self.field.installEventFilter(self)
         self.list = QTreeWidget()
-        self._words = PlainLabel()
+        self._text = PlainLabel()
         self._build()
         self.field.textChanged.connect(self._show)
         self.list.itemClicked.connect(self._clicked)
@@ -137,10 +137,10 @@ class CommandPalette(QDialog):
         self.list.setFixedHeight(ROWS * self.list.sizeHintForRow(0) + 2 * self.list.frameWidth())
         self._place()
         if further is not None:
-            looks = QTimer(self, interval=LOOK_MS)
-            looks.timeout.connect(self._look)
-            looks.start()
-            self.finished.connect(looks.stop)
+            polls = QTimer(self, interval=POLL_MS)
+            polls.timeout.connect(self._poll)
+            polls.start()
+            self.finished.connect(polls.stop)
             self.finished.connect(further.leave)
 
     def _build(self) -> None:
@@ -157,13 +157,13 @@ class CommandPalette(QDialog):
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         for section in (1, 2):
             header.setSectionResizeMode(section, QHeaderView.ResizeMode.ResizeToContents)
-        self._words.setProperty("role", "muted")
-        self._words.setWordWrap(True)
-        self._words.setMinimumHeight(2 * self._words.fontMetrics().height() + 4)
-        self._words.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._text.setProperty("role", "muted")
+        self._text.setWordWrap(True)
+        self._text.setMinimumHeight(2 * self._text.fontMetrics().height() + 4)
+        self._text.setAlignment(Qt.AlignmentFlag.AlignTop)
         column = QVBoxLayout(self)
         column.setContentsMargins(10, 10, 10, 10)
-        for part in (self.field, self.list, self._words):
+        for part in (self.field, self.list, self._text):
             column.addWidget(part)
         self.setStyleSheet(
             f"CommandPalette {{ border: 1px solid {self._palette.accent}; }} QTreeWidget::item {{ padding: 3px 6px; }}"
@@ -200,7 +200,7 @@ class CommandPalette(QDialog):
         number: int = item.data(0, Qt.ItemDataRole.UserRole)
         return self._entries[number]
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """List what has been read meanwhile; what was chosen stays so, since Enter may be on its way."""
         assert self._further is not None
         if not self._further.take():
@@ -240,10 +240,10 @@ class CommandPalette(QDialog):
     def _describe(self) -> None:
         entry = self.chosen
         if entry is None:
-            self._words.setText("Nothing has these letters.")
+            self._text.setText("Nothing has these letters.")
         else:
             refused = f" Not available: {entry.why_not}" if entry.why_not else ""
-            self._words.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
+            self._text.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
 
     def _clicked(self, item: QTreeWidgetItem) -> None:
         self.list.setCurrentItem(item)

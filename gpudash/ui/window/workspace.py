@@ -115,7 +115,7 @@ class Workspace(QWidget):
         self.bar.currentChanged.connect(self._show)
         self.front_changed.connect(self.changed)
         self.undo.changed.connect(self.changed)
-        self.undo.failed.connect(self.notice.tell)
+        self.undo.failed.connect(self.notice.report)
         self.dashboard.start_requested.connect(self.start_run)
         self.dashboard.action.connect(self.action)
 
@@ -157,12 +157,12 @@ class Workspace(QWidget):
         return self.dashboard if front is None else front.plots_page
 
     @property
-    def meant(self) -> PlotsPage:
+    def target(self) -> PlotsPage:
         """The plots that a command means: those in front, else those of the live dashboard."""
         return self.front_page or self.dashboard
 
     @property
-    def meant_dashboard(self) -> Dashboard:
+    def target_dashboard(self) -> Dashboard:
         """The dashboard that a command means: the one in front, else the live one."""
         return self.front_dashboard or self.dashboard
 
@@ -209,7 +209,7 @@ class Workspace(QWidget):
         """The dashboard in front; the live one comes there when there is none."""
         if self.front_dashboard is None:
             self.show_dashboard()
-        return self.meant_dashboard
+        return self.target_dashboard
 
     def show_next(self) -> None:
         """Bring the tab at the right to the front, after the last one the dashboard."""
@@ -226,7 +226,7 @@ class Workspace(QWidget):
         try:
             found = find_file(path)
         except ValueError as error:
-            self.notice.tell(str(error))
+            self.notice.report(str(error))
             return False
         self.notice.dismiss()
         if remember:
@@ -235,7 +235,7 @@ class Workspace(QWidget):
             try:
                 self.add(self.openers[found.kind](found), found.path, found.title)
             except (OSError, ValueError, RuntimeError) as error:
-                self.notice.tell(f"{found.title} cannot be opened: {error}")
+                self.notice.report(f"{found.title} cannot be opened: {error}")
                 return True
         if run is not None:
             self._open[found.path].show_run(run)
@@ -263,11 +263,11 @@ class Workspace(QWidget):
         """
         self._open[key], self._titles[document] = document, title
         document.closed.connect(lambda: self.close_document(document))
-        document.said.connect(self.tell)
+        document.said.connect(self.report)
         document.retitled.connect(lambda: self._retitle(document))
         leave_drops(document)
         self._stack.addWidget(document)
-        row = self.bar.addTab(_tab_words(document, title))
+        row = self.bar.addTab(_tab_text(document, title))
         self.bar.setTabToolTip(row, plain_tip(str(key) if isinstance(key, Path) else title))
         self.bar.setTabButton(row, QTabBar.ButtonPosition.RightSide, self._close_button(document, title))
         self.bar.show()
@@ -277,7 +277,7 @@ class Workspace(QWidget):
         """What a document is turned out to be called: a comparison knows its runs' names when they have been read."""
         self._titles[document] = title = document.title
         row = self._stack.indexOf(document)
-        self.bar.setTabText(row, _tab_words(document, title))
+        self.bar.setTabText(row, _tab_text(document, title))
         self.bar.setTabToolTip(row, plain_tip(document.title_tip or title))
         button = self.bar.tabButton(row, QTabBar.ButtonPosition.RightSide)
         if button is not None:
@@ -354,18 +354,18 @@ class Workspace(QWidget):
         ended = [close() for close in closers]
         return all(ended)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Say ``text`` for a while in the status line that is in sight."""
         page = self.front_page
-        (self.status_line if page is None else page.status_line).tell(text)
+        (self.status_line if page is None else page.status_line).report(text)
 
     def attempt(self, act: Callable[[], object]) -> bool:
         """Do ``act``; what cannot be done is told in one sentence. Returns whether it was done."""
         try:
             act()
         except (OSError, ValueError, RuntimeError, RecordingError) as error:
-            words = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-            message_box(self, QMessageBox.Icon.Warning, "gpudash", str(words)).exec()
+            text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+            message_box(self, QMessageBox.Icon.Warning, "gpudash", str(text)).exec()
             return False
         return True
 
@@ -375,10 +375,10 @@ class Workspace(QWidget):
         if session is None:
             return
         if session.running:
-            self.tell(A_RUN_IS_ON)
+            self.report(A_RUN_IS_ON)
             return
         if not panel.ready:
-            self.tell(panel.start_words())
+            self.report(panel.start_text())
             return
         self.show_dashboard()
         self.dashboard.view.follow()
@@ -395,13 +395,13 @@ class Workspace(QWidget):
     def run_again(self, run: RunView) -> None:
         """Put what a recorded run was asked into the live dashboard, and go there."""
         if self.session.running:
-            self.notice.tell("A run is in progress; stop it first, then run this one again.", "note")
+            self.notice.report("A run is in progress; stop it first, then run this one again.", "note")
             return
         self.show_dashboard()
         panel = self.dashboard.panel
         sentence = put_into_panel(run, panel, self.session.devices(), self.session.default_device())
         if sentence:
-            self.notice.tell(sentence, "note")
+            self.notice.report(sentence, "note")
         panel.button.setFocus()
 
     def apply_settings(self, settings: Settings) -> None:
@@ -417,8 +417,8 @@ class Workspace(QWidget):
         self.panel_shown = shown
         for dashboard in self.dashboards:
             dashboard.show_panel(shown)
-        words = f"{'Show' if shown else 'Hide'} of Workload Panel"
-        self.undo.push(words, partial(self.show_panels, not shown), partial(self.show_panels, shown))
+        text = f"{'Show' if shown else 'Hide'} of Workload Panel"
+        self.undo.push(text, partial(self.show_panels, not shown), partial(self.show_panels, shown))
         self.changed.emit()
 
     def fit_panels(self) -> None:
@@ -462,10 +462,10 @@ class _Tabs(QTabBar):
         return self.tabSizeHint(index) if index == 0 else super().minimumTabSizeHint(index)
 
 
-def _tab_words(document: Document, title: str) -> str:
+def _tab_text(document: Document, title: str) -> str:
     half = LONGEST_TITLE // 2
-    words = title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"
-    return without_mnemonics(document.title_within(LONGEST_TITLE) or words)
+    text = title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"
+    return without_mnemonics(document.title_within(LONGEST_TITLE) or text)
 
 
 def _is_model(path: Path) -> bool:

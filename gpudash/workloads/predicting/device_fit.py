@@ -105,8 +105,8 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
         if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
             continue
         count, name = len(found.ranks), f"{nominal // GIB} GiB"
-        words = f"{count} cards with {name} each" if count else f"a card with {name}"
-        yield as_alternative(words, judge(trace_on(card), card, found.workload), card_bytes=nominal)
+        text = f"{count} cards with {name} each" if count else f"a card with {name}"
+        yield as_alternative(text, judge(trace_on(card), card, found.workload), card_bytes=nominal)
         return
 
 

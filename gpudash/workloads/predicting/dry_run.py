@@ -55,7 +55,7 @@ class DryStage:
     def __exit__(self, *error: object) -> None:
         self._tracker.stage = self._outer
 
-    def tell(self, **facts: Any) -> None:
+    def report(self, **facts: Any) -> None:
         """Nobody is told."""
 
     def describe(self, tensor: torch.Tensor) -> None:

@@ -28,9 +28,9 @@ from gpudash.memory.predicting.estimate import (
 from gpudash.memory.predicting.rank_estimates import deciding, of_halves, of_ranks
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
-from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
+from gpudash.simulator.dry_run.refusals import CannotPredictError, as_text
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
-from gpudash.specs.changes import SpecChange, batch_fields, batch_words, capped, changes, size_field
+from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, size_field
 from gpudash.units import MIB
 from gpudash.workloads.predicting.device_fit import FLOPS, SAME_PRODUCTS, Sized, as_alternative, largest, unchanged
 from gpudash.workloads.predicting.dry_run import flops_of, trace_of, traces_of
@@ -217,8 +217,8 @@ class _Estimation:
         batch, name = found.largest_batch_size, size_field(self._spec)
         if name is not None and batch and batch < self._batch(name):
             assert isinstance(self._spec, TrainingSpec)  # the only one with a size that is searched for
-            words, fields = batch_words(self._spec, batch), batch_fields(self._spec, batch)
-            yield from self._changed(SpecChange(words, fields, changes_training=True))
+            text, fields = batch_text(self._spec, batch), batch_fields(self._spec, batch)
+            yield from self._changed(SpecChange(text, fields, changes_training=True))
         elsewhere = [other for other in self._elsewhere if not self._spec.problems(other.device)]
         found_changes = changes(self._spec)
         yield from self._tried(change for change in found_changes if not change.changes_training)
@@ -249,7 +249,7 @@ class _Estimation:
             return
         slowdown, slowdown_from = self._slowdown(spec, change)
         yield as_alternative(
-            change.words,
+            change.label,
             found,
             fields=change.fields,
             slowdown=slowdown,
@@ -271,7 +271,7 @@ class _Estimation:
 
 def _recorded(record: Callable[[], list[Trace]]) -> list[Trace]:
     """What ``record`` returns; its errors in words."""
-    with in_words():
+    with as_text():
         try:
             return record()
         except NoRanksError as error:

@@ -54,9 +54,9 @@ def main() -> int:
             version, dry = _prepare(lambda: conversation.waits)
         except Exception as error:  # torch may be missing or broken in any way
             logging.getLogger(__name__).error("No prediction can be made.", exc_info=error)
-            conversation.tell({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
+            conversation.report({"ready": False, "problem": f"No prediction can be made: {str(error).rstrip('.')}."})
             return 1
-        conversation.tell({"ready": True, "torch": version})
+        conversation.report({"ready": True, "torch": version})
         conversation.start()
         _answer(conversation, dry)  # the first imports what all others use
     gc.freeze()  # what is loaded stays: looking for garbage in it takes a tenth of a prediction
@@ -74,45 +74,45 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     torch.set_num_threads(1)
     leave_compiler_out()
 
-    class Heeding(DryRun):
+    class Handling(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:
             if superseded():
                 raise SupersededError
             return super().record_each(*args, **options)
 
-    return torch.__version__, Heeding()
+    return torch.__version__, Handling()
 
 
 def _answer(conversation: Conversation, dry: DryRun) -> None:
     """Answer the next request, or leave it for a newer one."""
     with suppress(SupersededError):
         for answer in _answers(conversation.next(), dry):
-            conversation.tell(answer)
+            conversation.report(answer)
 
 
-def _answers(asked: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
+def _answers(requested: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
-        yield from answers(asked["id"], _estimates(asked, dry))
+        yield from answers(requested["id"], _estimates(requested, dry))
     except CannotPredictError as error:
-        told = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
-        yield {"id": asked["id"], "error": told, "final": True}
+        reported = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
+        yield {"id": requested["id"], "error": reported, "final": True}
 
 
-def _estimates(asked: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
+def _estimates(requested: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
 
-    target = Target.from_json(asked["target"])
-    elsewhere = tuple(Target.from_json(other) for other in asked.get("elsewhere", ()))
+    target = Target.from_json(requested["target"])
+    elsewhere = tuple(Target.from_json(other) for other in requested.get("elsewhere", ()))
     try:
-        spec = build(workloads()[asked["workload"]], asked["spec"])
+        spec = build(workloads()[requested["workload"]], requested["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    ranks = tuple(Target.from_json(rank) for rank in asked.get("ranks", ()))
-    question = Question(spec, target, _level(target, asked.get("used_bytes")), elsewhere, ranks)
-    yield from estimate(question, dry, alternatives=bool(asked.get("alternatives", True)))
+    ranks = tuple(Target.from_json(rank) for rank in requested.get("ranks", ()))
+    question = Question(spec, target, _level(target, requested.get("used_bytes")), elsewhere, ranks)
+    yield from estimate(question, dry, alternatives=bool(requested.get("alternatives", True)))
 
 
 def _level(target: Target, used: int | None) -> MemoryLevel | None:

@@ -21,7 +21,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts, Target, judge
 from gpudash.memory.predicting.rank_estimates import deciding, of_ranks
 from gpudash.specs import Spec
-from gpudash.specs.changes import SpecChange, batch_words, changes
+from gpudash.specs.changes import SpecChange, batch_text, changes
 from gpudash.specs.model import ModelSpec
 from gpudash.system.folders import log_file
 from gpudash.system.log import VARIABLE as LOG_VARIABLE
@@ -115,7 +115,7 @@ class _ModelEstimation:
         sequence = None if followed.model is None else followed.model.sequence
         coming = [LARGEST, *([] if sequence is None else [LONGEST])]
         if not found.has_room:
-            coming += [*(change.words for change in changes(spec)), SEVERAL_GPUS, ANOTHER_CARD]
+            coming += [*(change.label for change in changes(spec)), SEVERAL_GPUS, ANOTHER_CARD]
         yield replace(found, untried=tuple(coming))
         late: list[str] = []
         for grown in self._largest_ones(followed, found, late):
@@ -125,9 +125,9 @@ class _ModelEstimation:
         if found.has_room:
             return
         known: list[Alternative] = []
-        for words, alternative in self._alternatives(followed, found):
+        for text, alternative in self._alternatives(followed, found):
             known += [] if alternative is None else [alternative]
-            coming = [other for other in coming if other != words]
+            coming = [other for other in coming if other != text]
             yield replace(found, alternatives=tuple(known), untried=(*late, *coming))
         yield replace(found, alternatives=tuple(known), untried=tuple(late))
 
@@ -208,7 +208,7 @@ class _ModelEstimation:
         possible = [*self._smaller(followed, found), *changes(self._spec)]
         for change in possible:
             if not change.changes_training:
-                yield change.words, self._changed(followed, change)
+                yield change.label, self._changed(followed, change)
         if not self._ranks:
             with suppress(RefusedError):
                 for alternative in spread_over(self._spec, self._target, self._elsewhere, self._trace_of):
@@ -216,7 +216,7 @@ class _ModelEstimation:
         yield SEVERAL_GPUS, None
         for change in possible:
             if change.changes_training:
-                yield change.words, self._changed(followed, change)
+                yield change.label, self._changed(followed, change)
         for alternative in unchanged(self._trace_on, self._target, found, self._elsewhere):
             yield alternative.change, alternative
 
@@ -225,10 +225,10 @@ class _ModelEstimation:
         learns = self._spec.task != "infer"
         batch, tokens = found.largest_batch_size, found.largest_sequence
         if batch and batch < self._spec.batch:
-            yield SpecChange(batch_words(self._spec, batch), {"batch": batch}, changes_training=learns)
+            yield SpecChange(batch_text(self._spec, batch), {"batch": batch}, changes_training=learns)
         if tokens and followed.model is not None and tokens < (followed.model.sequence or 0):
-            words, note = f"sequences of {tokens} tokens", "longer texts are cut"
-            yield SpecChange(words, {"sequence": tokens}, changes_training=learns, note=note)
+            text, note = f"sequences of {tokens} tokens", "longer texts are cut"
+            yield SpecChange(text, {"sequence": tokens}, changes_training=learns, note=note)
 
     def _trace_on(self, where: Target) -> Trace:
         return self._followed(self._spec, where).trace
@@ -249,7 +249,7 @@ class _ModelEstimation:
         slowdown, slowdown_from = self._slowdown(before.model, spec, model, change)
         kept_there = model is not None and model.host_bytes > 0
         return as_alternative(
-            change.words,
+            change.label,
             found,
             fields=change.fields,
             changes_training=change.changes_training,
@@ -333,11 +333,11 @@ class CodeFollower:
 
     def greeting(self) -> dict[str, Any]:
         """What it says of itself, once its torch is there."""
-        told = self._read()
-        if told is None:
+        reported = self._read()
+        if reported is None:
             how = self._process.wait()
             return {"ready": False, "problem": NO_ANSWER.format(python=self._python, how=f" (exit code {how})")}
-        return told
+        return reported
 
     def follow(self, what: Mapping[str, Any], architecture: Architecture) -> FollowedCode:
         """What code asks of the allocator of a GPU, and what that takes for granted.
@@ -352,26 +352,26 @@ class CodeFollower:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**what, "architecture": asdict(architecture)}) + "\n")
         self._process.stdin.flush()
-        told = self._read()
-        if told is None:
+        reported = self._read()
+        if reported is None:
             how = self._process.wait()
             why = " (killed, perhaps because this computer's memory was full)" if how == -9 else f" (exit code {how})"
             raise RefusedError(
                 {"kind": "crashed", "message": NO_ANSWER.format(python=self._python, how=why), "remedy": AGAIN}
             )
-        if "error" in told:
-            raise RefusedError(told["error"])
-        facts = told.get("model")
+        if "error" in reported:
+            raise RefusedError(reported["error"])
+        facts = reported.get("model")
         model = None if facts is None else ModelFacts(**facts)
-        return FollowedCode(Trace.from_json(told["trace"]), tuple(told["assumptions"]), model)
+        return FollowedCode(Trace.from_json(reported["trace"]), tuple(reported["assumptions"]), model)
 
     def _read(self) -> dict[str, Any] | None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                told = json.loads(line)
+                reported = json.loads(line)
             except ValueError:
                 continue  # not the follower's: a start-up file of that Python prints, or it is no Python at all
-            if isinstance(told, dict):
-                return told
+            if isinstance(reported, dict):
+                return reported
         return None

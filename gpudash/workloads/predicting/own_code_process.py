@@ -95,37 +95,37 @@ def main(python: str) -> int:
         follower = CodeFollower(python)
     except OSError as error:
         problem = f"{python} cannot be started ({error.strerror})."
-        conversation.tell({"ready": False, "problem": problem, "remedy": NAME_ANOTHER})
+        conversation.report({"ready": False, "problem": problem, "remedy": NAME_ANOTHER})
         return 1
     greeting = follower.greeting()
-    conversation.tell({**greeting, "remedy": NAME_ANOTHER})
+    conversation.report({**greeting, "remedy": NAME_ANOTHER})
     if not greeting["ready"]:
         return 1
     conversation.start()
     while True:
         for answer in _answers(conversation.next(), follower):
-            conversation.tell(answer)
+            conversation.report(answer)
             if conversation.waits:
                 break  # nobody asks for the rest any more
 
 
-def _answers(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
+def _answers(requested: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
     try:
-        yield from answers(asked["id"], _estimates(asked, follower))
+        yield from answers(requested["id"], _estimates(requested, follower))
     except RefusedError as refused:
-        yield {"id": asked["id"], "error": refused.error, "final": True}
+        yield {"id": requested["id"], "error": refused.error, "final": True}
 
 
-def _estimates(asked: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
-    target = Target.from_json(asked["target"])
-    elsewhere = [Target.from_json(other) for other in asked.get("elsewhere", ())]
-    alternatives = bool(asked.get("alternatives", True))
-    if "model" in asked:
-        spec = ModelSpec.model_validate(asked["model"])
-        ranks = [Target.from_json(rank) for rank in asked.get("ranks", ())]
+def _estimates(requested: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
+    target = Target.from_json(requested["target"])
+    elsewhere = [Target.from_json(other) for other in requested.get("elsewhere", ())]
+    alternatives = bool(requested.get("alternatives", True))
+    if "model" in requested:
+        spec = ModelSpec.model_validate(requested["model"])
+        ranks = [Target.from_json(rank) for rank in requested.get("ranks", ())]
         yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
         return
-    code = OwnCode(str(asked["callable"]), int(asked.get("steps", 3)), bool(asked.get("as_cuda", False)))
+    code = OwnCode(str(requested["callable"]), int(requested.get("steps", 3)), bool(requested.get("as_cuda", False)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives)
 
 

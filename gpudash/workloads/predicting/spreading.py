@@ -74,15 +74,15 @@ class _Spreading:
     def _over(self, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
         """GPUs that are there; with a button's fields unless torch cannot connect them for a run, as simulated ones."""
         names = [target.device for target in chosen]
-        words = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
+        text = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
         if kind_of(names[0]) == "sim":
-            words += f" ({SIMULATED})"
+            text += f" ({SIMULATED})"
         change = over_ranks(self._spec, names, strategy)
         assert change is not None  # it was judged
         spread = change.applied(self._spec)
         offered = isinstance(spread, ModelSpec) or not spread.run_problems(names[0])  # a model's is only predicted
         fields = change.fields if offered else {}
-        return self._alternative(f"{STRATEGIES[strategy]} over {words}", change, found, fields=fields, ranks=len(names))
+        return self._alternative(f"{STRATEGIES[strategy]} over {text}", change, found, fields=fields, ranks=len(names))
 
     def _more_cards(self) -> Iterator[Alternative]:
         """The fewest GPUs of this size, more than there are and empty, over which the shards of the model fit."""
@@ -97,8 +97,8 @@ class _Spreading:
             found = self._judged("fsdp", ranks_on([replace(empty, device=f"rank {rank}") for rank in range(count)]))
             if found is not None and found.fits:
                 size = _nominal(capacity)
-                words = f"{count} × {f'{size // GIB} GiB' if size % GIB == 0 else format_bytes(size)} with FSDP2"
-                yield self._alternative(words, change, found, card_bytes=size, ranks=count)
+                text = f"{count} × {f'{size // GIB} GiB' if size % GIB == 0 else format_bytes(size)} with FSDP2"
+                yield self._alternative(text, change, found, card_bytes=size, ranks=count)
                 return
 
     @functools.cached_property
@@ -118,9 +118,9 @@ class _Spreading:
             return None
         return of_ranks(targets, strategy, lambda one: judge(self._trace(ranks, one), one, self._spec.name))
 
-    def _alternative(self, words: str, change: SpecChange, found: Estimate, **differs: object) -> Alternative:
+    def _alternative(self, text: str, change: SpecChange, found: Estimate, **differs: object) -> Alternative:
         note, changes_training = change.note, change.changes_training
-        return as_alternative(words, found, note=note, changes_training=changes_training, **differs)
+        return as_alternative(text, found, note=note, changes_training=changes_training, **differs)
 
 
 def _nominal(capacity: int) -> int:

@@ -43,11 +43,11 @@ from gpudash.workloads.programs.comparison_verdict import (
     SideFigures,
     Sweep,
     Verdict,
-    interval_words,
+    interval_text,
     more_needed,
     name,
     ratio_of,
-    times_words,
+    times_text,
     verdict,
 )
 from gpudash.workloads.running.context import Context
@@ -99,14 +99,14 @@ class _Comparison:
         spec, context = self._spec, self._context
         context.begin_steps()
         repeated = self._warm_up()
-        self._tell(f"Repeating {_steps_words(repeated)} on {self.first.label} and {self.second.label} in alternation.")
+        self._report(f"Repeating {_steps_text(repeated)} on {self.first.label} and {self.second.label} in alternation.")
         ratio = self._measure(repeated)
         found = self._measured(repeated, ratio)
         judged = self._keep(repeated, found)
         if judged.outcome != "faster" and not judged.more and self._unlike:
             found = self._looked_into(repeated, found)
             judged = self._keep(repeated, found)
-        energies = measure_energy(context, (self.first, self.second), self._chosen, self._tell)
+        energies = measure_energy(context, (self.first, self.second), self._chosen, self._report)
         found = found.with_energy(energies)
         self._keep(repeated, found)
         context.progress(self._done, self._done)
@@ -128,7 +128,7 @@ class _Comparison:
 
     def _warm_up(self) -> Spec:
         """Run each side twice, which counts for nothing, and find how many steps a repetition is to have."""
-        self._tell(f"Warming up on {self.first.label} and {self.second.label}; these repetitions do not count.")
+        self._report(f"Warming up on {self.first.label} and {self.second.label}; these repetitions do not count.")
         steps, fastest = WARM_UP + FEWEST_STEPS, math.inf
         for side in (self.first, self.second, self.second, self.first):
             self._context.check_cancelled()
@@ -172,10 +172,12 @@ class _Comparison:
         """Measure what would help: the data kept on the device, and larger pieces of work."""
         kept = resident(repeated)
         if kept is not None and found.challenger.copied >= COPYING / 2:
-            self._tell(f"Copying takes part of the step on {found.challenger.label}: trying with the data kept there.")
+            self._report(
+                f"Copying takes part of the step on {found.challenger.label}: trying with the data kept there."
+            )
             found = replace(found, resident=self._resident_ratio(repeated, kept, found))
         first, second = self.first, self.second
-        swept = sweep(first, second, repeated, found, self._spec.limit / 2, self._tell)
+        swept = sweep(first, second, repeated, found, self._spec.limit / 2, self._report)
         return found if swept is None else replace(found, sweep=swept)
 
     def _resident_ratio(self, repeated: Spec, kept: Spec, found: Measured) -> Ratio:
@@ -188,11 +190,11 @@ class _Comparison:
                 moved[side.label].append(side.run(spec).step_seconds)
         return ratio_of(moved[self.first.label], moved[self.second.label], self._spec.confidence)
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._context.note(Topic.COMPARISON, text)
 
 
-def _steps_words(repeated: Spec) -> str:
+def _steps_text(repeated: Spec) -> str:
     steps = whole_steps(repeated)
     return "the whole run" if steps is None else f"{steps - WARM_UP} steps, after {WARM_UP} of warm-up,"
 
@@ -207,7 +209,7 @@ NOT_MEASURABLE = "not measurable here: {why}"
 
 
 def measure_energy(
-    context: Context, sides: Sequence[Side], spec: Spec, tell: Callable[[str], None]
+    context: Context, sides: Sequence[Side], spec: Spec, report: Callable[[str], None]
 ) -> list[tuple[float | None, str]]:
     """Joules a step of each side, and what they are of; ``None`` and why where a counter is missing.
 
@@ -222,13 +224,13 @@ def measure_energy(
             found.append((None, NOT_MEASURABLE.format(why=missing)))
             continue
         readable = [counter for counter in counters if not isinstance(context.energy(counter), str)]
-        tell(f"Measuring the energy on {side.label} for about {LASTS_S:.0f} s.")
+        report(f"Measuring the energy on {side.label} for about {LASTS_S:.0f} s.")
         power = _power(context, side, spec, readable)
-        words = " and ".join("the CPU's package" if counter == "cpu" else counter for counter in readable)
+        text = " and ".join("the CPU's package" if counter == "cpu" else counter for counter in readable)
         if power is None:
             found.append((None, NOT_MEASURABLE.format(why="its counter did not move")))
         else:
-            found.append((power * _step_seconds(side), f"of {words}, {power:.0f} W on average"))
+            found.append((power * _step_seconds(side), f"of {text}, {power:.0f} W on average"))
     return found
 
 
@@ -236,13 +238,13 @@ def _power(context: Context, side: Side, spec: Spec, counters: Sequence[str]) ->
     """Mean watts of ``counters`` together while ``side`` is busy; ``None`` when one of them stood still."""
     seen: dict[str, list[Reading]] = {counter: [] for counter in counters}
 
-    def look() -> None:
+    def poll() -> None:
         for counter, readings in seen.items():
             now = context.energy(counter)
             if not isinstance(now, str) and (not readings or now[0] > readings[-1][0]):
                 readings.append(now)
 
-    side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), look)
+    side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), poll)
     watts = 0.0
     for readings in seen.values():
         # the first may have been read before the side was busy
@@ -265,7 +267,7 @@ MOST_SIZES = 8
 
 
 def sweep(
-    first: Side, second: Side, spec: Spec, found: Measured, limit_s: float, tell: Callable[[str], None]
+    first: Side, second: Side, spec: Spec, found: Measured, limit_s: float, report: Callable[[str], None]
 ) -> Sweep | None:
     """Measure larger and larger sizes until the challenger is faster.
 
@@ -273,7 +275,7 @@ def sweep(
         spec: the workload at the size it was compared at.
         found: the comparison there, which is the first point.
         limit_s: seconds after which it is given up.
-        tell: given a sentence before it begins.
+        report: given a sentence before it begins.
 
     Returns:
         the points, of the other side and the challenger; ``None`` where no field makes the work larger.
@@ -286,7 +288,7 @@ def sweep(
     fast = first if slow is second else second
     seconds = found.first.step_seconds, found.second.step_seconds
     points = [Point(size, seconds if slow is second else seconds[::-1])]
-    tell(f"Growing {field} until {slow.label} is faster.")
+    report(f"Growing {field} until {slow.label} is faster.")
     began, factor = time.perf_counter(), GROWING[spec.name][1]
     ended = f"{MOST_SIZES} sizes were tried"
     while len(points) < MOST_SIZES and points[-1].ratio <= 1:
@@ -363,7 +365,7 @@ def result_of(
         "sides": [_side_result(side, spec.chosen) for side in (found.first, found.second)],
         "agreement": _agreement_result(found.agreement),
         "resident": _resident_result(found),
-        "sweep": None if found.sweep is None else _sweep_words(found.sweep),
+        "sweep": None if found.sweep is None else _sweep_text(found.sweep),
         "repetitions": repetitions,
         "measured_steps": None if steps is None else steps - WARM_UP,
         "notes": notes(found),
@@ -399,7 +401,7 @@ def _agreement_of(spec: Spec, first: Repetition, second: Repetition) -> Agreemen
     return of_results(first.result, second.result, precision)
 
 
-_TOLD = (
+_REPORTED = (
     *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
     *("dtype", "precision", "batches"),
 )
@@ -418,22 +420,22 @@ def what(spec: Spec) -> str:
     Left out is what does not matter beside the others, what is left to the workload, and the usual way of working.
     """
     fields = type(spec).model_fields
-    words = []
-    for told in (told for told in _TOLD if told in fields):
-        value, field = getattr(spec, told), fields[told]
+    text = []
+    for reported in (reported for reported in _REPORTED if reported in fields):
+        value, field = getattr(spec, reported), fields[reported]
         extra: Any = field.json_schema_extra or {}
         matters = all(str(getattr(spec, other)) in allowed for other, allowed in extra.get("when", {}).items())
-        if not matters or value in _LEFT_TO_IT or (told in _WAYS and value == field.default):
+        if not matters or value in _LEFT_TO_IT or (reported in _WAYS and value == field.default):
             continue
-        if told == "path":
-            words.append(Path(value).expanduser().resolve().name)
+        if reported == "path":
+            text.append(Path(value).expanduser().resolve().name)
         elif isinstance(value, str):
             shown = str(extra.get("words", {}).get(value, value))
-            words.append(f"{told} {shown}" if told == "batches" else shown)
+            text.append(f"{reported} {shown}" if reported == "batches" else shown)
         else:
-            words.append(f"{told} {value}")
+            text.append(f"{reported} {value}")
     threads = spec.threads or torch.get_num_threads()
-    return " · ".join([spec.title, *words, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
+    return " · ".join([spec.title, *text, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
 
 
 def notes(found: Measured) -> list[str]:
@@ -505,8 +507,8 @@ def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
         ratio = Ratio(1 / ratio.value, low, 1 / ratio.low if ratio.low > 0 else math.inf, ratio.values)
     ahead = found.second if found.ratio.value >= 1 else found.first
     return {
-        "times": times_words(ratio.value) if judged.outcome != "close" else "≈ 1×",
-        "interval": interval_words(ratio),
+        "times": times_text(ratio.value) if judged.outcome != "close" else "≈ 1×",
+        "interval": interval_text(ratio),
         "of": name(ahead, found),
     }
 
@@ -519,7 +521,7 @@ def _interval(ratio: Ratio) -> list[float | None]:
 def _agreement_result(agreement: Agreement) -> dict[str, Any]:
     return {
         "agrees": agreement.agrees,
-        "words": agreement.words,
+        "words": agreement.label,
         "largest_difference": agreement.largest,
         "tolerance": agreement.tolerance,
         "loss": agreement.loss,
@@ -537,7 +539,7 @@ def _resident_result(found: Measured) -> dict[str, Any] | None:
     }
 
 
-def _sweep_words(sweep: Sweep) -> dict[str, Any]:
+def _sweep_text(sweep: Sweep) -> dict[str, Any]:
     points = [{"size": point.size, "seconds": list(point.seconds)} for point in sweep.points]
     return {"field": sweep.field, "points": points, "crossing": sweep.crossing, "ended": sweep.ended}
 
@@ -589,13 +591,13 @@ def of_losses(
         steps = min(len(first[1]), len(second[1]), len(pairs))
         accuracy = first[1][steps - 1], second[1][steps - 1]
     same = "agree" if largest <= allowed else "differ"
-    words = (
+    text = (
         f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, and "
         f"{precision} lets {allowed:.0e} pass."
         if largest
         else f"Losses agree: they are equal over the first {len(pairs)} steps."
     )
-    return Agreement(largest <= allowed, words, largest, allowed, loss, accuracy)
+    return Agreement(largest <= allowed, text, largest, allowed, loss, accuracy)
 
 
 def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: str) -> Agreement:
@@ -606,8 +608,8 @@ def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: s
     allowed = tolerance(precision)
     largest = max(_apart(one, other) for one, other in zip(*values, strict=True))
     same = "agree" if largest <= allowed else "differ"
-    words = f"Results {same}: the largest difference is {largest:.1e}, and {precision} lets {allowed:.0e} pass."
-    return Agreement(largest <= allowed, words, largest, allowed)
+    text = f"Results {same}: the largest difference is {largest:.1e}, and {precision} lets {allowed:.0e} pass."
+    return Agreement(largest <= allowed, text, largest, allowed)
 
 
 def _apart(one: float, other: float) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WARM_UP = 2
 """First steps of a repetition that are left out: the allocator's cache and the CPU's are another's until then."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """How often the process's memory is looked at."""
 
 
@@ -147,7 +147,7 @@ class Side:
                 heard.copy_seconds += event.seconds
             else:
                 heard.compute_seconds += event.seconds
-            self._context.tell(replace(event, name=f"{self.label}: {event.name}", device=event.device or self.device))
+            self._context.report(replace(event, name=f"{self.label}: {event.name}", device=event.device or self.device))
         elif isinstance(event, StepFinished):
             if event.loss is not None:
                 heard.losses.append(event.loss)
@@ -156,7 +156,7 @@ class Side:
         elif isinstance(event, Note) and event.topic == Topic.PLACEMENT:
             heard.strays = [str(stray) for stray in event.details.get("strays", ())]
         elif isinstance(event, Transfer):
-            self._context.tell(event)
+            self._context.report(event)
 
 
 def retries(device: torch.device) -> int:
@@ -175,7 +175,7 @@ class _Part(Context):
     at_step: Callable[[], None] | None = None
     _began_s = 0.0
     _before = (0.0, 0.0)
-    _looked_s = 0.0
+    _polled_s = 0.0
     _peak: int | None = None
     _waited_s = _whole_s = _lost_s = 0.0
     _times: list[float]
@@ -192,8 +192,8 @@ class _Part(Context):
         super().progress(step, steps)
         if step == min(WARM_UP, steps - 1):
             self._count()
-        if ended - self._looked_s > LOOK_S:
-            self._looked_s, now = ended, resident_bytes()
+        if ended - self._polled_s > POLL_S:
+            self._polled_s, now = ended, resident_bytes()
             self._peak = max(now or 0, self._peak or 0) or None
         if self.at_step is not None:
             self.at_step()

@@ -218,11 +218,11 @@ class Agreement:
 
     Attributes:
         agrees: ``None`` where there was nothing to compare.
-        words: a sentence.
+        label: a sentence.
     """
 
     agrees: bool | None
-    words: str
+    label: str
     largest: float | None = None
     tolerance: float | None = None
     loss: tuple[float, float] | None = None
@@ -250,8 +250,8 @@ class Measured:
     def with_energy(self, energies: Sequence[tuple[float | None, str]]) -> Measured:
         """These figures and those of energy: joules a step, or ``None``, and words, for either side."""
         first, second = (
-            replace(side, energy_j=joules, energy_words=words)
-            for side, (joules, words) in zip((self.first, self.second), energies, strict=True)
+            replace(side, energy_j=joules, energy_words=text)
+            for side, (joules, text) in zip((self.first, self.second), energies, strict=True)
         )
         return replace(self, first=first, second=second)
 
@@ -333,10 +333,10 @@ def verdict(found: Measured) -> Verdict:
         return _close(found)
     names = name(winner, found), name(loser, found)
     good = winner is found.challenger
-    headline = f"{_capital(names[0])} is {times_words(times)} faster than {names[1]} for this workload."
+    headline = f"{_capital(names[0])} is {times_text(times)} faster than {names[1]} for this workload."
     if not good and _unlike(found):
         same = ", and both find the same" if found.agreement.agrees else ""
-        headline = f"The GPU is not worth it here: {names[0]} is {times_words(times)} faster{same}."
+        headline = f"The GPU is not worth it here: {names[0]} is {times_text(times)} faster{same}."
     if good:
         cause, because = _energy(winner, loser)
     else:
@@ -380,11 +380,11 @@ def _cause(found: Measured) -> tuple[Cause | None, str]:
     if not _unlike(found) and found.first.device == found.second.device:
         return None, "Both sides are the same device, so what differs is not the device."
     if slow.copied >= COPYING or _would_pay_resident(found):
-        return "transfers", _copying_words(found, slow)
+        return "transfers", _copying_text(found, slow)
     if slow.retries or (slow.fullness or 0) > FULL:
-        return "memory", _memory_words(slow, the)
+        return "memory", _memory_text(slow, the)
     if kind_of(slow.device) != "cpu" and _too_small(found, slow):
-        return "too_small", _size_words(found, slow)
+        return "too_small", _size_text(found, slow)
     return (
         "arithmetic",
         f"{_capital(the)}'s arithmetic itself takes longer: {format_percent(slow.computed)} of its step.",
@@ -395,18 +395,18 @@ def _would_pay_resident(found: Measured) -> bool:
     return found.resident is not None and found.of_challenger(found.resident).low > 1
 
 
-def _copying_words(found: Measured, slow: SideFigures) -> str:
-    words = f"{_capital(name(slow, found))} spends {format_percent(slow.copied)} of its step copying data"
+def _copying_text(found: Measured, slow: SideFigures) -> str:
+    text = f"{_capital(name(slow, found))} spends {format_percent(slow.copied)} of its step copying data"
     kept = found.of_challenger(found.resident or found.compute_only)
     measured = "with the data kept there" if found.resident is not None else "without the copies"
     if kept.value >= NOTICEABLE:
-        return f"{words}; {measured} it is {times_words(kept.value)} faster than {name(_other(found), found)}."
+        return f"{text}; {measured} it is {times_text(kept.value)} faster than {name(_other(found), found)}."
     if kept.value <= 1 / NOTICEABLE:
-        return f"{words}; {measured} it is still {times_words(1 / kept.value)} slower."
-    return f"{words}; {measured} both are equally fast."
+        return f"{text}; {measured} it is still {times_text(1 / kept.value)} slower."
+    return f"{text}; {measured} both are equally fast."
 
 
-def _memory_words(slow: SideFigures, the: str) -> str:
+def _memory_text(slow: SideFigures, the: str) -> str:
     if slow.retries:
         times = "once" if slow.retries == 1 else f"{slow.retries} times"
         return f"The memory of {the} was full: its allocator had to give memory back and ask again {times}."
@@ -418,23 +418,23 @@ def _too_small(found: Measured, slow: SideFigures) -> bool:
     return (found.sweep is not None and found.sweep.crossing is not None) or slow.waiting >= 0.5
 
 
-def _size_words(found: Measured, slow: SideFigures) -> str:
-    words = "The pieces of work are too small"
+def _size_text(found: Measured, slow: SideFigures) -> str:
+    text = "The pieces of work are too small"
     if slow.waiting >= 0.5:
-        words += f": {format_percent(slow.waiting)} of a step passes without computing"
+        text += f": {format_percent(slow.waiting)} of a step passes without computing"
     sweep = found.sweep
     if sweep is None:
-        return f"{words}."
+        return f"{text}."
     if sweep.crossing is not None:
-        return f"{words}; {name(slow, found)} pays off from about {sweep.field} {round_size(sweep.crossing)} upward."
-    return f"{words}; up to {sweep.field} {sweep.points[-1].size} it did not pay off."
+        return f"{text}; {name(slow, found)} pays off from about {sweep.field} {round_size(sweep.crossing)} upward."
+    return f"{text}; up to {sweep.field} {sweep.points[-1].size} it did not pay off."
 
 
 def _energy(winner: SideFigures, loser: SideFigures) -> tuple[Cause | None, str]:
     if winner.energy_j is None or not loser.energy_j or winner.energy_j < RISEN * loser.energy_j:
         return None, ""
     times = winner.energy_j / loser.energy_j
-    return "energy", f"But it takes {times_words(times)} the energy: {joules(winner)} a step against {joules(loser)}."
+    return "energy", f"But it takes {times_text(times)} the energy: {joules(winner)} a step against {joules(loser)}."
 
 
 def joules(side: SideFigures) -> str:
@@ -450,12 +450,12 @@ def name(side: SideFigures, found: Measured) -> str:
     return side.label
 
 
-def times_words(ratio: float) -> str:
+def times_text(ratio: float) -> str:
     """How many times: no decimals from 10 on, below with one."""
     return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×"
 
 
-def interval_words(ratio: Ratio) -> str:
+def interval_text(ratio: Ratio) -> str:
     """The interval, one digit finer than the number."""
     if ratio.low <= 0 or math.isinf(ratio.high):
         return "no interval yet"
@@ -477,8 +477,8 @@ def _unlike(found: Measured) -> bool:
     return (kind_of(found.first.device) == "cpu") != (kind_of(found.second.device) == "cpu")
 
 
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:] if words.startswith("the ") else words
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:] if text.startswith("the ") else text
 
 
 def _log(value: float) -> float:

@@ -29,7 +29,7 @@ class Epoch:
     observation: str
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """Who is told that an epoch is over. `Context` is one."""
 
     def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
@@ -40,7 +40,7 @@ class Teller(Protocol):
 class Epochs:
     """Gathers the epochs of a run and tells each when it is over."""
 
-    def __init__(self, context: Teller) -> None:
+    def __init__(self, context: Reporter) -> None:
         self._context = context
         self._done: list[Epoch] = []
 
@@ -63,8 +63,8 @@ class Epochs:
         loss = math.fsum(finite) / len(finite) if finite else math.nan
         accuracy = math.fsum(self._accuracies) / max(1, len(self._accuracies))
         lost = len(self._losses) - len(finite)
-        words = observation(self._done[-1] if self._done else None, self._device, loss, seconds, lost)
-        self._done.append(Epoch(self._epoch, self._device, loss, accuracy, seconds, words))
+        text = observation(self._done[-1] if self._done else None, self._device, loss, seconds, lost)
+        self._done.append(Epoch(self._epoch, self._device, loss, accuracy, seconds, text))
         self._context.epoch(**asdict(self._done[-1]))
         return [asdict(epoch) for epoch in self._done]
 
@@ -84,9 +84,9 @@ def observation(before: Epoch | None, device: str, loss: float, seconds: float, 
         return f"moved from {before.device} to {device}: {pace}"
     change = (loss - before.loss) / before.loss if before.loss else 0.0
     if abs(change) < SETTLED or math.isnan(change):
-        words = "loss stayed where it was"
+        text = "loss stayed where it was"
     else:
-        words = f"loss {'fell' if change < 0 else 'rose'} by {abs(change) * 100:.0f} %"
+        text = f"loss {'fell' if change < 0 else 'rose'} by {abs(change) * 100:.0f} %"
     if not simulated and abs(seconds - before.seconds) > NOTICEABLE * before.seconds:
-        words += f"; took {format_duration(seconds)} instead of {format_duration(before.seconds)}"
-    return words
+        text += f"; took {format_duration(seconds)} instead of {format_duration(before.seconds)}"
+    return text

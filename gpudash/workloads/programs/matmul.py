@@ -32,7 +32,7 @@ def run(spec: MatmulSpec, context: Context) -> Mapping[str, Any]:
     for repetition in range(1, spec.repeat + 1):
         with context.stage("product", flops=2.0 * spec.size**3, device=str(context.device), dtype=spec.dtype) as stage:
             _multiply(spec, left, right, product, context)
-        stage.tell(shape=(spec.size, spec.size))
+        stage.report(shape=(spec.size, spec.size))
         times.append(context.stage_seconds("product"))
         context.step(repetition, spec.repeat, throughput=1 / times[-1])
     median, iqr = median_and_iqr(times)

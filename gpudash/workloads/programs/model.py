@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gpudash.simulator.dry_run.refusals import CannotPredictError
-from gpudash.simulator.models.steps import AskedModel
+from gpudash.simulator.models.steps import RequestedModel
 from gpudash.specs import ModelSpec
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -27,10 +27,10 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.use_threads(spec.threads)
     torch.manual_seed(spec.seed)
     try:
-        planned = AskedModel({**spec.request, "offload": "none"})
+        planned = RequestedModel({**spec.request, "offload": "none"})
         planned.build(torch.device("meta"))
         context.about_to_allocate(planned.facts["weight_bytes"])
-        model = AskedModel(spec.request, draws=True)
+        model = RequestedModel(spec.request, draws=True)
         with context.stage("build"):
             step = model.build(context.device)
     except CannotPredictError as error:
@@ -40,7 +40,7 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.check_cancelled()
         with context.stage("step"):
             loss = step()
-        told = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
-        context.step(number, spec.steps, loss=told)
+        reported = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
+        context.step(number, spec.steps, loss=reported)
     facts = model.facts
     return {name: facts[name] for name in ("architecture", "parameters", "weight_bytes", "dtype", "sequence")}

@@ -79,13 +79,13 @@ def _once(spec: PipelineSpec, context: Context) -> _Outcome:
     with context.stage("create", bytes=spec.bytes, to_device="cpu", copied=False) as created:
         original = filled(spec, torch.device(context.host), context)
     created.describe(original)
-    created.tell(same_object=False, remark="a new tensor in the CPU's memory")
+    created.report(same_object=False, remark="a new tensor in the CPU's memory")
     if spec.move == "pinned":
         context.about_to_allocate(spec.bytes, "cpu")
         with context.stage("pin", bytes=spec.bytes, from_device="cpu", to_device="cpu", copied=True) as pinned:
             pageable, original = original, original.pin_memory()
         pinned.describe(original)
-        pinned.tell(
+        pinned.report(
             same_object=original is pageable, remark="copied into page-locked memory, shape and device unchanged"
         )
         del pageable
@@ -149,7 +149,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         stage.memory = "pinned" if spec.move == "pinned" else "pageable"
         moved = move()
     renamed = device.type == "sim" and spec.move in ("cuda", "cuda_index")
-    _tell_move(stage, original, moved, "; on a simulated GPU .cuda() is called .sim()" if renamed else "")
+    _report_move(stage, original, moved, "; on a simulated GPU .cuda() is called .sim()" if renamed else "")
     return moved
 
 
@@ -159,7 +159,7 @@ def _by_kind(tensor: torch.Tensor, kind: str) -> Callable[..., torch.Tensor]:
     return method
 
 
-def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor, besides: str = "") -> None:
+def _report_move(stage: Stage, before: torch.Tensor, after: torch.Tensor, besides: str = "") -> None:
     same = after is before
     if same:
         remark = SAME_DEVICE
@@ -168,7 +168,7 @@ def _tell_move(stage: Stage, before: torch.Tensor, after: torch.Tensor, besides:
     else:
         remark = f"same device: a new tensor of type {str(after.dtype).removeprefix('torch.')}, shape unchanged"
     stage.describe(after)
-    stage.tell(bytes=0 if same else after.nbytes, copied=not same, same_object=same, remark=f"{remark}{besides}")
+    stage.report(bytes=0 if same else after.nbytes, copied=not same, same_object=same, remark=f"{remark}{besides}")
 
 
 def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
@@ -177,7 +177,7 @@ def _create_directly(spec: PipelineSpec, context: Context) -> torch.Tensor:
     with context.stage("create on device", bytes=spec.bytes, to_device=device, copied=False) as stage:
         direct = filled(spec, context.device, context)
     stage.describe(direct)
-    stage.tell(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
+    stage.report(same_object=False, remark=f"a new tensor in the memory of {device}: nothing to move")
     if context.steps_done == 0:
         directly = context.stage_seconds("create on device")
         indirectly = context.stage_seconds("create") + context.stage_seconds("move")
@@ -201,7 +201,7 @@ def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torc
     with context.stage("operate", bytes=size, from_device=device, to_device=device, copied=False, flops=flops) as stage:
         result = operated(spec, tensor)
     stage.describe(result)
-    stage.tell(same_object=result is tensor, remark=f"computed on {result.device}, where its operand is")
+    stage.report(same_object=result is tensor, remark=f"computed on {result.device}, where its operand is")
     return result
 
 
@@ -224,7 +224,7 @@ def _return(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torch
         context.about_to_allocate(tensor.nbytes, "cpu")
     with context.stage("return", from_device=str(tensor.device), to_device="cpu") as stage:
         returned = tensor.cpu() if spec.back == "cpu" else tensor.to("cpu")
-    _tell_move(stage, tensor, returned)
+    _report_move(stage, tensor, returned)
     return returned
 
 
@@ -317,9 +317,9 @@ def show(name: str, context: Context) -> dict[str, Any]:
     with context.stage(f"pitfall: {name.replace('_', ' ')}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
-    words = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."
-    stage.tell(is_cuda=context.device.type == "cuda", remark=words)
-    context.note(Topic.PITFALL, f"{words} {pitfall.explanation} {pitfall.remedy}", **details)
+    text = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."
+    stage.report(is_cuda=context.device.type == "cuda", remark=text)
+    context.note(Topic.PITFALL, f"{text} {pitfall.explanation} {pitfall.remedy}", **details)
     return details
 
 
@@ -327,9 +327,9 @@ def unassigned(device: torch.device) -> Pitfall:
     """``x.to(device)`` without keeping what it returns."""
     tensor = torch.ones(3)
     tensor.to(device)
-    words = _words_of(lambda: tensor + torch.ones(3, device=device))
+    text = _text_of(lambda: tensor + torch.ones(3, device=device))
     return Pitfall(
-        words,
+        text,
         "A tensor's .to() returns a copy and leaves the tensor where it is; only a module moves in place.",
         "Keep the result: x = x.to(device).",
         {"device_after": str(tensor.device)},
@@ -340,7 +340,7 @@ def mixed_devices(device: torch.device) -> Pitfall:
     """An operation on tensors of two devices."""
     on_cpu, on_device = torch.ones(3), torch.ones(3, device=device)
     return Pitfall(
-        _words_of(lambda: on_cpu + on_device),
+        _text_of(lambda: on_cpu + on_device),
         "torch never moves a tensor by itself: both operands must be on the same device.",
         "Move one to the other's device: a.to(b.device) + b.",
         {"devices": [str(on_cpu.device), str(on_device.device)]},
@@ -357,12 +357,12 @@ def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
     original = torch.ones(3, requires_grad=True)
     moved = copy(original)
     moved.sum().backward()  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         gradient = moved.grad
-    words = str(told[0].message) if told else None
+    text = str(reported[0].message) if reported else None
     return Pitfall(
-        words,
+        text,
         "The copy is the result of an operation, so it is no leaf: the gradient went to the original, and an optimizer "
         "given the copy never changes it.",
         "Move first, then ask for gradients: x = x.to(device).requires_grad_().",
@@ -379,7 +379,7 @@ def numpy(device: torch.device) -> Pitfall:
     """``.numpy()`` on a tensor of a device."""
     tensor = torch.ones(3, device=device)
     return Pitfall(
-        _words_of(tensor.numpy),
+        _text_of(tensor.numpy),
         "NumPy reads the host's memory only.",
         "Bring the tensor back first: x.cpu().numpy(), and x.detach() before that when it requires grad.",
         {"device": str(tensor.device)},
@@ -416,7 +416,7 @@ PITFALLS: dict[str, Callable[[torch.device], Pitfall]] = {
 }
 
 
-def _words_of(mistake: Callable[[], Any]) -> str | None:
+def _text_of(mistake: Callable[[], Any]) -> str | None:
     """What torch says to ``mistake``; ``None`` when it lets it pass."""
     try:
         mistake()

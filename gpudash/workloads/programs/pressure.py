@@ -34,7 +34,7 @@ from gpudash.workloads.programs.pressure_sizes import (
     leak_within,
 )
 from gpudash.workloads.running.context import Context, MemoryLevel
-from gpudash.workloads.running.pace import Pace, filled, let_go
+from gpudash.workloads.running.pace import Pace, filled, release
 from gpudash.workloads.running.run_errors import WorkloadError
 
 
@@ -103,7 +103,7 @@ def ramp(spec: PressureSpec, context: Context, cap: int | None) -> None:
         level += size
         pace.done(level)
     pace.hold(level)
-    let_go(held, context)
+    release(held, context)
 
 
 def sawtooth(spec: PressureSpec, context: Context, cap: int | None) -> None:
@@ -124,7 +124,7 @@ def sawtooth(spec: PressureSpec, context: Context, cap: int | None) -> None:
             pace.hold(level)
         with context.stage("fall", bytes=level, copied=False):
             held.clear()
-    let_go(held, context)
+    release(held, context)
 
 
 def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None:
@@ -143,7 +143,7 @@ def fragmentation(spec: PressureSpec, context: Context, cap: int | None) -> None
         pace.done(level + size)
         level += kept[-1].nbytes
     pace.hold(level)
-    let_go(kept, context)
+    release(kept, context)
 
 
 def _keep_a_part(size: int, part: int, context: Context) -> torch.Tensor:
@@ -176,7 +176,7 @@ def spike(spec: PressureSpec, context: Context, cap: int | None) -> None:
         context.wait(1 / spec.rate)
         del memory
     pace.hold(flat)
-    let_go(held, context)
+    release(held, context)
 
 
 def steps_to(cap: int, step: int) -> list[int]:

@@ -98,7 +98,7 @@ class _Trainer:
         self._resident: list[Batch] | None = None
         self._audited = False
         self._to_audit: Batch | None = None
-        self._told_nan = False
+        self._reported_nan = False
 
     @property
     def _device(self) -> torch.device:
@@ -193,31 +193,31 @@ class _Trainer:
             with self._context.stage(
                 "move model", from_device=str(source), to_device=str(self._device), copied=True
             ) as stage:
-                stage.tell(bytes=move(self._model, self._optimizer, self._device))
+                stage.report(bytes=move(self._model, self._optimizer, self._device))
             self._take_step.move_to(self._device)
             if self._resident is not None:
                 self._resident = self._all_placed(self._resident)
         self._audited = False
 
     def _audit(self, batch: Batch) -> None:
-        words, facts = audit(self._model, self._optimizer, batch, *self._devices)
+        text, facts = audit(self._model, self._optimizer, batch, *self._devices)
         self._audited, self._to_audit = True, None
-        self._context.note(Topic.PLACEMENT, words, **facts)
+        self._context.note(Topic.PLACEMENT, text, **facts)
         self._context.keep(placement=facts)
 
     def _not_finite(self, loss: float, step: int) -> None:
-        said = loss_words(loss, step)
+        said = loss_text(loss, step)
         if self._spec.on_nan == "stop":
             raise WorkloadError("nan", f"{said}.", NAN_REMEDY)
-        if not self._told_nan:
-            self._told_nan = True
+        if not self._reported_nan:
+            self._reported_nan = True
             self._context.note(Topic.NAN, f"{said}; the run goes on as asked.", step=step)
 
 
 NAN_REMEDY = "Lower --learning-rate or choose fp32; --on-nan continue goes on all the same."
 
 
-def loss_words(loss: float, step: int) -> str:
+def loss_text(loss: float, step: int) -> str:
     """What a loss is that is no number, without a full stop."""
     return f"The loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}"
 
@@ -236,15 +236,15 @@ def deterministic(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    asked = os.environ.get(WORKSPACE_VARIABLE)
-    os.environ[WORKSPACE_VARIABLE] = asked or ":4096:8"
+    requested = os.environ.get(WORKSPACE_VARIABLE)
+    os.environ[WORKSPACE_VARIABLE] = requested or ":4096:8"
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-        if asked is None:
+        if requested is None:
             del os.environ[WORKSPACE_VARIABLE]
 
 
@@ -291,21 +291,21 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
     latencies: list[float] = []
     context.begin_steps()
     began = time.perf_counter()
-    told = -math.inf
+    reported = -math.inf
     for step in range(1, spec.steps + 1):
         context.check_cancelled()
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         given = questions.inputs
         inputs = given if resident else placed("batch", (given,), context.device, context)[0]
         logits = answer(inputs)
         with context.stage("read output"):
             answers = logits.argmax(-1).cpu()
         answered = time.perf_counter()
-        latencies.append(answered - asked)
+        latencies.append(answered - requested)
         questions.answered(logits, answers)
-        if step == spec.steps or answered - told >= PREDICTIONS_PERIOD_S:
-            told = answered
-            _tell_predictions(questions, logits, step, context)
+        if step == spec.steps or answered - reported >= PREDICTIONS_PERIOD_S:
+            reported = answered
+            _report_predictions(questions, logits, step, context)
         context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began
     measured = torch.tensor(latencies[WARM_UP:] or latencies, dtype=torch.float64)
@@ -317,14 +317,14 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
     }
 
 
-def _tell_predictions(questions: Questions, logits: torch.Tensor, step: int, context: Context) -> None:
+def _report_predictions(questions: Questions, logits: torch.Tensor, step: int, context: Context) -> None:
     if context.host != "cpu":
         return  # a dry run has no numbers to tell
     with torch.no_grad():
         found = questions.predictions(logits)
     context.keep(predictions=found)
-    words = "; ".join(f"{what}: {value}" for what, value in prediction_rows({"predictions": found}))
-    context.note(Topic.PREDICTIONS, f"Step {step}: {words}.", step=step, predictions=found)
+    text = "; ".join(f"{what}: {value}" for what, value in prediction_rows({"predictions": found}))
+    context.note(Topic.PREDICTIONS, f"Step {step}: {text}.", step=step, predictions=found)
 
 
 def _resident(inputs: torch.Tensor, context: Context) -> torch.Tensor:
@@ -446,7 +446,7 @@ def audit(
         if not any(same_device(tensor.device, device) for device in devices) and not single:
             strays.append(f"{group}: {name} on {tensor.device}")
     where = ",".join(map(str, devices))
-    return _placement_words(groups, strays, where), {"groups": groups, "strays": strays, "device": where}
+    return _placement_text(groups, strays, where), {"groups": groups, "strays": strays, "device": where}
 
 
 def move(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
@@ -486,7 +486,7 @@ def _everything(
         yield "batches", ("inputs", "targets")[index] if index < 2 else str(index), tensor
 
 
-def _placement_words(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], where: str) -> str:
+def _placement_text(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], where: str) -> str:
     if strays:
         more = f" and {len(strays) - 3} more" if len(strays) > 3 else ""
         return f"Not on {where}: {', '.join(strays[:3])}{more}."

@@ -25,7 +25,7 @@ from gpudash.workloads.running.context import Context
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """`TrainingSpec.precision` → type of the forward pass under autocast."""
 
-FORTH, BACK = "activations across", "gradients back"
+FORWARD, BACK = "activations across", "gradients back"
 """Stages of the two copies."""
 
 
@@ -343,7 +343,7 @@ class HandOver(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, activations: torch.Tensor, device: torch.device, context: Context) -> torch.Tensor:
         ctx.source, ctx.context = activations.device, context
-        return _copied(FORTH, activations, device, context)
+        return _copied(FORWARD, activations, device, context)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

@@ -13,7 +13,7 @@ from gpudash.specs import NEEDS_CUDA, NEEDS_GPU, TransferSpec
 from gpudash.specs.transfer import COMPARED_BYTES, COPY_STEPS
 from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
-from gpudash.workloads.running.timing import Path, buffers, median_and_iqr, products_beside, sample, series_of
+from gpudash.workloads.running.timing import Path, buffers, concurrent_products, median_and_iqr, sample, series_of
 
 WARM_UP = 1
 """Samples before the measured ones."""
@@ -89,7 +89,7 @@ def _measure(path: Path, spec: TransferSpec, context: Context, steps: int) -> No
         for _ in range(WARM_UP):
             context.check_cancelled()
             seconds = sample(path, source, target, context)
-            products = products_beside(seconds * series_of(size)) if path.overlapped else 0
+            products = concurrent_products(seconds * series_of(size)) if path.overlapped else 0
         rates: list[float] = []
         for _ in range(spec.samples):
             context.check_cancelled()

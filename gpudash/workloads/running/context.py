@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gpudash.system.processes import give_back
 from gpudash.telemetry.records import EpochFinished, Event, Note, StepFinished, Transfer
-from gpudash.workloads.profiling import ProfileWish, Profiling
+from gpudash.workloads.profiling import ProfileRequest, Profiling
 from gpudash.workloads.running.accelerators import module_of
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from gpudash.workloads.running.stages import Stage, StageFollower, Stages
@@ -41,7 +41,7 @@ class MemoryLevel:
     total_bytes: int
 
 
-class Wishes:
+class Requests:
     """What other threads want of the run: to stop, to give idle memory back, to explain what it holds, or a profile.
 
     Attributes:
@@ -53,7 +53,7 @@ class Wishes:
         self.because: str | None = None
         self.free_cache = threading.Event()
         self.explain = threading.Event()
-        self.profile: ProfileWish | None = None
+        self.profile: ProfileRequest | None = None
 
     def take_explain(self) -> bool:
         """Whether an explanation is wanted; the wish is then fulfilled."""
@@ -84,7 +84,7 @@ class Context:
         run_id: int,
         emit: Callable[[Event], None],
         clock: Callable[[], float],
-        wishes: Wishes | None = None,
+        requests: Requests | None = None,
         refuse: Callable[[int, str], str | None] | None = None,
         memory: Callable[[], MemoryLevel | None] | None = None,
         warn_ratio: float = 0.85,
@@ -102,14 +102,14 @@ class Context:
         self._run_id = run_id
         self._emit = emit
         self._clock = clock
-        self._wishes = wishes or Wishes()
+        self._commands = requests or Requests()
         self._refuse = refuse
         self._memory = memory
         self._traffic = Traffic(emit, clock, run_id)
         self._stages = Stages(emit, clock, run_id, device, self._copied)
         self._metrics: dict[str, Any] = {}
         self._untold: tuple[int, int, float] | None = None
-        self._step_told_s = -PROGRESS_PERIOD_S
+        self._step_reported_s = -PROGRESS_PERIOD_S
         self._step_ended_s = clock()
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._profiling: Profiling | None = None
@@ -118,7 +118,7 @@ class Context:
         """Time a block as a stage called ``name``: CUDA events on a GPU, the monotonic clock on the CPU.
 
         Args:
-            facts: fields of `StageFinished`; `Stage.tell` adds more.
+            facts: fields of `StageFinished`; `Stage.emit` adds more.
         """
         return self._stages.open(name, facts)
 
@@ -146,19 +146,19 @@ class Context:
         self.steps_done = step
         if self._stages.follower is not None:
             self._stages.follower.step = step + 1
-        if self._metrics or now - self._step_told_s >= PROGRESS_PERIOD_S or step == steps:
-            self._tell_step(step, steps, seconds, now)
+        if self._metrics or now - self._step_reported_s >= PROGRESS_PERIOD_S or step == steps:
+            self._report_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
-        if self._wishes.profile is not None:
+        if self._commands.profile is not None:
             self._profile(step, seconds, last=step == steps)
         else:
             self._step_seconds.append(seconds)
 
     def begin_steps(self) -> None:
         """Let the first step's time begin now, after everything that happens once."""
-        if self._wishes.profile is not None and self._wishes.profile.from_start:
-            self._new_profiling(self._wishes.profile).begin(1)
+        if self._commands.profile is not None and self._commands.profile.from_start:
+            self._new_profiling(self._commands.profile).begin(1)
         self._step_ended_s = self._clock()
         if self._stages.follower is not None:
             self._stages.follower.step = 1
@@ -239,10 +239,10 @@ class Context:
             Cancelled: when the run was asked to stop.
         """
         self.check_stopped()
-        if self._wishes.free_cache.is_set():
+        if self._commands.free_cache.is_set():
             self.free_cache()
         if self._profiling is not None:
-            self._profiling.look()
+            self._profiling.scan()
 
     def check_stopped(self) -> None:
         """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
@@ -250,8 +250,8 @@ class Context:
         Raises:
             Cancelled: when the run was asked to stop.
         """
-        if self._wishes.stop.is_set():
-            raise Cancelled(self._wishes.because)
+        if self._commands.stop.is_set():
+            raise Cancelled(self._commands.because)
 
     def wait(self, seconds: float) -> None:
         """Let ``seconds`` pass, or less when the run is asked to stop.
@@ -259,7 +259,7 @@ class Context:
         Raises:
             Cancelled: when it is.
         """
-        self._wishes.stop.wait(max(0.0, seconds))
+        self._commands.stop.wait(max(0.0, seconds))
         self.check_cancelled()
 
     def beside(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
@@ -268,7 +268,7 @@ class Context:
         Args:
             kind: its class.
             device: where the part of the run computes.
-            emit: takes what that part tells; `tell` passes it on.
+            emit: takes what that part tells; `emit` passes it on.
         """
         same = device == self.device
         return kind(
@@ -276,7 +276,7 @@ class Context:
             run_id=self._run_id,
             emit=emit,
             clock=self._clock,
-            wishes=self._wishes,
+            requests=self._commands,
             refuse=self._refuse,
             memory=self._memory if same else None,
             warn_ratio=self.warn_ratio,
@@ -287,13 +287,13 @@ class Context:
         """The energy counter of "cpu" or a GPU: when it was read (s) and what it said (J), or why there is none."""
         return "nothing reads it" if self.energy_counter is None else self.energy_counter(device)
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Pass on an event that a part of the run has told."""
         self._emit(event)
 
     def free_cache(self) -> None:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
-        self._wishes.free_cache.clear()
+        self._commands.free_cache.clear()
         if self.device.type != "cpu":
             module_of(self.device).empty_cache()  # of all devices of its kind
         give_back()
@@ -310,19 +310,19 @@ class Context:
         self._traffic.flush()
         if self._untold is not None:
             step, steps, seconds = self._untold
-            self._tell_step(step, steps, seconds, self._clock())
+            self._report_step(step, steps, seconds, self._clock())
 
     def end_profile(self) -> None:
         """Tell what has been profiled so far: the run has reached its end."""
-        if self._wishes.profile is not None:
-            (self._profiling or self._new_profiling(self._wishes.profile)).end()
-            self._profiling = self._wishes.profile = None
+        if self._commands.profile is not None:
+            (self._profiling or self._new_profiling(self._commands.profile)).end()
+            self._profiling = self._commands.profile = None
 
     def drop_profile(self) -> None:
         """Leave the profiler, if it is on: the run has been stopped or has failed."""
-        if self._wishes.profile is not None:
-            (self._profiling or self._new_profiling(self._wishes.profile)).drop()
-            self._profiling = self._wishes.profile = None
+        if self._commands.profile is not None:
+            (self._profiling or self._new_profiling(self._commands.profile)).drop()
+            self._profiling = self._commands.profile = None
 
     def drop_stages(self) -> None:
         """Forget stages that a broken device will not report any more."""
@@ -330,19 +330,19 @@ class Context:
 
     def _profile(self, step: int, seconds: float, *, last: bool) -> None:
         """Let the profile that is wanted learn of a step; what that takes belongs to no step."""
-        wish = self._wishes.profile
-        if wish is None:
+        request = self._commands.profile
+        if request is None:
             return
-        profiling = self._profiling or self._new_profiling(wish)
+        profiling = self._profiling or self._new_profiling(request)
         profiling.step_ended(step, seconds, last=last)
         if profiling.done:
-            self._profiling = self._wishes.profile = None
+            self._profiling = self._commands.profile = None
         self._step_ended_s = self._clock()
 
-    def _new_profiling(self, wish: ProfileWish) -> Profiling:
+    def _new_profiling(self, request: ProfileRequest) -> Profiling:
         first = 0 if self.steps_done > RECENT_STEPS else 1  # the first step carries what happens once
         plain = list(self._step_seconds)[first:]
-        self._profiling = Profiling(wish, self.device, self.note, self._stages.annotate_with, plain)
+        self._profiling = Profiling(request, self.device, self.note, self._stages.annotate_with, plain)
         return self._profiling
 
     def _copied(self, stage: Stage, seconds: float) -> None:
@@ -351,13 +351,13 @@ class Context:
         if facts.get("bytes") and source and target and source != target:
             self._traffic.add((source, target, stage.memory, stage.memory == "pageable"), facts["bytes"], seconds)
 
-    def _tell_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
+    def _report_step(self, step: int, steps: int, seconds: float, now_s: float) -> None:
         self._stages.settle()
         self._emit(
             StepFinished(time_s=now_s, run_id=self._run_id, step=step, steps=steps, seconds=seconds, **self._metrics)
         )
         self._metrics.clear()
-        self._step_told_s = now_s
+        self._step_reported_s = now_s
         self._untold = None
 
 
@@ -370,7 +370,7 @@ Kind = tuple[str, str, Literal["pageable", "pinned"], bool]
 
 @dataclass(slots=True)
 class _Sum:
-    told_s: float | None = None
+    reported_s: float | None = None
     bytes: int = 0
     seconds: float = 0.0
 
@@ -390,16 +390,16 @@ class Traffic:
         total.bytes += size
         total.seconds += seconds
         now = self._clock()
-        if total.told_s is None or now - total.told_s >= REPORT_PERIOD_S:
-            self._tell(kind, total, now)
+        if total.reported_s is None or now - total.reported_s >= REPORT_PERIOD_S:
+            self._report(kind, total, now)
 
     def flush(self) -> None:
         """Tell what has not been told."""
         for kind, total in self._sums.items():
             if total.bytes:
-                self._tell(kind, total, self._clock())
+                self._report(kind, total, self._clock())
 
-    def _tell(self, kind: Kind, total: _Sum, now_s: float) -> None:
+    def _report(self, kind: Kind, total: _Sum, now_s: float) -> None:
         source, target, memory, blocking = kind
         self._emit(
             Transfer(
@@ -413,4 +413,4 @@ class Traffic:
                 seconds=total.seconds,
             )
         )
-        total.told_s, total.bytes, total.seconds = now_s, 0, 0.0
+        total.reported_s, total.bytes, total.seconds = now_s, 0, 0.0

@@ -161,7 +161,7 @@ def _imported() -> Any:
     return torch
 
 
-def torch_words(report: dict[str, Any]) -> str:
+def torch_text(report: dict[str, Any]) -> str:
     """The report in one line: "torch 2.13.0, CUDA 13.0"."""
     if report["version"] is None:
         return str(report["problem"])
@@ -187,7 +187,7 @@ def _broken(error: Exception) -> str:
 def _cuda_devices(properties: bool) -> dict[str, Any]:
     import torch
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         try:
             available = torch.cuda.is_available()
@@ -197,8 +197,8 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             logger.warning("CUDA cannot be used", exc_info=True)
             found = {"cuda_available": False, "devices": []}
             return {**found, "problem": _unusable(str(error) or type(error).__name__)}
-    words = [str(warning.message) for warning in told]
-    faults = [text for text in words if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
+    label = [str(warning.message) for warning in reported]
+    faults = [text for text in label if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
     problem = _unusable(faults[0]) if faults and not available else None
     return {"cuda_available": available, "devices": devices, "problem": problem}
 
@@ -225,13 +225,13 @@ def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
     found = []
     try:
         for index in range(torch.xpu.device_count() if torch.xpu.is_available() else 0):
-            told = torch.xpu.get_device_properties(index) if properties else None
+            reported = torch.xpu.get_device_properties(index) if properties else None
             found.append(
                 {
                     "name": f"xpu:{index}",
-                    "product": None if told is None else str(told.name),
+                    "product": None if reported is None else str(reported.name),
                     "uuid": None,
-                    "total_bytes": None if told is None else int(told.total_memory),
+                    "total_bytes": None if reported is None else int(reported.total_memory),
                 }
             )
         if torch.backends.mps.is_available():
@@ -242,5 +242,5 @@ def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
     return found
 
 
-def _unusable(words: str) -> str:
-    return f"torch cannot use CUDA: {' '.join(words.split())[:400]}"
+def _unusable(text: str) -> str:
+    return f"torch cannot use CUDA: {' '.join(text.split())[:400]}"

@@ -69,7 +69,7 @@ def filled(size: int, context: Context) -> torch.Tensor:
     return memory
 
 
-def let_go(held: list[torch.Tensor], context: Context) -> None:
+def release(held: list[torch.Tensor], context: Context) -> None:
     """Free what is held and give it back to the system."""
     with context.stage("free", bytes=sum(memory.nbytes for memory in held), copied=False):
         held.clear()

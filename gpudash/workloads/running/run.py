@@ -25,10 +25,10 @@ from gpudash.system.processes import give_back
 from gpudash.telemetry.explanation import Explanation, Growth
 from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted, Topic
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
-from gpudash.workloads.profiling import ProfileWish
+from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.accelerators import AllocatorProbe, capped, module_of
-from gpudash.workloads.running.context import Context, MemoryLevel, Wishes
+from gpudash.workloads.running.context import Context, MemoryLevel, Requests
 from gpudash.workloads.running.installed import gpu_uuid
 from gpudash.workloads.running.run_errors import Cancelled, Progress, WorkloadError, ending_of
 
@@ -87,7 +87,7 @@ class RunRequest:
     surroundings: Callable[[], Surroundings] | None = None
     energy: Callable[[str], tuple[float, float] | str] | None = None
     isolate: bool = False
-    profile: ProfileWish | None = None
+    profile: ProfileRequest | None = None
     on_host: Callable[[int | None], None] | None = None
     on_cards: Callable[[int, Sequence[Mapping[str, Any]]], None] | None = None
     devices: tuple[Device, ...] = ()
@@ -104,7 +104,7 @@ class RequestedRun:
     """
 
     request: RunRequest
-    wishes: Wishes
+    requests: Requests
     emit: Callable[[Any], None]
     clock: Callable[[], float]
     on_probe: Callable[[str, Probe], None] | None = None
@@ -127,7 +127,7 @@ class RequestedRun:
 
     def _stopped(self, progress: Progress) -> Event:
         """The ending of a run that did what it was asked to: stop."""
-        return ending_of(Cancelled(self.wishes.because), progress, self.request.spec.name, self.request.device)
+        return ending_of(Cancelled(self.requests.because), progress, self.request.spec.name, self.request.device)
 
     def _killed(self, progress: Progress, patience_s: float) -> Event:
         """The ending of a run whose processes are killed: it was asked to stop, and did not for so many seconds."""
@@ -195,7 +195,7 @@ class Run(RequestedRun):
             run_id=request.run_id,
             emit=self.emit,
             clock=self.clock,
-            wishes=self.wishes,
+            requests=self.requests,
             refuse=request.refuse,
             memory=within(request.memory, request.memory_cap),
             warn_ratio=request.warn_ratio,
@@ -209,7 +209,7 @@ class Run(RequestedRun):
         if device.type == "sim":
             context.keep(remark=SPEED_REMARK.format(device=device))
         with ExitStack() as stack:
-            stack.enter_context(_torch_as_asked(request.spec, device))
+            stack.enter_context(_torch_as_requested(request.spec, device))
             for one in devices:
                 stack.enter_context(capped(one, request.memory_cap))
             stack.enter_context(self._probed(devices))
@@ -221,12 +221,12 @@ class Run(RequestedRun):
                 context.flush()
             except BaseException:
                 context.drop_profile()
-                self._tell_what_was_done(context)
+                self._report_what_was_done(context)
                 raise
             return dict(result)
 
     @staticmethod
-    def _tell_what_was_done(context: Context) -> None:
+    def _report_what_was_done(context: Context) -> None:
         try:
             context.flush()
         except Exception:  # a broken device answers nothing more, and the first error is the one worth telling
@@ -237,7 +237,7 @@ class Run(RequestedRun):
     def _followed(self, devices: tuple[torch.device, ...], context: Context) -> Iterator[None]:
         """Who allocates what is followed on a GPU, so that a full memory can be explained; not on several."""
         if len(devices) > 1:
-            context.follow(_Unexplained(self.wishes, context))
+            context.follow(_Unexplained(self.requests, context))
         collector = collector_for(devices[0], self.clock) if len(devices) == 1 else None
         if collector is None:
             yield
@@ -246,7 +246,7 @@ class Run(RequestedRun):
             self.request.surroundings,
             self._grows,
             self._is_explained,
-            self.wishes.take_explain,
+            self.requests.take_explain,
             replays=not fills_memory(self.request.spec),
         )
         self._post_mortem = PostMortem(collector, self.clock, wanted)
@@ -295,8 +295,8 @@ class _Unexplained:
 
     stage = ""
 
-    def __init__(self, wishes: Wishes, context: Context) -> None:
-        self._wishes = wishes
+    def __init__(self, requests: Requests, context: Context) -> None:
+        self._commands = requests
         self._context = context
         self._step = 0
 
@@ -307,7 +307,7 @@ class _Unexplained:
     @step.setter
     def step(self, step: int) -> None:
         self._step = step
-        if self._wishes.take_explain():
+        if self._commands.take_explain():
             self._context.note(Topic.EXPLANATION, NOT_EXPLAINED)
 
 
@@ -419,7 +419,7 @@ def _reserved_bytes(torch: Any) -> int:
 
 
 @contextmanager
-def _torch_as_asked(spec: Spec, device: torch.device) -> Iterator[None]:
+def _torch_as_requested(spec: Spec, device: torch.device) -> Iterator[None]:
     """Seeds and CPU threads for a run; a workload whose operations are large may raise the latter."""
     import torch
 

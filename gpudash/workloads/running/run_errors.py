@@ -130,13 +130,13 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     if short is not None:
         return OutOfMemory(
             error=short.memory,
-            message=_shortage_words(short, device),
+            message=_shortage_text(short, device),
             remedy=HOST_REMEDY if short.memory == "host" else GPU_REMEDY,
             requested_bytes=short.requested,
             details=details,
             **progress.fields(),
         )
-    kind, message, remedy = _failure_words(error, workload, progress.steps)
+    kind, message, remedy = _failure_text(error, workload, progress.steps)
     return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
@@ -172,7 +172,7 @@ def memory_ran_out(error: BaseException) -> Memory | None:
         return "host"
     if text.startswith(_SIMULATED_FULL):
         return "sim"
-    if type(error).__name__ == "OutOfMemoryError" or any(words in text for words in _CUDA_FULL):
+    if type(error).__name__ == "OutOfMemoryError" or any(label in text for label in _CUDA_FULL):
         return "cuda"
     return None
 
@@ -184,32 +184,32 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
     )
 
 
-def _shortage_words(short: Shortage, device: str) -> str:
+def _shortage_text(short: Shortage, device: str) -> str:
     if short.index is not None and kind_of(device) == short.memory:  # of a split model it may be the second
         device = f"{short.memory}:{short.index}"
     where = "This computer's memory" if short.memory == "host" else f"The memory of {shown_name(device)}"
     parts = [f"{where} ran out"]
-    asked, free, limit = short.requested, short.free, short.allowed
-    if asked is not None:
-        parts.append(f"the last request was {format_bytes(asked)}")
+    requested, free, limit = short.requested, short.free, short.allowed
+    if requested is not None:
+        parts.append(f"the last request was {format_bytes(requested)}")
     if short.capacity is not None and free is not None:
         parts.append(f"{format_pair(free, short.capacity)} were free")
     if limit is not None and limit != short.capacity:
-        if asked is not None and free is not None and asked <= free:
+        if requested is not None and free is not None and requested <= free:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
         else:
             parts.append(f"the memory cap allowed {format_bytes(limit)}")
     return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
 
-def _failure_words(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
+def _failure_text(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
     if isinstance(error, WorkloadError):
         return error.kind, str(error), error.remedy
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    told = f"{name}: {first}" if first else name
-    message = f"The {workload} workload ended after {steps} steps by {told.rstrip('.')}."
-    if any(words in str(error) for words in _CUDA_BROKEN):
+    reported = f"{name}: {first}" if first else name
+    message = f"The {workload} workload ended after {steps} steps by {reported.rstrip('.')}."
+    if any(text in str(error) for text in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
     return name, message, OTHER_REMEDY
 
@@ -258,28 +258,28 @@ def died(code: int | None, progress: Progress, workload: str, *, memory_was_full
         )
         return OutOfMemory(error="host", message=message, remedy=HOST_REMEDY, details=details, **progress.fields())
     if code is None or code == UNHEARD:
-        error, words, remedy = "silent", CLOSED, SILENT_REMEDY
+        error, text, remedy = "silent", CLOSED, SILENT_REMEDY
     elif code == -signal.SIGKILL:
-        error, words, remedy = "killed", "its process was killed from outside (SIGKILL)", KILLED_REMEDY
+        error, text, remedy = "killed", "its process was killed from outside (SIGKILL)", KILLED_REMEDY
     elif code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
         name = signal.Signals(-code).name
-        error, words, remedy = "killed", f"its process was ended from outside ({name})", KILLED_REMEDY
+        error, text, remedy = "killed", f"its process was ended from outside ({name})", KILLED_REMEDY
     elif code < 0:
-        error, words, remedy = "crashed", f"its process crashed ({signal_words(-code)})", CRASHED_REMEDY
+        error, text, remedy = "crashed", f"its process crashed ({signal_text(-code)})", CRASHED_REMEDY
     else:
-        error, words, remedy = "exited", f"its process ended itself with exit code {code}", EXITED_REMEDY
-    message = f"The {workload} workload ended after {progress.steps} steps: {words}."
+        error, text, remedy = "exited", f"its process ended itself with exit code {code}", EXITED_REMEDY
+    message = f"The {workload} workload ended after {progress.steps} steps: {text}."
     return RunFailed(error=error, message=message, remedy=remedy, details=details, **progress.fields())
 
 
-def signal_words(number: int) -> str:
+def signal_text(number: int) -> str:
     """A signal in words and by its name: "Segmentation fault, SIGSEGV"."""
     try:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    words = signal.strsignal(number)
-    return f"{words}, {name}" if words else name
+    text = signal.strsignal(number)
+    return f"{text}, {name}" if text else name
 
 
 def _counters(root: Path) -> Iterator[Path]:

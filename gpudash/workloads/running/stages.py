@@ -81,7 +81,7 @@ class Stage:
         if follower is not None:
             follower.stage = self._outer
 
-    def tell(self, **facts: Any) -> None:
+    def report(self, **facts: Any) -> None:
         """Add facts about the stage."""
         self.facts.update(facts)
 
@@ -102,7 +102,7 @@ class Stage:
 class _Tally:
     """Executions of one stage that have not been told yet."""
 
-    told_s: float | None = None
+    reported_s: float | None = None
     count: int = 0
     seconds: float = 0.0
     bytes: int | None = None
@@ -249,7 +249,7 @@ class Stages:
         self.settle(wait=True)
         for name, tally in self._tallies.items():
             if tally.count:
-                self._tell(name, tally, self._clock())
+                self._report(name, tally, self._clock())
 
     def drop(self) -> None:
         """Forget stages whose end the device will not report any more, after an error of the device."""
@@ -272,14 +272,14 @@ class Stages:
             flops = stage.facts.get("flops")
             if flops is not None:
                 tally.flops = (tally.flops or 0.0) + flops
-        if tally.told_s is None or now_s - tally.told_s >= REPORT_PERIOD_S:
-            self._tell(stage.name, tally, now_s)
+        if tally.reported_s is None or now_s - tally.reported_s >= REPORT_PERIOD_S:
+            self._report(stage.name, tally, now_s)
 
-    def _tell(self, name: str, tally: _Tally, now_s: float) -> None:
+    def _report(self, name: str, tally: _Tally, now_s: float) -> None:
         facts = {**tally.facts, "bytes": tally.bytes, "flops": tally.flops}
         self._emit(
             StageFinished(
                 time_s=now_s, run_id=self._run_id, name=name, seconds=tally.seconds, count=tally.count, **facts
             )
         )
-        tally.told_s, tally.count, tally.seconds, tally.bytes, tally.flops = now_s, 0, 0.0, None, None
+        tally.reported_s, tally.count, tally.seconds, tally.bytes, tally.flops = now_s, 0, 0.0, None, None

@@ -73,7 +73,7 @@ def sample(path: Path, source: torch.Tensor, target: torch.Tensor, context: Cont
     return (time.perf_counter() - began) / count
 
 
-def products_beside(seconds: float) -> int:
+def concurrent_products(seconds: float) -> int:
     """Matrix products that last longer than copies of ``seconds`` in all."""
     matrix = _matrix()
     torch.mm(matrix, matrix)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpudash.system.garbage import without_collection
 from gpudash.system.processes import TORCH_IMPORT_S
 from gpudash.telemetry.records import Event, Note, Record, Topic
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 if TYPE_CHECKING:  # a session that only watches has a worker too, and nothing to run
-    from gpudash.workloads.profiling import ProfileWish
-    from gpudash.workloads.running.context import Wishes
+    from gpudash.workloads.profiling import ProfileRequest
+    from gpudash.workloads.running.context import Requests
     from gpudash.workloads.running.hosted.run import Host
     from gpudash.workloads.running.run import Probe, RunRequest
 
@@ -30,7 +30,7 @@ _Found = TypeVar("_Found")
 SPARE_DELAY_S = 1.0
 """Leisure after a run in a process of its own before the next such process is started, which takes seconds of CPU."""
 
-LOOK_S = 0.05
+POLL_S = 0.05
 """How often a process that is getting ready is asked for, and whether to go on waiting."""
 
 
@@ -57,7 +57,7 @@ class Worker:
         self._on_probe = on_probe
         self._lock = threading.Lock()
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._wishes: Wishes | None = None
+        self._commands: Requests | None = None
         self._torch: dict[str, Any] | None = None
         self._loading = False
         self._closing = False
@@ -85,16 +85,16 @@ class Worker:
         Raises:
             RuntimeError: when a run is on, or the worker is closed.
         """
-        from gpudash.workloads.running.context import Wishes
+        from gpudash.workloads.running.context import Requests
 
         with self._lock:
-            if self._wishes is not None:
+            if self._commands is not None:
                 raise RuntimeError("A run is in progress; stop it before starting another.")
             if self._closing:
                 raise RuntimeError("The worker is closed.")
-            wishes = self._wishes = Wishes()
-            wishes.profile = request.profile
-        self._orders.put(lambda: self._run(request, wishes))
+            requests = self._commands = Requests()
+            requests.profile = request.profile
+        self._orders.put(lambda: self._run(request, requests))
 
     def stop(self, because: str | None = None) -> None:
         """Ask the run to end after its current operation; returns at once.
@@ -103,41 +103,41 @@ class Worker:
             because: the guard's sentence: the run then ends as out of memory instead of cancelled.
         """
         with self._lock:
-            if self._wishes is not None and not self._wishes.stop.is_set():
-                self._wishes.because = because
-                self._wishes.stop.set()
+            if self._commands is not None and not self._commands.stop.is_set():
+                self._commands.because = because
+                self._commands.stop.set()
 
     def explain(self) -> None:
         """Ask the run what its memory holds; a note of topic `EXPLANATION` answers at the end of the step."""
         with self._lock:
-            if self._wishes is not None:
-                self._wishes.explain.set()
+            if self._commands is not None:
+                self._commands.explain.set()
 
-    def profile(self, wish: ProfileWish) -> None:
+    def profile(self, request: ProfileRequest) -> None:
         """Profile the next steps of the run; a note of topic `OPERATORS` answers.
 
         Raises:
             RuntimeError: when no run is on, or steps of it are being profiled.
         """
         with self._lock:
-            if self._wishes is None:
+            if self._commands is None:
                 raise RuntimeError("No run is in progress whose steps could be profiled; start one.")
-            if self._wishes.profile is not None:
+            if self._commands.profile is not None:
                 raise RuntimeError("Steps of this run are being profiled already.")
-            self._wishes.profile = wish
+            self._commands.profile = request
 
     def free_cache(self) -> None:
         """Give idle memory back: between two operations of the run, or now when there is none."""
         with self._lock:
-            if self._wishes is not None:
-                self._wishes.free_cache.set()
+            if self._commands is not None:
+                self._commands.free_cache.set()
                 return
         self._orders.put(self._free_cache)
 
     @property
     def busy(self) -> bool:
         """Whether a run is on: from `submit` until just before its last event."""
-        return self._wishes is not None
+        return self._commands is not None
 
     @property
     def loading(self) -> bool:
@@ -164,7 +164,7 @@ class Worker:
         try:
             while True:
                 order = self._next_order()
-                if order is None or (self._closing and self._wishes is None):
+                if order is None or (self._closing and self._commands is None):
                     return
                 self._tried(order, "The worker met an error and goes on")
         finally:
@@ -187,8 +187,8 @@ class Worker:
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
             logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            told = f"{type(error).__name__}: {first}" if first else type(error).__name__
-            self._note(Topic.WORKER, f"{failure} ({told}).", details=str(error))
+            reported = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self._note(Topic.WORKER, f"{failure} ({reported}).", details=str(error))
             return None
 
     def _load(self) -> None:
@@ -205,7 +205,7 @@ class Worker:
             self._loading = False
         if new:  # 150,000 objects that stay: each later search for garbage passes them over, for all threads wait then
             gc.freeze()
-        self._tell_torch(report)
+        self._report_torch(report)
         self._wants_spare = bool(report["cuda_available"])
 
     def _load_aside(self) -> None:
@@ -218,21 +218,21 @@ class Worker:
                 self._start_spare()
             spare, until = self._spare, time.monotonic() + TORCH_IMPORT_S
             while spare is not None and spare.torch is None and not (spare.gone or self._closing):
-                spare.receive(LOOK_S)
+                spare.receive(POLL_S)
                 if time.monotonic() > until:
                     break
         finally:
             self._loading = False
         if spare is not None and spare.torch is not None:
-            self._tell_torch(dict(spare.torch))
+            self._report_torch(dict(spare.torch))
         elif not self._closing:
             self._load()
 
-    def _tell_torch(self, report: dict[str, Any]) -> None:
-        from gpudash.workloads.running.installed import torch_words
+    def _report_torch(self, report: dict[str, Any]) -> None:
+        from gpudash.workloads.running.installed import torch_text
 
         self._torch = report
-        self._note(Topic.TORCH, torch_words(report), **report)
+        self._note(Topic.TORCH, torch_text(report), **report)
 
     def _start_spare(self) -> None:
         from gpudash.workloads.running.hosted.run import Host
@@ -261,39 +261,39 @@ class Worker:
     def _note(self, topic: str, text: str, **details: Any) -> None:
         self._emit(Note(time_s=self._clock(), topic=topic, text=text, details=details))
 
-    def _run(self, request: RunRequest, wishes: Wishes) -> None:
-        ending = self._route(request)(request, wishes)
+    def _run(self, request: RunRequest, requests: Requests) -> None:
+        ending = self._route(request)(request, requests)
         with self._lock:
-            self._wishes = None
+            self._commands = None
         self._emit(ending)
 
-    def _route(self, request: RunRequest) -> Callable[[RunRequest, Wishes], Event]:
+    def _route(self, request: RunRequest) -> Callable[[RunRequest, Requests], Event]:
         if request.spec.rank_devices:
             return self._on_several
         return self._hosted if request.isolate else self._run_here
 
-    def _on_several(self, request: RunRequest, wishes: Wishes) -> Event:
+    def _on_several(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 
-        return ParallelRun(request, wishes, self._emit, self._clock).perform()
+        return ParallelRun(request, requests, self._emit, self._clock).perform()
 
-    def _run_here(self, request: RunRequest, wishes: Wishes) -> Event:
+    def _run_here(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.running.run import Run, release
 
         self._tried(self._load, "Torch could not be looked at")
         problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
-        ending = Run(request, wishes, self._emit, self._clock, self._on_probe).perform(problem)
+        ending = Run(request, requests, self._emit, self._clock, self._on_probe).perform(problem)
         # As at the end of a process, the device goes back to its level before.
         self._tried(lambda: release(context=True), "What the run has left could not all be given back")
         return ending
 
-    def _hosted(self, request: RunRequest, wishes: Wishes) -> Event:
+    def _hosted(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.running.hosted.run import HostedRun
 
-        run = HostedRun(request, wishes, self._emit, self._clock, self._on_probe)
+        run = HostedRun(request, requests, self._emit, self._clock, self._on_probe)
         ending = run.perform(self._host)
         if self._torch is None and run.torch is not None:
-            self._tell_torch(dict(run.torch))
+            self._report_torch(dict(run.torch))
         self._wants_spare = True
         return ending
 
@@ -309,7 +309,7 @@ class Worker:
             return
         self._note(
             Topic.CACHE,
-            f"Idle memory was given back: PyTorch holds {format_beside(after, before)} instead of "
+            f"Idle memory was given back: PyTorch holds {format_like(after, before)} instead of "
             f"{format_bytes(before)}.",
             reserved_bytes_before=before,
             reserved_bytes_after=after,

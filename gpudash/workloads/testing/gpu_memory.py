@@ -49,7 +49,7 @@ class MeasuredPiece:
     @property
     def peak_bytes(self) -> int:
         """The most that tensors held on the device during it, with those from before."""
-        self._memory.look()
+        self._memory.scan()
         return self.allocated
 
 
@@ -68,7 +68,7 @@ class GpuMemory:
         self._whole = MeasuredPiece("", self)
         self._open = [self._whole]
         self._pieces: dict[str, int] = {}
-        measured.begin(budget, self.look)
+        measured.begin(budget, self.scan)
         self.device: torch.device = measured.device
         self._allocations = measured.levels().allocations
         self._history: History | None = None
@@ -81,24 +81,24 @@ class GpuMemory:
     @property
     def needed_bytes(self) -> int:
         """The most that was taken of the card so far: what the allocator reserved, and a context of 300 MiB."""
-        self.look()
+        self.scan()
         return self._whole.reserved + self._measured.context_bytes
 
     @contextmanager
     def measure(self, name: str) -> Iterator[MeasuredPiece]:
         """Measure the peak of a block; blocks may lie within one another."""
-        self.look()
+        self.scan()
         self._measured.reset()
         piece = MeasuredPiece(name, self)
         self._open.append(piece)
         try:
             yield piece
         finally:
-            self.look()
+            self.scan()
             self._open.remove(piece)
             self._pieces[name] = max(self._pieces.get(name, 0), piece.allocated)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Take note of the peaks that the device has now, which begin anew after it at any time."""
         levels = self._measured.levels()
         for piece in self._open:
@@ -123,7 +123,7 @@ class GpuMemory:
         if found is None:
             return ""
         found = self._with_causes(found)
-        lines = [f"The test has {self._budget} of {self._measured.words}.", "", *report(found)]
+        lines = [f"The test has {self._budget} of {self._measured.label}.", "", *report(found)]
         patch = next((remedy.patch for remedy in found.remedies if remedy.patch), "")
         folder = str(Path.cwd())
         patch = in_folder(patch, folder, _read) if patch else ""
@@ -176,7 +176,7 @@ class GpuMemory:
                 name = _line(owner, root)
                 lines[name] = lines.get(name, 0) + owner.bytes
             parts = {"category": dict(found.by_category), "line": lines, **parts}
-        return Footprint(self.peak_bytes, parts, self._measured.words)
+        return Footprint(self.peak_bytes, parts, self._measured.label)
 
     def grown(self, change: FootprintChange) -> str:
         """That a test takes more than before: the verdict, what changed, and what filled the memory at the peak."""
@@ -192,13 +192,13 @@ class GpuMemory:
             lines += ["", *report(explain_history(history, history.peak, source=source_line))]
         return "\n".join(lines)
 
-    def words(self) -> str:
+    def label(self) -> str:
         """The peak beside the budget, in a line."""
-        words = f"peak {format_bytes(self.peak_bytes)} allocated, {format_bytes(self.needed_bytes)}"
+        text = f"peak {format_bytes(self.peak_bytes)} allocated, {format_bytes(self.needed_bytes)}"
         if self.budget_bytes is not None:
-            words += f" of {self._budget}" if isinstance(self._budget.card, int) else f" of a {self._budget}"
+            text += f" of {self._budget}" if isinstance(self._budget.card, int) else f" of a {self._budget}"
         pieces = ", ".join(f"{name} {format_bytes(size)}" for name, size in self._pieces.items())
-        return f"{words} with the context on {self._measured.words}{f' ({pieces})' if pieces else ''}"
+        return f"{text} with the context on {self._measured.label}{f' ({pieces})' if pieces else ''}"
 
     def _at_peak(self) -> History | None:
         """The history, where it knows of the peak: a long one has lost its beginning."""

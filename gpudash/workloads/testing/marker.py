@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpudash.devices.names import SimulatedCard, card_words, parse_simulated, size_of
+from gpudash.devices.names import SimulatedCard, card_text, parse_simulated, size_of
 from gpudash.telemetry.comparing.baseline import TOLERANCE
 from gpudash.units import parse_share
 
@@ -40,7 +40,7 @@ class MemoryBudget:
         return None if self.card is None else size_of(self.card)
 
     def __str__(self) -> str:
-        return "no limit" if self.card is None else card_words(self.card)
+        return "no limit" if self.card is None else card_text(self.card)
 
     @classmethod
     def of_marker(cls, args: Sequence[Any], keywords: Mapping[str, Any], root: Path) -> MemoryBudget:

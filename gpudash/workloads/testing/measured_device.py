@@ -47,13 +47,13 @@ class MeasuredDevice(Protocol):
 
     Attributes:
         device: torch's.
-        words: the same for a person.
+        label: the same for a person.
         context_bytes: that count against the budget beside what the allocator reserves.
         collector: knows what the device holds; ``None`` where this torch cannot tell.
     """
 
     device: torch.device
-    words: str
+    label: str
     context_bytes: int
     collector: Collector | None
 
@@ -89,12 +89,12 @@ class SimulatedDevice:
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")  # until there is another
-        self.words = ""
+        self.label = ""
         self.context_bytes = CONTEXT_BYTES
         self.collector: Collector | None = None
         self._card: SimulatedGpu | None = None
         self._before: list[SimulatedGpu] = []
-        self._told: Callable[[], None] | None = None
+        self._reported: Callable[[], None] | None = None
         self._history: MemoryHistory | None = None
         self._steps: Any = None
         self._answers = False
@@ -110,8 +110,8 @@ class SimulatedDevice:
             _answer(backend)
             self._answers = True
         self.device = torch.device(naming.shown, 0)
-        self.words = shown_name("sim:0", card.product)
-        self._card, self._told = card, before_reset
+        self.label = shown_name("sim:0", card.product)
+        self._card, self._reported = card, before_reset
         card.reset_peaks()
         card.before_reset.append(before_reset)
         if budget.baseline is not None or budget.bytes is not None:
@@ -140,8 +140,8 @@ class SimulatedDevice:
         self.collector.stop()
         if self._history is not None:
             self._history.record(None, None, "python", 0)
-        if self._told is not None:
-            self._card.before_reset.remove(self._told)
+        if self._reported is not None:
+            self._card.before_reset.remove(self._reported)
         if self._answers:
             end_answering()
         present = registered()
@@ -179,7 +179,7 @@ class CudaDevice:
 
     def __init__(self, name: str) -> None:
         self.device = torch.device(name if ":" in name else f"{name}:0")
-        self.words = str(self.device)
+        self.label = str(self.device)
         self.context_bytes = CONTEXT_BYTES
         self.collector: Collector | None = None
         self._fraction = 1.0

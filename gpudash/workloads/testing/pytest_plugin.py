@@ -54,9 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="store the peaks of tests with gpu_memory(baseline=FILE) there, instead of comparing; all or none.",
     )
-    words = "let a simulated GPU answer for CUDA, so that code that says cuda runs on it"
-    group.addoption("--gpudash-as-cuda", action="store_true", help=f"{words}.")
-    parser.addini(AS_CUDA, f"{words}; as --gpudash-as-cuda.", type="bool", default=False)
+    text = "let a simulated GPU answer for CUDA, so that code that says cuda runs on it"
+    group.addoption("--gpudash-as-cuda", action="store_true", help=f"{text}.")
+    parser.addini(AS_CUDA, f"{text}; as --gpudash-as-cuda.", type="bool", default=False)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -146,16 +146,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return (yield)
     # before pytest shows the tensors of a traceback, for which it allocates on the device as well
     ran_out = "" if call.excinfo is None else memory.ran_out(call.excinfo.value)
-    words = ran_out or ("" if call.excinfo is None else _misses_cuda(call.excinfo.value))
+    text = ran_out or ("" if call.excinfo is None else _misses_cuda(call.excinfo.value))
     measured = _measured(item, memory, over=bool(ran_out))
     item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
     if call.excinfo is not None:
         memory.leave_out_machinery(call.excinfo.value)
     found = yield
-    if words and hasattr(found.longrepr, "addsection"):
-        found.longrepr.addsection("GPU memory", words)
-    elif words:
-        found.longrepr = f"{found.longrepr}\n{words}"
+    if text and hasattr(found.longrepr, "addsection"):
+        found.longrepr.addsection("GPU memory", text)
+    elif text:
+        found.longrepr = f"{found.longrepr}\n{text}"
     setattr(found, FOUND, measured)
     return found
 
@@ -171,7 +171,7 @@ class _Results:
         self.config = config
         self._found: dict[str, dict[str, Any]] = {}
         self._failed: list[str] = []
-        self._told = ""
+        self._reported = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, FOUND, None)
@@ -186,11 +186,11 @@ class _Results:
         measured = {name: found for name, found in self._found.items() if found["baseline"]}
         failed = [name for name in self._failed if name in measured]
         if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self._told = "No baseline was written, for the run did not end by itself."
+            self._reported = "No baseline was written, for the run did not end by itself."
         elif failed:
-            self._told = f"No baseline was written, for {failed[0]} failed."
+            self._reported = f"No baseline was written, for {failed[0]} failed."
         elif not measured:
-            self._told = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
+            self._reported = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
         else:
             self._write(measured, session)
 
@@ -210,21 +210,21 @@ class _Results:
             else:
                 count = f"{len(entries)} test{'s' * (len(entries) > 1)}"
                 sentences.append(f"{file} has the peaks of {count} now.")
-        self._told = " ".join(sentences)
+        self._reported = " ".join(sentences)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._found and not self._told:
+        if not self._found and not self._reported:
             return
         terminalreporter.section("gpu memory")
         for name, found in sorted(self._found.items()):
             terminalreporter.line(f"{name}: {found['words']}")
-        if self._told:
-            terminalreporter.line(self._told)
+        if self._reported:
+            terminalreporter.line(self._reported)
 
 
-def _failure(words: str) -> BaseException:
+def _failure(text: str) -> BaseException:
     """What fails a test with these words alone."""
-    return pytest.fail.Exception(words, pytrace=False)
+    return pytest.fail.Exception(text, pytrace=False)
 
 
 def _begin(item: pytest.Item, budget: MemoryBudget) -> None:
@@ -267,24 +267,24 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
         whole = FootprintChange(item.nodeid, stored, memory.footprint(item.config.rootpath), budget.tolerance)
         raise _failure(memory.grown(whole))
     if change.difference:
-        item.stash[_remark] = change.words
+        item.stash[_remark] = change.label
 
 
 def _misses_cuda(error: BaseException) -> str:
     """What to do about an error that says that there is no CUDA; "" about any other."""
-    from gpudash.simulator.as_cuda.telling import misses_cuda
+    from gpudash.simulator.as_cuda.notices import misses_cuda
 
     return CALLED_CUDA if misses_cuda(str(error)) else ""
 
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
     """What the process that prints is told of a test."""
-    budget, words = item.stash[_budget], memory.words()
+    budget, text = item.stash[_budget], memory.label()
     if over:
-        words = f"ran out of memory; {words}"
+        text = f"ran out of memory; {text}"
     remark = item.stash.get(_remark, "")
-    told = f"{words}; {remark}" if remark else words
-    found = {"words": told, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
+    reported = f"{text}; {remark}" if remark else text
+    found = {"words": reported, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
     if budget.baseline is not None and item.config.getoption("gpu_memory_write_baseline"):
         footprint = memory.footprint(item.config.rootpath).to_json()
         found |= {"baseline": str(budget.baseline), "footprint": footprint}

@@ -26,12 +26,12 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.label, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(6)))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS))
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        hidden = self.words(inputs) + self.places(torch.arange(LENGTH, device=DEVICE))
+        hidden = self.label(inputs) + self.places(torch.arange(LENGTH, device=DEVICE))
         return nn.functional.cross_entropy(self.head(self.blocks(hidden)).view(-1, WORDS), targets.view(-1))
 
 

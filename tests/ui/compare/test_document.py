@@ -352,7 +352,7 @@ def test_what_cannot_be_read_is_one_sentence_and_a_way_out(qtbot: QtBot, error: 
         return document.close_button.isVisible()
 
     qtbot.waitUntil(failed)
-    assert document.words.text().endswith(words)
+    assert document.label.text().endswith(words)
     document.copy_values()
     document.swap()
     with qtbot.waitSignal(document.closed):
@@ -372,7 +372,7 @@ def test_closing_while_it_reads_leaves_no_thread(qtbot: QtBot) -> None:
     qtbot.addWidget(document)
     qtbot.waitUntil(begun.is_set)
     document.refresh()
-    assert document.words.text() == "Reading a.gpudash…"
+    assert document.label.text() == "Reading a.gpudash…"
     document.close_document()
     assert "gpudash-comparison" not in [thread.name for thread in threading.enumerate()]
 

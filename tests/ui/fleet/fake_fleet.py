@@ -113,9 +113,9 @@ class FakeFleet:
         self._gpus: tuple[FleetGpu, ...] = ()
         self._warnings: tuple[FleetWarning, ...] = ()
         if gpus:
-            self.tell(gpus)
+            self.report(gpus)
 
-    def tell(self, gpus: tuple[FleetGpu, ...], warnings: tuple[FleetWarning, ...] | None = None) -> None:
+    def report(self, gpus: tuple[FleetGpu, ...], warnings: tuple[FleetWarning, ...] | None = None) -> None:
         """Another answer has come."""
         self._gpus = gpus
         self._warnings = warnings_of(gpus) if warnings is None else warnings
@@ -127,7 +127,7 @@ class FakeFleet:
             dataclasses.replace(found, used_bytes=round(full * (found.total_bytes or 0))) if found.key == key else found
             for found in self._gpus
         ]
-        self.tell(by_fullness(told))
+        self.report(by_fullness(told))
 
     def gpus(self) -> tuple[FleetGpu, ...]:
         return self._gpus

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import LIGHT
-from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, GpuSide, axis_of, comparison_words
+from gpudash.ui.fleet.compare_document import METRICS, NOTHING, FleetComparison, GpuSide, axis_of, comparison_text
 from gpudash.ui.fleet.header import Range
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.units import GIB
@@ -117,10 +117,10 @@ def test_loading_and_failure_are_told_in_place(open_tab: OpenTab) -> None:
     assert document.bar.state.text() == "Loading…"
     answer(document, problem="http://host:9090 does not answer")
     assert document.problem.accessibleName() == "http://host:9090 does not answer."
-    assert document.words.text() == NOTHING
+    assert document.label.text() == NOTHING
     answer(document)
     assert not document.problem.isVisible()
-    assert not document.words.isVisible()
+    assert not document.label.isVisible()
 
 
 def test_zooming_and_panning_stay_within_the_range(open_tab: OpenTab) -> None:
@@ -173,12 +173,12 @@ def figures(mean: float) -> Statistics:
 
 
 def test_what_one_side_does_not_tell_is_a_dash_and_no_verdict() -> None:
-    assert comparison_words(METRICS[0], None, figures(GIB)) == "A: -   B: mean 1.00 GiB, highest 1.00 GiB"
+    assert comparison_text(METRICS[0], None, figures(GIB)) == "A: -   B: mean 1.00 GiB, highest 1.00 GiB"
 
 
 def test_swapping_turns_more_into_less_and_nothing_else() -> None:
     one, other = (
-        comparison_words(METRICS[1], *pair) for pair in ((figures(0.2), figures(0.7)), (figures(0.7), figures(0.2)))
+        comparison_text(METRICS[1], *pair) for pair in ((figures(0.2), figures(0.7)), (figures(0.7), figures(0.2)))
     )
     assert one.endswith("B has 50 points more on average")
     assert other.endswith("B has 50 points less on average")

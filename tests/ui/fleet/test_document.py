@@ -38,7 +38,7 @@ def test_the_head_tells_size_address_and_the_age_of_the_newest_answer(shown: Ove
 
 def test_before_the_first_answer_it_says_whom_it_asks(overview: OpenOverview) -> None:
     shown = overview(FakeFleet())
-    assert ADDRESS in shown.document.words.text()
+    assert ADDRESS in shown.document.label.text()
     assert not shown.grid.isVisible()
     assert not shown.document.controls.isVisible()
 
@@ -46,10 +46,10 @@ def test_before_the_first_answer_it_says_whom_it_asks(overview: OpenOverview) ->
 def test_a_server_that_is_down_is_told_in_place_and_the_fleet_appears_once_it_answers(overview: OpenOverview) -> None:
     fleet = FakeFleet(problem=f"{ADDRESS} does not answer (connection refused)")
     shown = overview(fleet)
-    assert "does not answer" in shown.document.words.text()
-    assert "asked again" in shown.document.words.text()
+    assert "does not answer" in shown.document.label.text()
+    assert "asked again" in shown.document.label.text()
     fleet.problem = None
-    fleet.tell(generated(2, 2))
+    fleet.report(generated(2, 2))
     shown.later(0.1)
     assert shown.grid.isVisible()
     assert len(shown.keys) == 4
@@ -81,21 +81,21 @@ def test_search_leaves_out_the_rest_and_says_how_much_is_shown(shown: Overview, 
 
 def test_a_search_that_finds_nothing_offers_the_way_back(shown: Overview, qtbot: QtBot) -> None:
     shown.document.controls.search.setText("no such machine 99")
-    assert shown.document.words.text() == NONE_FOUND
+    assert shown.document.label.text() == NONE_FOUND
     qtbot.mouseClick(shown.document.show_all, LEFT)
     assert len(shown.keys) == 512
 
 
 def test_only_warnings_shows_those_alone_and_says_when_there_are_none(overview: OpenOverview) -> None:
     fleet = FakeFleet()
-    fleet.tell((gpu("a", 0, full=0.95), gpu("b", 0, full=0.2)))
+    fleet.report((gpu("a", 0, full=0.95), gpu("b", 0, full=0.2)))
     shown = overview(fleet)
     shown.document.controls.only_warnings.setChecked(True)
     assert shown.keys == ["a/0"]
-    fleet.tell(fleet.gpus(), ())
+    fleet.report(fleet.gpus(), ())
     shown.later(60)
     assert shown.keys == []
-    assert shown.document.words.text() == NO_WARNINGS
+    assert shown.document.label.text() == NO_WARNINGS
 
 
 def test_groups_have_titles_that_tell_how_full_they_are(shown: Overview) -> None:
@@ -127,7 +127,7 @@ def test_every_warning_is_in_the_list_the_worst_first_and_enter_goes_there(shown
     strip.list.setCurrentRow(5)
     strip.list.itemActivated.emit(strip.list.currentItem())
     assert shown.grid.current == warnings[5].key
-    shown.fleet.tell(shown.fleet.gpus())
+    shown.fleet.report(shown.fleet.gpus())
     shown.later(1)
     assert strip.list.currentRow() == 5
 
@@ -136,12 +136,12 @@ def test_a_warning_of_a_whole_machine_leads_nowhere_and_the_strip_goes_with_the_
     overview: OpenOverview,
 ) -> None:
     fleet = FakeFleet()
-    fleet.tell((gpu(),), (FleetWarning("", "warning", "node-01 told nothing."),))
+    fleet.report((gpu(),), (FleetWarning("", "warning", "node-01 told nothing."),))
     shown = overview(fleet)
     shown.document.strip.go_to_worst()
     assert shown.grid.current == ""
     assert shown.document.strip.isVisible()
-    fleet.tell(fleet.gpus(), ())
+    fleet.report(fleet.gpus(), ())
     shown.later(1)
     assert not shown.document.strip.isVisible()
 

@@ -144,7 +144,7 @@ def test_a_gpu_that_is_gone_is_no_longer_chosen(overview: OpenOverview) -> None:
     fleet = FakeFleet(by_fullness([gpu("a", 0, full=0.9), gpu("b", 0, full=0.1)]))
     shown = overview(fleet)
     shown.grid.make_current("a/0")
-    fleet.tell((gpu("b", 0, full=0.1),))
+    fleet.report((gpu("b", 0, full=0.1),))
     shown.later(1)
     assert (shown.keys, shown.grid.current, shown.grid.chosen) == (["b/0"], "", [])
     assert not shown.document.controls.open.isEnabled()
@@ -190,7 +190,7 @@ def test_states_are_drawn_by_shape_and_not_by_colour_alone(overview: OpenOvervie
         (False, False, True),
     ):
         fleet = FakeFleet()
-        fleet.tell((gpu(full=0.95, stale=stale, simulated=simulated),), None if warned else ())
+        fleet.report((gpu(full=0.95, stale=stale, simulated=simulated),), None if warned else ())
         shown = overview(fleet)
         shown.document.controls.density.setCurrentIndex(density)
         QApplication.processEvents()

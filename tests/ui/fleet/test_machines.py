@@ -47,7 +47,7 @@ def tell(fleet: SshFleet, number: int, *records: dict[str, Any]) -> None:
     for count, record in enumerate(records):
         machine._line(json.dumps({"time_s": 5.0 + count / 1000, **record}).encode(), now_s + count / 1000)
     machine._recorder._commit()
-    fleet._looked_s = -1.0
+    fleet._polled_s = -1.0
 
 
 def host(used: int) -> dict[str, Any]:
@@ -74,11 +74,11 @@ def overview(window: MainWindow, *given: str) -> tuple[FleetDocument, SshFleet]:
 def test_machines_are_one_tab_that_says_who_is_being_linked_and_what_is_wrong(window: MainWindow) -> None:
     document, fleet = overview(window, "ssh://a", "b")
     assert window.workspace.front_title == "2 machines over ssh"
-    assert document.words.text() == "Linking a, b…"
+    assert document.label.text() == "Linking a, b…"
     fleet.machines[0].problem = "a is not known to ssh yet."
     document._drawn_s = -10.0
     settle(window)
-    assert document.words.text().startswith("a is not known to ssh yet.\n\nWhat was lost is linked again by itself")
+    assert document.label.text().startswith("a is not known to ssh yet.\n\nWhat was lost is linked again by itself")
     window.workspace.show_dashboard()
     assert overview(window, "ssh://a", "ssh://b")[0] is document
     window.workspace.close_document(document)
@@ -114,7 +114,7 @@ def test_a_machine_opens_live_once_without_anything_of_runs_and_outlives_the_ove
     assert not shown.dashboard.panel.isVisible()
     bar = shown.dashboard.tabs.bar
     assert [bar.tabText(n) for n in range(bar.count()) if bar.isTabVisible(n)] == ["Processes", "Devices", "Events"]
-    assert shown.head.what.text() == "a" and shown.head.words.text().startswith("live over ssh since ")
+    assert shown.head.what.text() == "a" and shown.head.label.text().startswith("live over ssh since ")
     window.workspace.show_path("ssh://a")
     document.open(key)
     assert window.workspace.front is shown and window.workspace.count == 2
@@ -138,7 +138,7 @@ def test_a_lost_link_is_said_above_the_plots_until_it_is_back(window: MainWindow
     machine._lost(LinkFault("The link to a was lost"))
     settle(window)
     assert shown.notice.isVisible() and shown.notice.text == "The link to a was lost; it is tried again."
-    assert shown.head.words.text().startswith("link lost, tried again")
+    assert shown.head.label.text().startswith("link lost, tried again")
     tell(fleet, 0, host(10))
     settle(window)
     assert not shown.notice.isVisible()
@@ -191,8 +191,8 @@ def test_what_ssh_asks_is_a_dialog_of_its_words_and_the_answer_goes_to_it_alone(
     monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: channel.question))
     settle(window)
     [dialog] = dialogs(window)
-    assert dialog.windowTitle() == "Log In to a" and dialog.words.text() == words.strip()
-    assert dialog.words.textFormat() is Qt.TextFormat.PlainText and not dialog.again.isVisible()
+    assert dialog.windowTitle() == "Log In to a" and dialog.label.text() == words.strip()
+    assert dialog.label.textFormat() is Qt.TextFormat.PlainText and not dialog.again.isVisible()
     assert dialog.field.echoMode() is QLineEdit.EchoMode.Password
     monkeypatch.setattr(RemoteMachine, "question", property(lambda _machine: None))
     QTest.keyClicks(dialog.field, "secret")
@@ -251,7 +251,7 @@ def test_what_is_not_linked_has_a_button_in_both_tabs_and_a_key(window: MainWind
     assert first._asks and second._asks and fleet.unlinked == ()
     document._drawn_s = -10.0
     settle(window)
-    assert not document.reconnect.isVisible() and document.words.text() == "Linking a, b…"
+    assert not document.reconnect.isVisible() and document.label.text() == "Linking a, b…"
 
     tell(fleet, 0, GPUS, gpu(70), host(10))
     second._lost(LinkFault("b wants a password", lasting=True))
@@ -348,7 +348,7 @@ def test_saving_with_machines_in_front_writes_theirs_and_never_this_computer_s(
     for replay in by_host:
         replay.close()
     session = window.workspace.session
-    assert isinstance(session, FakeSession) and not any(asked[0] == "save" for asked in session.asked)
+    assert isinstance(session, FakeSession) and not any(asked[0] == "save" for asked in session.requested)
 
 
 def test_recordings_of_two_machines_are_laid_over_one_another_the_fullest_memory_of_each(

@@ -36,7 +36,7 @@ class LookedAt(FakeFleet):
     def now_s(self) -> float:
         return NOW_S
 
-    def look(self, key: str, began: float, ended: float, points: int) -> FakeView:
+    def scan(self, key: str, began: float, ended: float, points: int) -> FakeView:
         found = next((gpu for gpu in self.gpus() if gpu.key == key), None)
         if found is None:
             raise ValueError(f"{self.address} knows no GPU {key} any more.")
@@ -46,7 +46,7 @@ class LookedAt(FakeFleet):
     def compare(
         self, a: str, range_a: tuple[float, float], b: str, range_b: tuple[float, float], points: int
     ) -> tuple[FakeView, FakeView]:
-        return self.look(a, *range_a, points), self.look(b, *range_b, points)
+        return self.scan(a, *range_a, points), self.scan(b, *range_b, points)
 
 
 ADDRESS, OTHER = "http://host:9090", "http://other:9090"
@@ -170,7 +170,7 @@ def test_two_gpus_and_two_days_are_compared_in_tabs(window: MainWindow) -> None:
 def test_a_gpu_that_is_gone_is_told_and_no_tab_opens(window: MainWindow) -> None:
     document = overview(window)
     gone = document._gpus[document.grid.layout_.keys[0]]
-    fake(document).tell(())
+    fake(document).report(())
     assert opening.open_gpu(window.workspace, fake(document), gone) is None  # type: ignore[arg-type]
     assert opening.compare_gpus(window.workspace, fake(document), [gone]) is None  # type: ignore[arg-type]
     assert "knows no GPU" in window.workspace.notice.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.ui.fleet.header import DAY_S, PRESETS, Range, between, range_words
+from gpudash.ui.fleet.header import DAY_S, PRESETS, Range, between, range_text
 
 NOW_S = 1_700_000_000.0
 
@@ -40,5 +40,5 @@ def test_another_day_is_the_same_hours_earlier() -> None:
 
 
 def test_words_name_the_day_twice_only_where_it_changes() -> None:
-    assert range_words(NOW_S, NOW_S + 60).count("Nov") == 1
-    assert range_words(NOW_S, NOW_S + 2 * DAY_S).count("Nov") == 2
+    assert range_text(NOW_S, NOW_S + 60).count("Nov") == 1
+    assert range_text(NOW_S, NOW_S + 2 * DAY_S).count("Nov") == 2

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings import library as library_module
-from gpudash.session.recordings.library import Librarian
+from gpudash.session.recordings.library import LibraryWatcher
 from gpudash.settings import Settings, recordings_folder
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.widgets.theme import apply_theme
@@ -61,7 +61,7 @@ def library(
     compared.clear()
     started.clear()
     document = LibraryDocument(
-        Librarian(),
+        LibraryWatcher(),
         undoing,
         apply_theme(qapp, "dark"),
         settings=Settings,

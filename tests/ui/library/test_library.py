@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMessageBox, QP
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.comparing import MOST_RUNS
-from gpudash.telemetry.recording.facts import RunWords, read_facts, set_locked, set_run_words
+from gpudash.telemetry.recording.facts import RunText, read_facts, set_locked, set_run_text
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
 from gpudash.ui.recordings.document import RecordingDocument
@@ -45,7 +45,7 @@ def select(library: LibraryDocument, *names: str) -> set[Path]:
 
 def headings(library: LibraryDocument) -> list[str]:
     """The sessions' lines."""
-    return [library.table.runs.words(row, 0) for row in library.table.shown() if row.run is None]
+    return [library.table.runs.label(row, 0) for row in library.table.shown() if row.run is None]
 
 
 def listed(library: LibraryDocument, qtbot: QtBot, key: tuple[Path, int]) -> None:
@@ -95,7 +95,7 @@ def test_typing_searches_every_column(library: LibraryDocument, typed: str, foun
 
 def test_words_that_nothing_holds_are_answered(library: LibraryDocument) -> None:
     QTest.keyClicks(library.search, "xyzzy")
-    assert NONE_FOUND in [label.text() for label in library.findChildren(type(library.disk.words))]
+    assert NONE_FOUND in [label.text() for label in library.findChildren(type(library.disk.label))]
 
 
 def test_enter_goes_from_the_search_to_the_table_and_opens(library: LibraryDocument) -> None:
@@ -185,7 +185,7 @@ def test_what_was_brought_back_and_opened_since_is_not_deleted_again(
 def test_an_undo_brings_back_what_it_can_and_names_the_rest(library: LibraryDocument, undoing: Undoing) -> None:
     gone, kept = sorted(select(library, "training", "transfer"))
     library.delete()
-    (library._librarian.trash / gone.name).unlink()
+    (library._library_watcher.trash / gone.name).unlink()
     said: list[str] = []
     undoing.failed.connect(said.append)
     undoing.undo()
@@ -215,7 +215,7 @@ def test_an_undo_that_cannot_be_done_is_said_and_forgotten(
 ) -> None:
     select(library, "training")
     library.delete()
-    for path in (library._librarian.trash).iterdir():
+    for path in (library._library_watcher.trash).iterdir():
         path.unlink()
     said: list[str] = []
     undoing.failed.connect(said.append)
@@ -231,7 +231,7 @@ def test_the_trash_shows_what_was_deleted_and_restores_it(
     library.delete()
     library.trash_button.click()
     read(library, qtbot, 1)
-    assert "Trash: 1, " in library.disk.trash_words.text()
+    assert "Trash: 1, " in library.disk.trash_text.text()
     assert library.trash_button.text() == "Show Recordings"
     assert TRASH_HEADING in [label.text() for label in library.findChildren(QLabel)]
     assert not library.delete_button.isVisible()
@@ -276,7 +276,7 @@ def test_emptying_the_trash_asks_with_a_verb_and_the_safe_button_is_the_default(
     assert box.defaultButton().text().replace("&", "") == "Cancel"
     next(button for button in box.buttons() if button.text() == "Empty Trash").click()
     read(library, qtbot, 0)
-    assert EMPTY_TRASH in [label.text() for label in library.findChildren(type(library.disk.words))]
+    assert EMPTY_TRASH in [label.text() for label in library.findChildren(type(library.disk.label))]
 
 
 def test_lock_protects_and_unlock_gives_up(library: LibraryDocument, qtbot: QtBot) -> None:
@@ -323,10 +323,10 @@ def test_a_name_is_given_and_taken_back(library: LibraryDocument, undoing: Undoi
     QTest.keyClicks(library.details.title, "Baseline")
     QTest.keyClick(library.details.title, Key.Key_Return)
     qtbot.waitUntil(lambda: (library.refresh(), "Baseline" in library.table.text())[1])
-    assert read_facts(path).runs[0].words.title == "Baseline"
+    assert read_facts(path).runs[0].label.title == "Baseline"
     assert path.name == "2025-03-01-120000-training.gpudash"
     undoing.undo()
-    qtbot.waitUntil(lambda: read_facts(path).runs[0].words.title == "")
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].label.title == "")
 
 
 def test_a_name_that_is_being_typed_outlives_a_recording_that_comes(
@@ -340,7 +340,7 @@ def test_a_name_that_is_being_typed_outlives_a_recording_that_comes(
     read(library, qtbot, 5)
     QTest.keyClicks(library.details.title, "line")
     QTest.keyClick(library.details.title, Key.Key_Return)
-    qtbot.waitUntil(lambda: read_facts(path).runs[0].words.title == "Baseline")
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].label.title == "Baseline")
 
 
 def test_an_empty_library_offers_a_run(library: LibraryDocument, folder: Path, qtbot: QtBot) -> None:
@@ -419,7 +419,7 @@ def test_runs_stand_under_their_session_and_are_named_by_what_differs(
     names = ["training width 1024 on sim:0", "training steps 5 on cpu"]
     rows = library.table.shown()
     assert [row.key for row in rows] == [(path, 0), (path, 2), (path, 1)]
-    assert [library.table.runs.words(row, 0) for row in rows[1:]] == names[::-1]
+    assert [library.table.runs.label(row, 0) for row in rows[1:]] == names[::-1]
     assert "2 runs" in headings(library)[0]
     library.table.selectRow(1)
     assert library.details.heading.text() == "SELECTED RUN"
@@ -447,14 +447,14 @@ def test_tags_and_a_note_are_kept_searched_and_taken_back(
     details.note.setFocus()
     QTest.keyClicks(details.note, "the one to beat")
     library.table.setFocus()
-    qtbot.waitUntil(lambda: read_facts(path).runs[0].words == RunWords("", "wide, <b>baseline</b>", "the one to beat"))
-    assert read_facts(path).runs[1].words == RunWords()
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].label == RunText("", "wide, <b>baseline</b>", "the one to beat"))
+    assert read_facts(path).runs[1].label == RunText()
     qtbot.waitUntil(lambda: (library.refresh(), "the one to beat" in library.table.text())[1])
     library.search.setText("beat <b>baseline")
     assert [row.key for row in library.table.shown()] == [(path, 0), (path, 1)]
     undoing.undo()
     undoing.undo()
-    qtbot.waitUntil(lambda: read_facts(path).runs[0].words == RunWords())
+    qtbot.waitUntil(lambda: read_facts(path).runs[0].label == RunText())
 
 
 def test_a_run_is_found_tagged_and_ticked_by_keys_alone(
@@ -478,14 +478,14 @@ def test_a_run_is_found_tagged_and_ticked_by_keys_alone(
     assert tags is in_window.details.tags and not tags.visibleRegion().isEmpty()
     QTest.keyClicks(tags, "wide")
     press(Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: read_facts(path).runs[number - 1].words.tags == "wide")
+    qtbot.waitUntil(lambda: read_facts(path).runs[number - 1].label.tags == "wide")
 
 
 @pytest.mark.parametrize("width", [1240, 2520])
 def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path, qtbot: QtBot, width: int) -> None:
     path = folder / "2025-03-03-120000-pressure.gpudash"
-    set_run_words(path, 1, "tags", "baseline, wide")
-    set_run_words(path, 1, "note", "before the learning rate was halved, and with the old data")
+    set_run_text(path, 1, "tags", "baseline, wide")
+    set_run_text(path, 1, "note", "before the learning rate was halved, and with the old data")
     qtbot.waitUntil(lambda: (library.refresh(), "baseline" in library.table.text())[1])
     library.resize(width, 700)
     QApplication.processEvents()
@@ -499,7 +499,7 @@ def test_columns_fit_and_names_have_room(library: LibraryDocument, folder: Path,
     assert metrics.horizontalAdvance("training width 1024 on sim:0") <= header.sectionSize(0) <= ROOMY_NAME_PX
     for row in table.shown():
         for place in shown[1:] if row.run is not None else ():
-            words, least = table.runs.words(row, place), COLUMNS[place].least
+            words, least = table.runs.label(row, place), COLUMNS[place].least
             seen = words if not least or width > 2000 else words[:least]
             if COLUMNS[place].column.title != "note":
                 assert metrics.horizontalAdvance(seen) < header.sectionSize(place)
@@ -528,11 +528,11 @@ def test_a_run_of_a_session_that_is_being_recorded_is_named_tagged_and_noted(
         recorder.tick()  # as the session does
         library.refresh()
         runs = [row.run for row in library.table.shown() if row.key == (recorder.path, 1)]
-        return [run and run.words for run in runs] == [RunWords("the wide one", "wide")]
+        return [run and run.label for run in runs] == [RunText("the wide one", "wide")]
 
     qtbot.waitUntil(told)
     recorder.close()
-    assert read_facts(recorder.path).runs[0].words == RunWords("the wide one", "wide")
+    assert read_facts(recorder.path).runs[0].label == RunText("the wide one", "wide")
 
 
 def test_a_recording_from_elsewhere_is_listed_and_ticked(
@@ -549,14 +549,14 @@ def test_what_is_wrong_with_a_damaged_file_is_said(library: LibraryDocument, fol
     (folder / "torn.gpudash").write_bytes(b"hello")
     read(library, qtbot, 5)
     library.table.select({(folder / "torn.gpudash", 0)})
-    words = " ".join(label.text() for label in library.details.findChildren(type(library.disk.words)))
+    words = " ".join(label.text() for label in library.details.findChildren(type(library.disk.label)))
     assert "no SQLite file" in words
     assert library.details.title.isReadOnly()
 
 
 def test_disk_use_stands_beside_its_limits(library: LibraryDocument) -> None:
-    assert library.disk.words.text().startswith("4 of 100 recordings, ")
-    assert library.disk.words.text().endswith(" of 2.00 GiB")
+    assert library.disk.label.text().startswith("4 of 100 recordings, ")
+    assert library.disk.label.text().endswith(" of 2.00 GiB")
     assert library.disk.bar.value() == 40
 
 

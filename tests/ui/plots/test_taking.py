@@ -86,7 +86,7 @@ def test_an_export_that_cannot_be_written_leaves_what_was_there(drawn: PlotStack
 
 def test_leaving_the_dialog_writes_nothing(drawn: PlotStack, tmp_path: Path) -> None:
     told: list[str] = []
-    drawn.told.connect(told.append)
+    drawn.reported.connect(told.append)
     menu = PlotMenu(drawn, lambda *_: "").build(drawn.plots[0])
     for action in menu.actions():
         if action.text().startswith(("Export", "Save")):

@@ -82,7 +82,7 @@ def test_a_curve_that_is_hidden_is_not_in_the_legend_of_a_picture(drawn: PlotSta
 
 def test_the_menu_of_a_plot_saves_it_alone(drawn: PlotStack, tmp_path: Path) -> None:
     told: list[str] = []
-    drawn.told.connect(told.append)
+    drawn.reported.connect(told.append)
     menu = PlotMenu(drawn, lambda *_: str(tmp_path / "plot")).build(drawn.plots[1])
     next(action for action in menu.actions() if action.text() == "Save picture as SVG…").trigger()
     found = words(ElementTree.parse(tmp_path / "plot.svg").getroot())

@@ -26,7 +26,7 @@ class FakeOpened:
         self.progress = (0, 0)
         self.starts = 0
         self.closings = 0
-        self.asked: list[tuple[int, int | None, str | None]] = []
+        self.requested: list[tuple[int, int | None, str | None]] = []
         self.answers: dict[int, WhatIfAnswer | str] = {}
 
     def start(self) -> None:
@@ -38,8 +38,8 @@ class FakeOpened:
         return self.snapshot
 
     def ask(self, device_index: int, capacity_bytes: int | None, settings_text: str | None) -> int:
-        self.asked.append((device_index, capacity_bytes, settings_text))
-        return len(self.asked)
+        self.requested.append((device_index, capacity_bytes, settings_text))
+        return len(self.requested)
 
     def answer(self, number: int) -> WhatIfAnswer | None:
         found = self.answers.get(number)

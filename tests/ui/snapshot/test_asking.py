@@ -11,8 +11,8 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.replay.what_if import WhatIfAnswer
 from gpudash.ui.snapshot.document import SnapshotDocument
 from gpudash.ui.snapshot.editor import editor_command, open_in_editor
-from gpudash.ui.snapshot.page import words_of
-from gpudash.ui.snapshot.rows import ChangeRow, Holder, change_words, changes, signed
+from gpudash.ui.snapshot.page import text_of
+from gpudash.ui.snapshot.rows import ChangeRow, Holder, change_text, changes, signed
 from gpudash.ui.snapshot.what_if_pane import NO_TRACE, WhatIfPane
 from gpudash.units import GIB, MIB
 from tests.ui.snapshot.conftest import OpenDocument
@@ -41,7 +41,7 @@ def test_a_question_is_asked_of_the_device_and_answered_in_words(pane: WhatIfPan
     pane.capacity.setCurrentText("23GiB")
     pane.settings.setCurrentText("expandable_segments:True")
     pane.button.click()
-    assert oracle.asked == [(3, 23 * GIB, "expandable_segments:True")]
+    assert oracle.requested == [(3, 23 * GIB, "expandable_segments:True")]
     assert pane.table.model.rows == [("23.0 GiB", "expandable_segments:True", "looking…")]
     oracle.answers[1] = answer("23 GiB: fits after one retry.")
     pane.refresh()
@@ -51,7 +51,7 @@ def test_a_question_is_asked_of_the_device_and_answered_in_words(pane: WhatIfPan
 def test_an_empty_card_asks_for_one_without_end(pane: WhatIfPane, oracle: FakeOpened) -> None:
     pane.capacity.setCurrentText("")
     pane.button.click()
-    assert oracle.asked == [(3, None, None)]
+    assert oracle.requested == [(3, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_a_wrong_field_is_told_and_nothing_is_asked(
     pane.settings.setCurrentText(settings)
     pane.button.click()
     assert words in pane.problem.text() and pane.problem.isVisible()
-    assert oracle.asked == []
+    assert oracle.requested == []
     pane.capacity.setCurrentText("8GiB")
     pane.settings.setCurrentText("")
     pane.button.click()
-    assert not pane.problem.isVisible() and len(oracle.asked) == 1
+    assert not pane.problem.isVisible() and len(oracle.requested) == 1
 
 
 def test_a_question_that_was_overtaken_says_so(pane: WhatIfPane, oracle: FakeOpened) -> None:
@@ -95,20 +95,20 @@ def test_the_smallest_card_is_asked_for_once_when_the_tab_is_first_seen(
     leaking: Snapshot, open_document: OpenDocument
 ) -> None:
     page = open_document(leaking).page
-    oracle = page.what_if._oracle
-    assert isinstance(oracle, FakeOpened) and oracle.asked == []
+    oracle = page.what_if._truth_table
+    assert isinstance(oracle, FakeOpened) and oracle.requested == []
     for tab in (page.what_if, page.who, page.what_if):
         page.tabs.setCurrentWidget(tab)
-    assert oracle.asked == [(0, None, None)]
+    assert oracle.requested == [(0, None, None)]
     page.what_if.settings.setCurrentText("expandable_segments:True")
     page.what_if.smallest.click()
-    assert oracle.asked[1:] == [(0, None, "expandable_segments:True")]
+    assert oracle.requested[1:] == [(0, None, "expandable_segments:True")]
 
 
 def test_without_history_nothing_can_be_asked(pane: WhatIfPane) -> None:
     pane.show_device(0, False)
     pane.ask_smallest()
-    assert pane._oracle.asked == []  # type: ignore[attr-defined]
+    assert pane._truth_table.requested == []  # type: ignore[attr-defined]
     assert pane.problem.text() == NO_TRACE and not pane.button.isEnabled()
 
 
@@ -136,7 +136,7 @@ def test_two_snapshots_are_compared_row_by_row_and_in_words(
     rows = {row[5]: row for row in document.page.compare.table.model.rows}
     assert rows["train.py:10 build"][4] == "same"
     assert rows["train.py:44 step"][0].startswith("+") and rows["train.py:44 step"][4] in ("grew", "new")
-    words = document.page.compare.words.text()
+    words = document.page.compare.label.text()
     assert words.startswith("A is run7.pickle, B is other.pickle.") and "train.py:44 step" in words
 
 
@@ -151,7 +151,7 @@ def test_a_second_file_that_is_refused_leaves_the_first(
     leaking: Snapshot, open_document: OpenDocument, qtbot: QtBot
 ) -> None:
     document, _other = compared(open_document(leaking), qtbot, None, "other.pickle is empty.")
-    assert document.page.compare.words.text() == "other.pickle is empty."
+    assert document.page.compare.label.text() == "other.pickle is empty."
     assert document.ready and document.page.who.table.model.rows
 
 
@@ -161,7 +161,7 @@ def test_while_the_second_file_is_read_its_numbers_are_told(leaking: Snapshot, o
     document.page.compare.compare_with(Path("other.pickle"))
     other.progress = (40_000_000, 80_000_000)
     document.refresh()
-    assert document.page.compare.words.text() == "Reading other.pickle: 40 of 80 MB"
+    assert document.page.compare.label.text() == "Reading other.pickle: 40 of 80 MB"
     document.close_document()
     assert other.closings == 1
 
@@ -185,10 +185,10 @@ def test_changes_are_ordered_by_how_much_changed() -> None:
 
 def test_the_sentence_names_what_changed_most() -> None:
     found = changes([holder("a", 0)], [holder("a", 3 * MIB), holder("b", 2 * MIB), holder("c", MIB)])
-    assert change_words(found, "event 1", "event 2") == (
+    assert change_text(found, "event 1", "event 2") == (
         "From event 1 to event 2 live bytes grew by 6 MiB: +3 MiB a, +2 MiB b and 1 more."
     )
-    assert change_words([], "event 1", "event 2") == "The same is live at event 1 and at event 2."
+    assert change_text([], "event 1", "event 2") == "The same is live at event 1 and at event 2."
     assert isinstance(found[0], ChangeRow) and signed(0) == "same" and signed(-MIB) == "−1 MiB"
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_here_is_not_opened() -> None:
 
 
 def test_settings_are_told_in_words() -> None:
-    assert [words_of(value) for value in (True, False, 20000, "", None, {"a": 1}, {}, 0.5)] == [
+    assert [text_of(value) for value in (True, False, 20000, "", None, {"a": 1}, {}, 0.5)] == [
         "on",
         "off",
         "20\u202f000",

@@ -7,12 +7,12 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudash.ui.snapshot.drawing.call_tree import Limb, beneath, branch_words, icicle, own_code, treemap, whole
+from gpudash.ui.snapshot.drawing.call_tree import TreeBranch, beneath, branch_text, icicle, own_code, treemap, whole
 from tests.unit.memory.snapshot.made import FORWARD, TRAIN
 
 
-def limb(name: str, size: int, *children: Limb) -> Limb:
-    return Limb(name, f"/home/mia/{name}.py", 1, size, 1, children)
+def limb(name: str, size: int, *children: TreeBranch) -> TreeBranch:
+    return TreeBranch(name, f"/home/mia/{name}.py", 1, size, 1, children)
 
 
 ROOT = limb("main", 100, limb("model", 70, limb("attention", 40), limb("mlp", 30)), limb("loss", 30))
@@ -84,5 +84,5 @@ def test_own_code_is_the_stack_without_library_frames() -> None:
 
 
 def test_a_frame_is_called_by_file_line_and_function() -> None:
-    assert branch_words(limb("mlp", 3)) == "mlp.py:1 mlp"
-    assert branch_words(Limb("all", "", 0, 3, 1)) == "all"
+    assert branch_text(limb("mlp", 3)) == "mlp.py:1 mlp"
+    assert branch_text(TreeBranch("all", "", 0, 3, 1)) == "all"

@@ -22,7 +22,7 @@ from gpudash.session.watching.out_of_memory import explanation_of
 from gpudash.telemetry.explanation import Need
 from gpudash.ui.colours import LIGHT, Palette
 from gpudash.ui.snapshot.document import SnapshotDocument, fullest
-from gpudash.ui.widgets.opening_page import progress_words
+from gpudash.ui.widgets.opening_page import progress_text
 from gpudash.units import MIB
 from tests.ui.snapshot.conftest import OpenDocument, wait_until_ready
 from tests.ui.snapshot.opened import FakeOpened
@@ -47,7 +47,7 @@ def opening(qtbot: QtBot, palette: Palette) -> SnapshotDocument:
 def test_while_it_is_read_the_numbers_say_how_far(opening: SnapshotDocument) -> None:
     opening.fake.progress = (312_000_000, 940_000_000)  # type: ignore[attr-defined]
     opening.refresh()
-    assert opening.opening.words.text() == "312 of 940 MB"
+    assert opening.opening.label.text() == "312 of 940 MB"
     assert opening.opening.bar.value() == 331 and opening.opening.bar.accessibleDescription() == "312 of 940 MB"
     assert opening.fake.starts == 1 and not opening.ready  # type: ignore[attr-defined]
 
@@ -67,7 +67,7 @@ def test_the_page_is_built_in_parts_while_the_file_is_read(
     qtbot.waitUntil(built)
     grown = [later - earlier for earlier, later in pairwise(tabs) if later > earlier]
     assert len(grown) >= 6 and max(grown) < sum(grown) / 2, "no part is most of the page"
-    assert not opening.ready and opening.opening.isVisible() and opening.opening.words.text() == "0 of 1 kB"
+    assert not opening.ready and opening.opening.isVisible() and opening.opening.label.text() == "0 of 1 kB"
     fake.snapshot = leaking
     wait_until_ready(qtbot, opening)
     assert opening.page.isVisible() and opening.page.study is not None
@@ -75,8 +75,8 @@ def test_the_page_is_built_in_parts_while_the_file_is_read(
 
 
 def test_small_files_are_counted_in_kilobytes_and_the_whole_is_never_less_than_what_was_read() -> None:
-    assert progress_words(0, 1_001) == "0 of 2 kB"
-    assert progress_words(10_000_000, 10_000_000) == "10 of 10 MB"
+    assert progress_text(0, 1_001) == "0 of 2 kB"
+    assert progress_text(10_000_000, 10_000_000) == "10 of 10 MB"
 
 
 def test_esc_and_cancel_give_it_up(opening: SnapshotDocument, qtbot: QtBot) -> None:
@@ -94,7 +94,7 @@ def test_a_refused_file_shows_its_sentence_and_what_a_snapshot_is(opening: Snaps
     with qtbot.waitSignal(opening.said) as said:
         opening.refresh()
     page = opening.opening
-    assert page.words.text() == sentence == said.args[0]
+    assert page.label.text() == sentence == said.args[0]
     assert page.title.text() == "run7.pickle was not opened" and "_dump_snapshot" in page.advice.text()
     assert page.bar.isHidden() and page.button.text().startswith("Close")
     opening.refresh()
@@ -137,7 +137,7 @@ def test_a_real_file_that_is_none_is_refused_in_a_sentence(qtbot: QtBot, palette
         return "was not opened" in document.opening.title.text()
 
     qtbot.waitUntil(refused)
-    assert "notes.pickle" in document.opening.words.text()
+    assert "notes.pickle" in document.opening.label.text()
     document.close_document()
 
 
@@ -252,7 +252,7 @@ def test_a_snapshot_that_cannot_be_worked_out_is_told_of(qtbot: QtBot, palette: 
 
     def refused() -> bool:
         document.refresh()
-        return "cannot be explained" in document.opening.words.text()
+        return "cannot be explained" in document.opening.label.text()
 
     qtbot.waitUntil(refused)
     assert not document.ready

@@ -90,10 +90,10 @@ def test_a_picked_moment_changes_bar_table_map_and_words(page: SnapshotPage) -> 
     live, reserved = study.levels.at(moment)
     assert page.who.sums.text().startswith(format_bytes(live))
     assert sum(part.bytes for part in page.bar._parts if part.kind == "category") == live
-    assert f"at {study.words(moment)}" in page.filled._whole.text()
+    assert f"at {study.label(moment)}" in page.filled._whole.text()
     page.tabs.setCurrentWidget(page.blocks)
     assert page.blocks._map is not None and page.blocks._map.total == reserved
-    assert page.chips.buttons["moment"].text().startswith(study.words(moment))
+    assert page.chips.buttons["moment"].text().startswith(study.label(moment))
 
 
 def test_two_moments_are_compared_row_by_row_and_in_words(page: SnapshotPage) -> None:
@@ -206,16 +206,16 @@ def test_a_block_of_the_map_tells_what_it_is_and_shows_its_stack(page: SnapshotP
     lines = view.lines()
     row, column = divmod(int((lines.block.ravel() >= 0).argmax()), lines.block.shape[1])
     place = QPoint(column, row * 23 + 5)
-    assert "20 MiB (20\u202f971\u202f520 bytes)" in view.words_at(place.toPointF())
+    assert "20 MiB (20\u202f971\u202f520 bytes)" in view.text_at(place.toPointF())
     row, column = divmod(int((lines.block.ravel() == IDLE).argmax()), lines.block.shape[1])
-    assert view.words_at(QPointF(column, row * 23 + 5)).startswith("idle, ")
+    assert view.text_at(QPointF(column, row * 23 + 5)).startswith("idle, ")
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=place)
     assert "train.py:10 in build" in page.stack.text.toPlainText()
 
 
 def test_the_steps_tell_what_each_keeps_and_a_click_compares_its_ends(page: SnapshotPage, qtbot: QtBot) -> None:
     page.tabs.setCurrentWidget(page.steps)
-    assert page.steps.growth.model.rows[0][0] == "+4 MiB" and "train.py:44" in page.steps.words.text()
+    assert page.steps.growth.model.rows[0][0] == "+4 MiB" and "train.py:44" in page.steps.label.text()
     assert page.steps.steps.model.rows[4][3] == "+4 MiB"
     assert page.steps.growth.view.verticalScrollBar().maximum() == 0
     assert page.steps.growth.height() < page.steps.steps.height() / 2, "the long table has the room"

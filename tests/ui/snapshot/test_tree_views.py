@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.ui.colours import Palette
-from gpudash.ui.snapshot.drawing.call_tree import Box, Limb
+from gpudash.ui.snapshot.drawing.call_tree import Box, TreeBranch
 from gpudash.ui.snapshot.drawing.views import Icicle, TreePane, TreeView
 from gpudash.ui.snapshot.page import SnapshotPage
 from gpudash.units import MIB
@@ -62,9 +62,9 @@ def test_a_click_zooms_in_and_backspace_out(page: SnapshotPage, qtbot: QtBot, na
 def test_a_box_keeps_its_place_and_size_longest(page: SnapshotPage, fits: str, lines: int, words: list[str]) -> None:
     view = page.treemap.view
     width, height = view.fontMetrics().horizontalAdvance(fits) + 8, 20 * lines
-    branch = Limb("build", "/home/mia/train.py", 10, 40 * MIB, 3)
+    branch = TreeBranch("build", "/home/mia/train.py", 10, 40 * MIB, 3)
     box = Box(branch, (("/home/mia/train.py", 10, "build"),), 1, 0.0, 0.0, width, height)
-    assert view._words_in(box, view.fontMetrics(), QRectF(0, 0, width, height)) == words
+    assert view._text_in(box, view.fontMetrics(), QRectF(0, 0, width, height)) == words
 
 
 def test_a_legend_names_the_colour_of_each_category_that_is_drawn(page: SnapshotPage) -> None:
@@ -118,7 +118,7 @@ def test_boxes_have_the_colour_of_what_they_hold_most(page: SnapshotPage) -> Non
 def test_what_a_box_is_is_told_in_words(page: SnapshotPage) -> None:
     page.show_icicle()
     QApplication.processEvents()
-    words = page.icicle.view.words(box_of(page.icicle.view, "build"))
+    words = page.icicle.view.label(box_of(page.icicle.view, "build"))
     assert words.startswith("build\n/home/mia/train.py:10\n40 MiB, ") and words.endswith("2 blocks")
 
 
@@ -126,7 +126,7 @@ def test_the_search_makes_the_others_fainter(qtbot: QtBot, palette: Palette) -> 
     view = Icicle("Icicle", palette)
     qtbot.addWidget(view)
     view.resize(400, 100)
-    root = Limb("all", "", 0, 4, 4, (Limb("mlp", "m.py", 1, 2, 1), Limb("loss", "l.py", 1, 2, 1)))
+    root = TreeBranch("all", "", 0, 4, 4, (TreeBranch("mlp", "m.py", 1, 2, 1), TreeBranch("loss", "l.py", 1, 2, 1)))
     view.show_tree(root, lambda branch: "weights" if branch.file else "", search="mlp")
     image = view.grab().toImage()
     seen = [image.pixelColor(x, 36).name() for x in (100, 300)]
@@ -136,6 +136,6 @@ def test_the_search_makes_the_others_fainter(qtbot: QtBot, palette: Palette) -> 
 def test_nothing_alive_is_said(qtbot: QtBot, palette: Palette) -> None:
     view = Icicle("Icicle", palette)
     qtbot.addWidget(view)
-    view.show_tree(Limb("all", "", 0, 0, 0), lambda _branch: "")
+    view.show_tree(TreeBranch("all", "", 0, 0, 0), lambda _branch: "")
     assert view.boxes() == [] and not view.grab().isNull()
     assert view.accessibleDescription().startswith("0 B in 0 blocks")

@@ -39,7 +39,7 @@ def test_a_process_is_welcomed_introduces_itself_and_is_heard(server: AgentServe
     told = heard(server)
     assert [message["type"] for _, message in told] == ["hello", "steps"]
     (peer, _), *_ = told
-    assert (peer.pid, peer.rank, peer.words) == (os.getpid(), 1, f"rank 1 (pid {os.getpid()})")
+    assert (peer.pid, peer.rank, peer.label) == (os.getpid(), 1, f"rank 1 (pid {os.getpid()})")
     assert agent.heard() == [{"type": "welcome", "protocol": PROTOCOL}]
     assert server.send(peer, {"type": "snapshot", "path": "/x"})
     assert agent.heard() == [{"type": "snapshot", "path": "/x"}]

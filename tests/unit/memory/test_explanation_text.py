@@ -6,7 +6,7 @@ import pytest
 
 from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, WORKSPACE, Trace
 from gpudash.memory.explaining.explain import explain, rejudged
-from gpudash.memory.explaining.explanation_text import evidence_words, report
+from gpudash.memory.explaining.explanation_text import evidence_text, report
 from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState, RefusedRequest, other_process
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.memory.frames import Frame
@@ -74,13 +74,13 @@ def test_without_remedies_nothing_is_said_of_them() -> None:
 
 
 def test_a_missing_history_is_told() -> None:
-    assert evidence_words(Evidence()) == "no history was recorded."
-    told = evidence_words(Evidence(live_bytes=2, without_stack_bytes=1))
+    assert evidence_text(Evidence()) == "no history was recorded."
+    told = evidence_text(Evidence(live_bytes=2, without_stack_bytes=1))
     assert told == "no history was recorded, 50 % of live bytes have no stack."
 
 
 def test_where_nothing_happened_nothing_is_said_of_the_evidence() -> None:
-    assert evidence_words(Evidence(0, 0, 1.3)) == ""
+    assert evidence_text(Evidence(0, 0, 1.3)) == ""
     lines = report(found(groups=(), reserved=0, recorded=Evidence(0, 0, 1.3)))
     assert lines[-1].startswith("  together") and not any("Evidence" in line for line in lines)
 

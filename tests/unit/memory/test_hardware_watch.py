@@ -73,7 +73,7 @@ def test_the_same_xid_error_is_told_again_only_after_a_while() -> None:
 def test_the_usual_xid_errors_are_known(number: int) -> None:
     meaning = xid(number)
     assert meaning is not xid(4711)
-    assert meaning.words[0].islower() and not meaning.advice.endswith(".")
+    assert meaning.label[0].islower() and not meaning.advice.endswith(".")
 
 
 def test_a_link_that_was_lost_is_told_once() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator.trace import CATEGORIES
 from gpudash.memory.predicting.estimate import Alternative, Estimate, ModelFacts
-from gpudash.memory.predicting.prediction import Prediction, change_words, price
+from gpudash.memory.predicting.prediction import Prediction, change_text, price
 from gpudash.units import GIB, MIB
 
 FITS = Estimate(
@@ -129,10 +129,10 @@ def test_a_price_names_time_where_it_comes_from_and_convergence(alternative: Alt
 
 
 def test_another_device_that_is_simulated_says_so() -> None:
-    assert change_words(Alternative("on sim:1", device="sim:1")) == "on sim:1 (SIMULATED)"
-    assert change_words(Alternative("on sim:1 (SIMULATED)", device="sim:1")) == "on sim:1 (SIMULATED)"
-    assert change_words(Alternative("on cuda:1", device="cuda:1")) == "on cuda:1"
-    assert change_words(Alternative("batch 8", {"batch": 8})) == "batch 8"
+    assert change_text(Alternative("on sim:1", device="sim:1")) == "on sim:1 (SIMULATED)"
+    assert change_text(Alternative("on sim:1 (SIMULATED)", device="sim:1")) == "on sim:1 (SIMULATED)"
+    assert change_text(Alternative("on cuda:1", device="cuda:1")) == "on cuda:1"
+    assert change_text(Alternative("batch 8", {"batch": 8})) == "batch 8"
 
 
 def test_no_batch_that_fits_is_said_in_words() -> None:

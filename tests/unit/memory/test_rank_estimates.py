@@ -9,9 +9,9 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS, Trace
 from gpudash.memory.predicting.estimate import Alternative, Estimate, Target, judge
 from gpudash.memory.predicting.prediction import COMMUNICATION, CONTEXT, Prediction, price
 from gpudash.memory.predicting.rank_estimates import (
-    GLOO_WORDS,
+    GLOO_TEXT,
     NCCL_BYTES,
-    NCCL_WORDS,
+    NCCL_TEXT,
     deciding,
     of_halves,
     of_ranks,
@@ -67,13 +67,13 @@ def test_ranks_on_one_device_share_what_is_free() -> None:
     both = ranks_on([Target("cpu", 16 * GIB, 8 * GIB, 0, "no context")] * 2)
     assert [target.free_bytes for target in both] == [4 * GIB, 4 * GIB]
     assert "shared by 2 ranks" in both[0].overhead_words
-    assert GLOO_WORDS in both[0].overhead_words
+    assert GLOO_TEXT in both[0].overhead_words
 
 
 def test_nccl_is_assumed_on_gpus_and_never_on_the_cpu() -> None:
     (gpu,), (cpu,) = ranks_on([card(0)]), ranks_on([Target("cpu", GIB, GIB)])
     assert (gpu.communication_bytes, gpu.overhead_bytes) == (NCCL_BYTES, 500 * MIB + NCCL_BYTES)
-    assert NCCL_WORDS in gpu.overhead_words
+    assert NCCL_TEXT in gpu.overhead_words
     assert (cpu.communication_bytes, cpu.overhead_bytes) == (0, 0)
 
 
@@ -83,7 +83,7 @@ def test_what_is_assumed_for_nccl_is_a_part_of_its_own_and_said_to_be_assumed() 
     assert (parts[CONTEXT], parts[COMMUNICATION]) == (500 * MIB, NCCL_BYTES)
     assert sum(parts.values()) == found.needed_bytes
     assert Prediction(found).assumed == "assumed: NCCL about 192 MiB per rank"
-    assert NCCL_WORDS in found.method
+    assert NCCL_TEXT in found.method
 
 
 def test_the_peak_of_a_rank_of_ddp_is_a_lower_bound_by_one_set_of_gradients() -> None:

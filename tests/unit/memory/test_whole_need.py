@@ -142,7 +142,7 @@ def numberless(*sizes: int) -> CardRequests:
 
 
 def test_a_run_without_numbers_agrees_that_runs_out_at_the_same_request_with_as_much_in_use() -> None:
-    found = full(100 * MIB, 60 * MIB, asked=50 * MIB)
+    found = full(100 * MIB, 60 * MIB, requested=50 * MIB)
     assert numberless(100 * MIB, 60 * MIB, 50 * MIB, 400 * MIB).agrees_with(found)
     assert not numberless(100 * MIB, 60 * MIB, 90 * MIB).agrees_with(found)  # another request
     assert not numberless(140 * MIB, 10 * MIB, 50 * MIB, 50 * MIB).agrees_with(found)  # less in use
@@ -150,7 +150,7 @@ def test_a_run_without_numbers_agrees_that_runs_out_at_the_same_request_with_as_
 
 
 def test_of_a_real_card_the_bytes_in_use_decide_within_two_percent() -> None:
-    found = full(100 * MIB, 60 * MIB, asked=50 * MIB, simulated=False)
+    found = full(100 * MIB, 60 * MIB, requested=50 * MIB, simulated=False)
     assert numberless(101 * MIB, 60 * MIB, 60 * MIB).agrees_with(found)
     assert not numberless(115 * MIB, 60 * MIB, 60 * MIB).agrees_with(found)
 
@@ -159,7 +159,7 @@ def test_the_need_of_a_run_without_numbers_is_that_of_its_requests_and_says_how_
     asked = numberless(100 * MIB, 60 * MIB, 50 * MIB)
     found = need_of(asked, steps=4, is_whole=True, seconds=3.0, found_by=NUMBERLESS)
     assert (found.pytorch_bytes, found.capacity_bytes) == (210 * MIB, 510 * MIB)
-    told = with_need(full(100 * MIB, 60 * MIB, asked=50 * MIB), found)
+    told = with_need(full(100 * MIB, 60 * MIB, requested=50 * MIB), found)
     assert told.remedies_note.endswith("ran without numbers, on a GPU that is not there, to its end in 3.0 s.")
     assert told.remedies[0].verified_by == "rerun without numbers"
     part = replace(found, is_whole=False, remark="ended after step 4; what comes later was not run")
@@ -167,7 +167,7 @@ def test_the_need_of_a_run_without_numbers_is_that_of_its_requests_and_says_how_
 
 
 def test_a_remedy_is_tried_under_the_cap_that_it_sets_and_not_under_the_one_of_before() -> None:
-    found = replace(full(100 * MIB, asked=50 * MIB), allowed_bytes=120 * MIB)
+    found = replace(full(100 * MIB, requested=50 * MIB), allowed_bytes=120 * MIB)
     asked = numberless(100 * MIB, 50 * MIB)
     assert not asked.on(room_of(found)).fits
     assert asked.fits(found)

@@ -39,7 +39,7 @@ class FakeMonitor:
 
     host_capacity_source = "RAM"
     driver_version = "580.65.06"
-    nvml_words = "Driver Not Loaded"
+    nvml_text = "Driver Not Loaded"
     looked = 0
 
     def __init__(self, emit: Callable[[Record], None], clock: Callable[[], float], rate_hz: float) -> None:
@@ -55,7 +55,7 @@ class FakeMonitor:
     def adopt(self, pid: int | None) -> None:
         self.adopted.append(pid)
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         self.looked += 1
 
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:

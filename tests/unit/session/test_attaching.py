@@ -20,10 +20,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gpudash.session.watching.attaching import ways_in
+from gpudash.session.watching.attaching import entry_methods
 from gpudash.session.watching.attaching.addresses import NoAddressError, addresses, mappings
 from gpudash.session.watching.attaching.attached import save_snapshot_of
-from gpudash.session.watching.attaching.ways_in import WayClosedError
+from gpudash.session.watching.attaching.entry_methods import WayClosedError
 from tests.programs import program
 from tests.unit.agent.dashboard import INJECT, OTHERS, PACKAGE, version_of
 from tests.unit.session.watched import PATIENCE_S, Watcher
@@ -81,7 +81,7 @@ class Running:
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
-    def tell(self, expression: str) -> Any:
+    def report(self, expression: str) -> Any:
         """What an expression is there."""
         assert self.process.stdout is not None
         self.do(f"print(json.dumps({expression}))")
@@ -108,7 +108,7 @@ def start() -> Iterator[Any]:
     def begin(environment: dict[str, str], python: str = sys.executable, code: str = STATE) -> Running:
         started.append(Running(python, environment, code))
         if code == STATE:
-            assert started[-1].tell("1") == 1
+            assert started[-1].report("1") == 1
         return started[-1]
 
     yield begin
@@ -141,36 +141,36 @@ LOG = "logging.getLogger('gpudash').info('step', extra={'step': 7, 'loss': 0.5})
 def test_a_program_is_entered_by_its_door_followed_and_left_as_it_was(watcher: Watcher, start: Any) -> None:
     running = start(WITH_A_DOOR)
     running.do(TRAIN)
-    before = running.tell("state()")
+    before = running.report("state()")
     for turn in (1, 2):
         watcher.session.attach(running.pid)
         watcher.until(lambda turn=turn: len([n for n in watcher.notes("program") if "PyTorch" in n]) == turn)
-        inside = running.tell("state()")
+        inside = running.report("state()")
         assert inside["steps"] and inside["watched"] and inside["modules"] == before["modules"]
         for _ in range(3):
             running.do("o.step()")
         if turn == 2:
             running.do(LOG)
-        assert running.tell("threading.active_count()") == 1
+        assert running.report("threading.active_count()") == 1
         watcher.until(lambda turn=turn: (run := watcher.session.store.run) and run.run_id == turn and run.step)
         watcher.session.stop_run()
         run = watcher.ended()
         assert run.status == "cancelled" and run.result["attached"] == {"way": "door", "closed": {}}
         after = before if turn == 1 else {**before, "logger": ["Logger", False]}
-        assert running.tell(f"settled({after!r})") == after
+        assert running.report(f"settled({after!r})") == after
     assert running.end()[1:] == ("", 0)
 
 
 def test_the_lines_for_a_shell_name_the_folder_that_opens_a_door() -> None:
-    before, _, after = ways_in.PREPARED["PYTHONPATH"].partition("$")
+    before, _, after = entry_methods.PREPARED["PYTHONPATH"].partition("$")
     assert [Path(word) for word in shlex.split(before)] == [INJECT]
-    assert (ways_in.PREPARED["GPUDASH_AGENT"], after) == ("1", "{PYTHONPATH:+:$PYTHONPATH}")
+    assert (entry_methods.PREPARED["GPUDASH_AGENT"], after) == ("1", "{PYTHONPATH:+:$PYTHONPATH}")
 
 
 def test_a_script_may_open_the_door_itself_and_a_forked_child_has_none(watcher: Watcher, start: Any) -> None:
     running = start({"PYTHONPATH": str(PACKAGE.parent)})
-    running.do("from gpudash.agent import open_door")
-    assert running.tell("[open_door(), open_door()]") == [True, True]
+    running.do("from gpudash.agent import open_attach_socket")
+    assert running.report("[open_attach_socket(), open_attach_socket()]") == [True, True]
     child, threads = running.forked()
     assert threads == 1
     watcher.session.attach(child)
@@ -202,12 +202,12 @@ def test_the_programs_end_and_its_exception_are_its_own(watcher: Watcher, start:
 
 def test_a_dashboard_that_is_killed_leaves_the_program_as_it_was(watcher: Watcher, start: Any) -> None:
     running = start(WITH_A_DOOR)
-    before = running.tell("state()")
+    before = running.report("state()")
     watcher.session.attach(running.pid)
     watcher.until(lambda: is_inside(watcher))
     for peer in watcher.session._runs.watched._hearing.server.peers:  # type: ignore[union-attr]
         peer.connection.shutdown(2)
-    assert running.tell(f"settled({before!r})") == before
+    assert running.report(f"settled({before!r})") == before
     watcher.session.stop_run()
     watcher.ended()
 
@@ -237,12 +237,12 @@ def test_a_snapshot_is_taken_of_a_running_program_which_is_left_as_it_was(
     with pytest.raises(ValueError, match="not imported PyTorch"):
         save_snapshot_of(running.pid, tmp_path / "none.pickle")
     running.do(SIMULATED)
-    before = running.tell("state()")
+    before = running.report("state()")
     path = tmp_path / "snapshot.pickle"
     assert save_snapshot_of(running.pid, path).way == "door"
     found = pickle.loads(path.read_bytes())
     assert sum(segment["total_size"] for segment in found["segments"]) >= 4 * 2**20
-    assert running.tell(f"settled({before!r})") == before
+    assert running.report(f"settled({before!r})") == before
     assert list(tmp_path.iterdir()) == [path] and list(runtime.iterdir()) == []
     outside = start({})
     with pytest.raises(ValueError, match="No door: the program has opened none"):
@@ -254,7 +254,7 @@ def test_python_314_is_entered_as_it_is(watcher: Watcher, start: Any) -> None:
     if python is None:
         pytest.skip("there is no Python 3.14")
     running = start({}, python)
-    before = running.tell("state()")
+    before = running.report("state()")
     for _ in range(2):
         watcher.session.attach(running.pid)
         watcher.until(lambda: watcher.session.store.run is not None)
@@ -262,7 +262,7 @@ def test_python_314_is_entered_as_it_is(watcher: Watcher, start: Any) -> None:
         watcher.until(lambda: is_inside(watcher))
         watcher.session.stop_run()
         assert watcher.ended().result["attached"]["way"] == "remote_exec"
-        assert running.tell(f"settled({before!r})") == before
+        assert running.report(f"settled({before!r})") == before
         watcher.records.clear()
     assert running.end()[1:] == ("", 0)
 
@@ -297,27 +297,27 @@ def test_a_training_in_python_314_is_followed_and_has_the_losses_of_one_that_is_
     running, alone = start({}, python), start({}, python)
     for one in (running, alone):
         one.do(f"exec({TRAINING!r})")
-        one.tell("trained(1)")
-    before = running.tell("state()")
+        one.report("trained(1)")
+    before = running.report("state()")
     for _ in range(2):
         watcher.session.attach(running.pid)
         running.do("while not state()['watched']: trained(1)")
         watcher.until(lambda: any("PyTorch" in note for note in watcher.notes("program")))
-        running.tell("trained(10)")
+        running.report("trained(10)")
         watcher.until(lambda: bool((run := watcher.session.store.run) and run.step))
         watcher.session.stop_run()
         assert watcher.ended().result["attached"]["way"] == "remote_exec"
-        assert running.tell(f"settled({before!r})") == before
+        assert running.report(f"settled({before!r})") == before
         watcher.records.clear()
-    loss, made = running.tell("[trained(1), made]")
-    assert alone.tell(f"trained({made - 1})") == loss
+    loss, made = running.report("[trained(1), made]")
+    assert alone.report(f"trained({made - 1})") == loss
     assert [one.end()[1:] for one in (running, alone)] == [("", 0), ("", 0)]
 
 
 def test_a_debugger_goes_inside_where_it_is_asked_for(watcher: Watcher, start: Any) -> None:
     program("gdb")
     running = start({})
-    before = running.tell("state()")
+    before = running.report("state()")
     watcher.session.attach(running.pid, by_gdb=True)
     running.do("while not state()['watched']: time.sleep(0.01)")
     watcher.until(lambda: bool(watcher.notes("program")))
@@ -326,7 +326,7 @@ def test_a_debugger_goes_inside_where_it_is_asked_for(watcher: Watcher, start: A
     watcher.until(lambda: is_inside(watcher))
     watcher.session.stop_run()
     assert watcher.ended().result["attached"]["way"] == "gdb"
-    assert running.tell(f"settled({before!r})") == before
+    assert running.report(f"settled({before!r})") == before
     assert running.end()[1:] == ("", 0)
 
 
@@ -335,10 +335,10 @@ def entered_by_gdb(start: Any, function: str) -> tuple[Any, Any, int, int]:
     program("gdb")
     running = start({})
     try:
-        calls, place = ways_in._calls_of(running.pid)
+        calls, place = entry_methods._calls_of(running.pid)
     except WayClosedError as error:
         pytest.skip(str(error))
-    libc = next(one.path for one in mappings(running.pid) if ways_in._LIBC.search(one.path))
+    libc = next(one.path for one in mappings(running.pid) if entry_methods._LIBC.search(one.path))
     (address,) = addresses(running.pid, libc, (function,), Path(libc))
     return running, calls, place, address
 
@@ -347,19 +347,19 @@ def test_a_call_in_which_a_debugger_waits_for_ever_is_taken_back_and_the_program
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, calls, place, pause = entered_by_gdb(start, "pause")
-    monkeypatch.setattr(ways_in, "HELPER_S", 2.0)
+    monkeypatch.setattr(entry_methods, "HELPER_S", 2.0)
     with pytest.raises(WayClosedError, match="gdb took longer than 2 s"):
-        ways_in._debugged(running.pid, replace(calls, add_pending_call=pause), place, "raise SystemExit")
-    assert running.tell("'lives'") == "lives"
+        entry_methods._debugged(running.pid, replace(calls, add_pending_call=pause), place, "raise SystemExit")
+    assert running.report("'lives'") == "lives"
     assert running.end()[1:] == ("", 0)
 
 
 def test_where_no_memory_is_mapped_nothing_is_called_and_the_program_lives_on(start: Any) -> None:
     running, calls, place, getpid = entered_by_gdb(start, "getpid")
-    output = ways_in._debugged(running.pid, replace(calls, mmap=getpid), place, "raise SystemExit")
-    assert ways_in._debugger_refusal(output) is not None
+    output = entry_methods._debugged(running.pid, replace(calls, mmap=getpid), place, "raise SystemExit")
+    assert entry_methods._debugger_refusal(output) is not None
     assert "target description" not in output, "gdb says so where it does not take ours"
-    assert running.tell("'lives'") == "lives"
+    assert running.report("'lives'") == "lives"
     assert running.end()[1:] == ("", 0)
 
 
@@ -373,7 +373,7 @@ def test_functions_of_a_running_program_are_found_by_its_maps_and_files() -> Non
 
 
 def test_a_library_that_was_replaced_on_disk_is_not_trusted(tmp_path: Path) -> None:
-    libc = next(one.path for one in mappings(os.getpid()) if ways_in._LIBC.search(one.path))
+    libc = next(one.path for one in mappings(os.getpid()) if entry_methods._LIBC.search(one.path))
     whole = Path(libc).read_bytes()
     begins = next(one.begins - one.offset for one in mappings(os.getpid()) if one.path == libc)
     at = addresses(os.getpid(), libc, ("mmap",), Path(libc))[0] - begins
@@ -411,7 +411,7 @@ def test_without_a_debugger_none_is_promised(watcher: Watcher, start: Any, monke
     ids=["not permitted", "odd", "silent", "full", "done"],
 )
 def test_what_a_debugger_says_is_told_in_a_sentence(output: str, words: str | None) -> None:
-    found = ways_in._debugger_refusal(output)
+    found = entry_methods._debugger_refusal(output)
     assert found is None if words is None else found is not None and words in found
 
 
@@ -426,7 +426,7 @@ def test_what_a_debugger_says_is_told_in_a_sentence(output: str, words: str | No
     ids=["not permitted", "disabled", "no main thread", "odd"],
 )
 def test_what_a_python_says_that_refuses_is_told_in_a_sentence(errors: str, words: str) -> None:
-    assert words in ways_in._remote_refusal(f"Traceback (most recent call last):\n{errors}\n")
+    assert words in entry_methods._remote_refusal(f"Traceback (most recent call last):\n{errors}\n")
 
 
 def test_what_is_no_python_or_too_old_is_seen_from_outside(watcher: Watcher, start: Any) -> None:
@@ -435,7 +435,7 @@ def test_what_is_no_python_or_too_old_is_seen_from_outside(watcher: Watcher, sta
         assert "it is no Python program" in unseen(watcher)
         process.kill()
     assert watcher.ended().result["attached"]["way"] == "outside"
-    old = next((str(path) for path in OTHERS if (3, 0) <= version_of(str(path)) < ways_in.OLDEST), None)
+    old = next((str(path) for path in OTHERS if (3, 0) <= version_of(str(path)) < entry_methods.OLDEST), None)
     if old is None:
         pytest.skip("there is no Python that is too old")
     watcher.records.clear()
@@ -495,7 +495,7 @@ def test_a_process_is_watched_from_outside_until_it_ends(watcher: Watcher) -> No
 def test_a_program_that_ends_before_it_is_entered_is_said_to_have_ended(tmp_path: Path) -> None:
     with psutil.Popen([sys.executable, "-c", "pass"]) as process:
         process.wait()
-    entered = ways_in.enter(process, tmp_path / "agent", "{}", lambda _seconds: False)
+    entered = entry_methods.enter(process, tmp_path / "agent", "{}", lambda _seconds: False)
     assert entered.why_not == "It cannot be entered: it has ended meanwhile."
 
 
@@ -506,14 +506,14 @@ def test_a_program_that_is_killed_as_it_is_entered_is_said_to_have_ended(start: 
         running.process.kill()
         return not running.process.wait()
 
-    entered = ways_in.enter(psutil.Process(running.pid), tmp_path / "agent", "{}", killed_meanwhile)
+    entered = entry_methods.enter(psutil.Process(running.pid), tmp_path / "agent", "{}", killed_meanwhile)
     assert entered.why_not == "It cannot be entered: it has ended meanwhile."
 
 
 def test_a_program_that_comes_by_after_a_long_call_is_said_to_be_seen_from_inside(
     watcher: Watcher, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways_in, "DOOR_S", 0.2)
+    monkeypatch.setattr(entry_methods, "ATTACH_SOCKET_S", 0.2)
     running = start(WITH_A_DOOR)
     # a call that keeps Python to itself until something is there to be read
     running.do("import ctypes; print(1, flush=True); ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(2), 2)")
@@ -538,7 +538,7 @@ def test_a_stopped_program_is_left_alone_and_stays_stopped(watcher: Watcher, sta
     assert watcher.ended().result["attached"]["way"] == "outside"
     assert process.status() == psutil.STATUS_STOPPED
     process.resume()
-    assert running.tell("1") == 1
+    assert running.report("1") == 1
 
 
 def test_a_program_that_replaces_itself_is_said_to_be_seen_from_outside_again(watcher: Watcher, start: Any) -> None:

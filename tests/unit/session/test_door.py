@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gpudash.agent.attach import door
-from gpudash.session.watching.attaching import ways_in
+from gpudash.agent.attach import attach_socket
+from gpudash.session.watching.attaching import entry_methods
 from tests.programs import program
 from tests.unit.agent.dashboard import INJECT
 from tests.unit.session.watched import PATIENCE_S
@@ -62,7 +62,7 @@ def visited() -> Iterator[subprocess.Popen[str]]:
 
 
 def name_of(process: subprocess.Popen[str]) -> str:
-    return door.NAME.format(pid=process.pid).removeprefix("\0")
+    return attach_socket.NAME.format(pid=process.pid).removeprefix("\0")
 
 
 def unentered(process: subprocess.Popen[str]) -> bool:
@@ -123,11 +123,11 @@ def test_what_speaks_has_to_be_the_process_that_connected(visited: subprocess.Po
     """)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE_S)
-        connection.connect(door.NAME.format(pid=visited.pid))
+        connection.connect(attach_socket.NAME.format(pid=visited.pid))
         command = [sys.executable, "-I", "-S", "-c", speaks, str(connection.fileno())]
         subprocess.run(command, pass_fds=[connection.fileno()], timeout=PATIENCE_S, check=True)
         connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(16) == door.REFUSED
+        assert connection.recv(16) == attach_socket.REFUSED
     assert unentered(visited)
 
 
@@ -164,8 +164,8 @@ def test_a_gpudash_that_is_refused_says_why(visited: subprocess.Popen[str], monk
         """A connection at which a door answers as to a gpudash of another container."""
 
         def recv(self, *_arguments: Any) -> bytes:
-            return door.REFUSED
+            return attach_socket.REFUSED
 
     monkeypatch.setattr(socket, "socket", Elsewhere)
-    with pytest.raises(ways_in.WayClosedError, match="the program refuses this gpudash"):
-        ways_in._through_door(psutil.Process(visited.pid), INJECT, "{}", lambda _seconds: True)
+    with pytest.raises(entry_methods.WayClosedError, match="the program refuses this gpudash"):
+        entry_methods._through_door(psutil.Process(visited.pid), INJECT, "{}", lambda _seconds: True)

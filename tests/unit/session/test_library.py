@@ -12,7 +12,7 @@ import pytest
 
 from gpudash.session.recordings import library as library_module
 from gpudash.session.recordings.folder import tidy
-from gpudash.session.recordings.library import Librarian, LibraryEntry, load_cache
+from gpudash.session.recordings.library import LibraryEntry, LibraryWatcher, load_cache
 from gpudash.settings import Settings, recordings_folder
 from gpudash.system.folders import data_folder
 from gpudash.telemetry.recording.facts import Facts, read_facts, set_locked
@@ -21,7 +21,7 @@ from gpudash.telemetry.recording.retention import INDEX, trash_folder
 from tests.unit.session.conftest import PATIENCE_S
 from tests.unit.telemetry.recordings import begin, dated, record
 
-Open = Callable[[], Librarian]
+Open = Callable[[], LibraryWatcher]
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def folder() -> Path:
 
 
 @pytest.fixture
-def librarian(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Librarian]:
+def librarian(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LibraryWatcher]:
     """Looks at the folder; it is told to look, and does not wait a second."""
     monkeypatch.setattr(library_module, "POLL_S", 0.005)
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     until(lambda: not librarian.library.reading)
     yield librarian
     assert librarian.close()
@@ -52,7 +52,7 @@ def until(true: Callable[[], object]) -> None:
         assert rounds < PATIENCE_S / 0.005
 
 
-def entry(librarian: Librarian, name: str) -> LibraryEntry:
+def entry(librarian: LibraryWatcher, name: str) -> LibraryEntry:
     return next(entry for entry in librarian.library.entries if entry.path.name == name)
 
 
@@ -60,7 +60,7 @@ def names(entries: tuple[LibraryEntry, ...]) -> list[str]:
     return [entry.path.name for entry in entries]
 
 
-def test_every_recording_is_told_the_newest_first(librarian: Librarian) -> None:
+def test_every_recording_is_told_the_newest_first(librarian: LibraryWatcher) -> None:
     entries = librarian.library.entries
     assert names(entries) == ["2.gpudash", "1.gpudash", "0.gpudash"]
     runs = [run.workload for entry in entries if entry.facts is not None for run in entry.facts.runs]
@@ -69,14 +69,14 @@ def test_every_recording_is_told_the_newest_first(librarian: Librarian) -> None:
     assert entries[0].title == "2"
 
 
-def test_recordings_that_come_and_go_are_noticed(librarian: Librarian, folder: Path) -> None:
+def test_recordings_that_come_and_go_are_noticed(librarian: LibraryWatcher, folder: Path) -> None:
     record(folder / "new.gpudash")
     until(lambda: len(librarian.library.entries) == 4 and not librarian.library.reading)
     (folder / "0.gpudash").unlink()
     until(lambda: names(librarian.library.entries) == ["new.gpudash", "2.gpudash", "1.gpudash"])
 
 
-def test_what_is_deleted_and_restored_is_byte_identical(librarian: Librarian, folder: Path) -> None:
+def test_what_is_deleted_and_restored_is_byte_identical(librarian: LibraryWatcher, folder: Path) -> None:
     path = folder / "1.gpudash"
     before, changed = path.read_bytes(), path.stat().st_mtime_ns
     trashed = librarian.delete(path)
@@ -89,14 +89,14 @@ def test_what_is_deleted_and_restored_is_byte_identical(librarian: Librarian, fo
     until(lambda: len(librarian.library.entries) == 3)
 
 
-def test_the_log_that_a_crash_left_goes_and_comes_back_too(librarian: Librarian, folder: Path) -> None:
+def test_the_log_that_a_crash_left_goes_and_comes_back_too(librarian: LibraryWatcher, folder: Path) -> None:
     log = log_files(folder / "1.gpudash")[0]
     log.write_bytes(b"a log")
     librarian.restore(librarian.delete(folder / "1.gpudash"))
     assert log.read_bytes() == b"a log"
 
 
-def test_the_traces_of_its_profiles_count_go_and_come_back_with_it(librarian: Librarian, folder: Path) -> None:
+def test_the_traces_of_its_profiles_count_go_and_come_back_with_it(librarian: LibraryWatcher, folder: Path) -> None:
     before = entry(librarian, "1.gpudash").bytes
     trace = folder / "1-step-3.trace.json.gz"
     trace.write_bytes(b"trace")
@@ -107,14 +107,14 @@ def test_the_traces_of_its_profiles_count_go_and_come_back_with_it(librarian: Li
     assert trace.read_bytes() == b"trace"
 
 
-def test_a_name_that_was_taken_meanwhile_is_not_overwritten(librarian: Librarian, folder: Path) -> None:
+def test_a_name_that_was_taken_meanwhile_is_not_overwritten(librarian: LibraryWatcher, folder: Path) -> None:
     trashed = librarian.delete(folder / "1.gpudash")
     (folder / "1.gpudash").write_bytes(b"other")
     assert librarian.restore(trashed, folder / "1.gpudash") == folder / "1-2.gpudash"
     assert (folder / "1.gpudash").read_bytes() == b"other"
 
 
-def test_one_that_is_being_recorded_stays(librarian: Librarian, folder: Path) -> None:
+def test_one_that_is_being_recorded_stays(librarian: LibraryWatcher, folder: Path) -> None:
     recorder = begin(folder / "live.gpudash")
     until(lambda: any(entry.written and entry.facts is not None for entry in librarian.library.entries))
     try:
@@ -126,7 +126,7 @@ def test_one_that_is_being_recorded_stays(librarian: Librarian, folder: Path) ->
     until(lambda: not entry(librarian, "live.gpudash").written)
 
 
-def test_a_locked_one_stays_until_it_is_unlocked(librarian: Librarian, folder: Path) -> None:
+def test_a_locked_one_stays_until_it_is_unlocked(librarian: LibraryWatcher, folder: Path) -> None:
     path = folder / "0.gpudash"
     librarian.lock(path, True)
     until(lambda: (facts := entry(librarian, "0.gpudash").facts) is not None and facts.locked)
@@ -139,14 +139,14 @@ def test_a_locked_one_stays_until_it_is_unlocked(librarian: Librarian, folder: P
 
 def test_one_that_has_not_been_read_yet_is_asked_itself(folder: Path) -> None:
     set_locked(folder / "0.gpudash", True)
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     assert librarian.close()
     with pytest.raises(RecordingError, match="is locked; unlock it first"):
         librarian.delete(folder / "0.gpudash")
 
 
 def test_what_is_wished_after_it_was_closed_is_done_at_once_or_refused(folder: Path) -> None:
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     assert librarian.close()
     librarian.rename(folder / "0.gpudash", "Baseline")
     assert read_facts(folder / "0.gpudash").title == "Baseline"
@@ -165,7 +165,7 @@ def test_what_was_wished_before_it_was_closed_is_done(folder: Path, monkeypatch:
 
     monkeypatch.setattr(library_module, "set_locked", slow)
     monkeypatch.setattr(library_module, "JOIN_S", PATIENCE_S)
-    librarian = Librarian(folder)
+    librarian = LibraryWatcher(folder)
     librarian.lock(paths[0], True)
     assert begun.wait(PATIENCE_S)
     librarian.lock(paths[1], True)
@@ -185,14 +185,14 @@ def test_a_session_that_begins_deletes_what_was_in_the_trash_for_a_month(folder:
     assert [path.name for path in trash.glob("*.gpudash")] == ["new.gpudash"]
 
 
-def test_a_title_replaces_the_name(librarian: Librarian, folder: Path) -> None:
+def test_a_title_replaces_the_name(librarian: LibraryWatcher, folder: Path) -> None:
     librarian.rename(folder / "2.gpudash", "Baseline")
     until(lambda: entry(librarian, "2.gpudash").title == "Baseline")
     librarian.rename(folder / "2.gpudash", "")
     until(lambda: entry(librarian, "2.gpudash").title == "2")
 
 
-def test_what_cannot_be_changed_is_answered_in_one_sentence(librarian: Librarian, folder: Path) -> None:
+def test_what_cannot_be_changed_is_answered_in_one_sentence(librarian: LibraryWatcher, folder: Path) -> None:
     answers: list[str] = []
     librarian.lock(folder / "gone.gpudash", True)
     until(lambda: answers.extend(librarian.answers()) or answers)
@@ -200,7 +200,7 @@ def test_what_cannot_be_changed_is_answered_in_one_sentence(librarian: Librarian
 
 
 def test_a_read_only_one_and_one_that_is_gone_are_refused_in_one_sentence(
-    librarian: Librarian, folder: Path, monkeypatch: pytest.MonkeyPatch
+    librarian: LibraryWatcher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RecordingError, match="is not there any more"):
         librarian.delete(folder / "gone.gpudash")
@@ -212,7 +212,7 @@ def test_a_read_only_one_and_one_that_is_gone_are_refused_in_one_sentence(
 
 
 def test_a_move_that_fails_leaves_the_recording_where_it_is(
-    librarian: Librarian, folder: Path, monkeypatch: pytest.MonkeyPatch
+    librarian: LibraryWatcher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
@@ -225,7 +225,7 @@ def test_a_move_that_fails_leaves_the_recording_where_it_is(
     assert (folder / "1.gpudash").exists()
 
 
-def test_the_emptied_trash_is_empty(librarian: Librarian, folder: Path) -> None:
+def test_the_emptied_trash_is_empty(librarian: LibraryWatcher, folder: Path) -> None:
     librarian.delete(folder / "1.gpudash")
     until(lambda: librarian.library.trash)
     librarian.empty_trash()
@@ -233,19 +233,19 @@ def test_the_emptied_trash_is_empty(librarian: Librarian, folder: Path) -> None:
     assert not list(librarian.trash.glob("*.gpudash"))
 
 
-def test_a_damaged_file_is_listed_with_its_damage(librarian: Librarian, folder: Path) -> None:
+def test_a_damaged_file_is_listed_with_its_damage(librarian: LibraryWatcher, folder: Path) -> None:
     (folder / "torn.gpudash").write_bytes(b"SQLite format 3\0")
     until(lambda: any(e.facts is not None and e.facts.damage for e in librarian.library.entries))
     assert "torn.gpudash" in (entry(librarian, "torn.gpudash").facts or Facts()).damage
 
 
 def test_what_has_been_read_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Librarian()
+    first = LibraryWatcher()
     until(lambda: not first.library.reading)
     assert first.close()
     assert {path.name for path in load_cache()} == {"0.gpudash", "1.gpudash", "2.gpudash"}
     monkeypatch.setattr(library_module, "read_facts", lambda *_args: pytest.fail("read again"))
-    second = Librarian()
+    second = LibraryWatcher()
     until(lambda: not second.library.reading)
     assert second.close()
     assert second.library.entries == first.library.entries
@@ -255,13 +255,15 @@ def test_what_has_been_read_is_not_read_again(folder: Path, monkeypatch: pytest.
 def test_a_cache_that_cannot_be_used_is_made_anew(folder: Path, content: str) -> None:
     data_folder().mkdir(exist_ok=True)
     (data_folder() / "library.json").write_text(content)
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     until(lambda: not librarian.library.reading)
     assert librarian.close()
     assert len(load_cache()) == 3
 
 
-def test_a_file_of_the_same_size_and_date_that_was_changed_is_read_again(librarian: Librarian, folder: Path) -> None:
+def test_a_file_of_the_same_size_and_date_that_was_changed_is_read_again(
+    librarian: LibraryWatcher, folder: Path
+) -> None:
     before = entry(librarian, "0.gpudash")
     librarian.rename(folder / "0.gpudash", "x")
     until(lambda: entry(librarian, "0.gpudash").title == "x")
@@ -270,7 +272,7 @@ def test_a_file_of_the_same_size_and_date_that_was_changed_is_read_again(librari
 
 
 def test_a_folder_that_is_not_there_is_an_empty_library() -> None:
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     until(lambda: not librarian.library.reading)
     assert librarian.close()
     assert librarian.library.entries == ()
@@ -282,15 +284,15 @@ def test_a_thread_that_breaks_says_so_and_closes(folder: Path, monkeypatch: pyte
         raise ZeroDivisionError("x")
 
     monkeypatch.setattr(library_module, "read_facts", broken)
-    librarian = Librarian()
+    librarian = LibraryWatcher()
     until(lambda: librarian.library.problem)
     assert librarian.library.problem == "The recordings are not watched any more (ZeroDivisionError: x)."
     assert librarian.close()
 
 
-def test_nothing_is_looked_at_while_nobody_looks(librarian: Librarian, folder: Path) -> None:
+def test_nothing_is_looked_at_while_nobody_looks(librarian: LibraryWatcher, folder: Path) -> None:
     librarian.watch(False)
-    librarian.look()
+    librarian.scan()
     record(folder / "new.gpudash")
     librarian.watch(True)
     until(lambda: len(librarian.library.entries) == 4)

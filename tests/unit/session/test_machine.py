@@ -52,8 +52,8 @@ def two(make: Make) -> Live:
 def test_the_cpu_comes_first_and_gpus_have_torchs_names(two: Live) -> None:
     assert [device.name for device in two.session.devices()] == ["cpu", "cuda:0", "cuda:1"]
     assert two.session.machine.find("cuda:1").uuid == "GPU-1"
-    assert two.session.device_words("GPU-1") == "cuda:1"
-    assert two.session.device_words("host") == "This computer's memory"
+    assert two.session.device_text("GPU-1") == "cuda:1"
+    assert two.session.device_text("host") == "This computer's memory"
     assert two.session.gpu_problem is None
 
 
@@ -93,7 +93,7 @@ def test_mig_instances_are_warned_of_and_not_the_gpu_that_is_divided(make: Make)
     live.monitor.card(part, 23 * GIB)
     live.settle()
     assert [record.device for record in live.seen.records if isinstance(record, Warning)] == [part.uuid]
-    assert live.session.device_words(part.uuid) == "cuda:0" and live.session.device_words(whole.uuid) == "GPU 0"
+    assert live.session.device_text(part.uuid) == "cuda:0" and live.session.device_text(whole.uuid) == "GPU 0"
     assert live.session.forecast(whole.uuid) is None
 
 
@@ -108,7 +108,7 @@ def test_what_torch_alone_knows_is_a_device_whose_memory_is_read_during_runs(mak
     assert session.default_device() == "cpu" and str(session.gpu_problem).startswith(
         "No driver is read for xpu:0 and mps,"
     )
-    assert session.store.torch_name("mps") == "mps" and session.device_words("host").endswith("shared with mps,")
+    assert session.store.torch_name("mps") == "mps" and session.device_text("host").endswith("shared with mps,")
     assert (session.machine.pool_of("mps"), session.machine.pool_of("xpu:0")) == ("host", "xpu:0")
     with pytest.raises(ValueError, match="not predicted: its allocator is not CUDA's"):
         session.estimates.target("xpu:0")
@@ -124,7 +124,7 @@ def test_a_hidden_gpu_is_refused_with_the_variable_that_hides_it(two: Live, monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match=r"'cuda:1' \(CUDA_VISIBLE_DEVICES=0 hides 1 of 2 GPUs\); .* cpu, cuda:0\.$"):
         two.session.machine.find("cuda:1")
-    assert two.session.device_words("GPU-1") == "GPU 1"
+    assert two.session.device_text("GPU-1") == "GPU 1"
 
 
 def test_a_cpu_build_of_torch_beside_a_gpu_is_named_as_the_cause(make: Make) -> None:
@@ -231,7 +231,7 @@ def test_those_asked_for_come_behind_the_gpus_and_are_never_the_default(make: Ma
 
 
 def test_sentences_call_a_simulated_gpu_simulated(make: Make) -> None:
-    assert known(make()).session.device_words("SIM-0-8GiB") == "sim:0 (SIMULATED)"
+    assert known(make()).session.device_text("SIM-0-8GiB") == "sim:0 (SIMULATED)"
 
 
 def test_a_simulated_gpu_that_is_not_there_is_refused_with_the_flag_that_adds_one(make: Make) -> None:
@@ -282,7 +282,7 @@ def test_a_recording_says_which_gpus_were_simulated_and_opens_so(make: Make) -> 
     opened = Replay(live.session.recording)
     assert [(found.uuid, found.simulated) for found in opened.gpus] == [("SIM-0-8GiB", True)]
     assert [device.name for device in opened.devices() if device.simulated] == ["sim:0"]
-    assert opened.device_words("SIM-0-8GiB") == "sim:0 (SIMULATED)"
+    assert opened.device_text("SIM-0-8GiB") == "sim:0 (SIMULATED)"
 
 
 def test_the_cards_take_the_allocators_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

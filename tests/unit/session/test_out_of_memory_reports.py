@@ -78,12 +78,12 @@ class Explaining:
     """Stands in for reading a snapshot: says what it is told to."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[Refused] = []
+        self.requested: list[Refused] = []
         self.error = error
 
     def __call__(self, snapshot: Path, refused: Refused, ended: Any) -> None:
         assert snapshot.read_bytes() == b"a snapshot"
-        self.asked.append(refused)
+        self.requested.append(refused)
         if self.error is not None:
             raise self.error
 
@@ -120,8 +120,8 @@ def test_an_out_of_memory_becomes_one_folder_however_often_it_comes(
         found.finish()
     found.close()
     assert list(reports_folder().iterdir()) == [found.folder]
-    assert explaining.asked[0].steps == ((1_098_000_000, 5),), "a step begins where the one before was told"
-    assert explaining.asked[0].time_s == 99.0
+    assert explaining.requested[0].steps == ((1_098_000_000, 5),), "a step begins where the one before was told"
+    assert explaining.requested[0].time_s == 99.0
     assert around.texts("out of memory")[0] == "Memory of sim:0 ran out: 2 MiB were asked for and 1 MiB were free."
     (note, _) = around.events(Note, topic="report")
     assert note.details["folder"] == str(found.folder)
@@ -138,7 +138,7 @@ def test_the_context_of_a_program_that_has_told_no_figures_yet_is_known(
         found.refused(news, peer(), oom(staged(found), context_bytes=context), memory)
         found.finish()
     found.close()
-    assert [(asked.around.context_bytes, asked.is_context) for asked in explaining.asked] == [
+    assert [(asked.around.context_bytes, asked.is_context) for asked in explaining.requested] == [
         (300 * MIB, False),
         (0, True),
     ]
@@ -156,7 +156,7 @@ def test_steps_that_are_counted_have_the_numbers_that_blocks_are_born_under(
     found.refused(news, peer(), oom(staged(found)), memory)
     found.finish()
     found.close()
-    assert explaining.asked[0].steps == ((1_098_000_000, 4),)
+    assert explaining.requested[0].steps == ((1_098_000_000, 4),)
     assert len(found._steps) == MOST_CONNECTIONS
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session import Session
-from gpudash.session.live.running import MOST_STEPS, profile_wish, trace_of
+from gpudash.session.live.running import MOST_STEPS, profile_request, trace_of
 from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import MatmulSpec, PipelineSpec
 from gpudash.telemetry.recording.reading import open_recording
@@ -17,26 +17,26 @@ from gpudash.telemetry.records import Note, Topic
 
 
 def test_the_trace_lies_beside_the_recording(tmp_path: Path) -> None:
-    wish = profile_wish(3, tmp_path / "run.gpudash")
+    wish = profile_request(3, tmp_path / "run.gpudash")
 
     assert (wish.steps, wish.stem, wish.from_start) == (3, str(tmp_path / "run"), False)
 
 
 def test_without_a_recording_it_lies_where_one_would() -> None:
-    stem = Path(profile_wish(3, None, MatmulSpec()).stem)
+    stem = Path(profile_request(3, None, MatmulSpec()).stem)
 
     assert stem.parent == recordings_folder() and stem.name.endswith("-matmul")
 
 
 def test_a_run_of_one_step_is_profiled_from_its_beginning() -> None:
-    assert profile_wish(3, None, PipelineSpec()).from_start
-    assert not profile_wish(3, None, PipelineSpec(repeat=2)).from_start
+    assert profile_request(3, None, PipelineSpec()).from_start
+    assert not profile_request(3, None, PipelineSpec(repeat=2)).from_start
 
 
 @pytest.mark.parametrize("steps", [0, -1, MOST_STEPS + 1])
 def test_a_number_of_steps_that_is_not_profiled_is_refused(steps: int) -> None:
     with pytest.raises(ValueError, match=f"{steps} steps cannot be profiled at once; choose 1 to {MOST_STEPS}"):
-        profile_wish(steps, None)
+        profile_request(steps, None)
 
 
 def test_a_trace_is_found_beside_its_recording_also_after_both_were_moved(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
-from gpudash.session.predicting.remedies import Remedies, words
+from gpudash.session.predicting.remedies import Remedies, label
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
@@ -67,7 +67,7 @@ class Looking:
     """Remedies whose predictions come from a script, and what they tell."""
 
     def __init__(self, live: Live, script: str, minimum: int = 3 * GIB) -> None:
-        self.told: list[Event] = []
+        self.reported: list[Event] = []
         self.taking = True
         command = (sys.executable, "-c", script.replace("MINIMUM", str(minimum)))
         session = live.session
@@ -75,7 +75,7 @@ class Looking:
         self._live = live
 
     def _emit(self, event: Event) -> None:
-        self.told.append(event)
+        self.reported.append(event)
         if self.taking:
             self.remedies.take(event)
 
@@ -97,7 +97,7 @@ class Looking:
 
     def note(self) -> RemediesFound:
         assert self.remedies.wait(30.0)
-        (note,) = self.told
+        (note,) = self.reported
         assert isinstance(note, RemediesFound) and note.run_id == 1
         json.loads(note.to_json())
         return note
@@ -180,7 +180,7 @@ def test_the_sessions_thread_is_not_held_while_a_search_ends(look: Look, monkeyp
     monkeypatch.setattr(search._thread, "join", lambda timeout=None: joined.append(timeout))
     monkeypatch.setattr(search._estimates, "close", lambda: joined.append("closed") or True)
     looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
-    assert search.told.is_set() and not [wait for wait in joined if wait != "closed"]
+    assert search.reported.is_set() and not [wait for wait in joined if wait != "closed"]
     monkeypatch.undo()
 
 
@@ -222,8 +222,8 @@ def test_what_is_found_is_known_while_more_is_looked_for_and_how_far_that_is(loo
     while (so_far := looking.remedies.so_far) is not None and not so_far.found:
         looking.remedies.wait(0.02)
     assert so_far is not None and so_far.found[0].change == "batch 8"
-    assert so_far.words.startswith(f"Looking further for what would have fitted: {so_far.tried} changes tried, ")
-    assert looking.told == []
+    assert so_far.label.startswith(f"Looking further for what would have fitted: {so_far.tried} changes tried, ")
+    assert looking.reported == []
     looking.remedies.close()
     assert looking.remedies.so_far is None
 
@@ -252,13 +252,13 @@ def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_r
     looking.fail(out_of_memory().with_remedies((past,)))
     assert "expandable segments" not in [remedy.change for remedy in looking.note().found.remedies]
     assert looking.remedies.close()
-    assert words((past,), "") == "Would have got past this request: expandable segments."
+    assert label((past,), "") == "Would have got past this request: expandable segments."
 
 
 def test_nothing_is_looked_for_without_an_explanation(look: Look) -> None:
     looking = look(HANGS)
     looking.fail(None)
-    assert looking.remedies.wait(0) and not looking.told
+    assert looking.remedies.wait(0) and not looking.reported
 
 
 def test_that_a_workload_is_not_known_is_told(look: Look) -> None:
@@ -273,8 +273,8 @@ def test_nobody_is_done_waiting_before_the_store_has_the_note(look: Look) -> Non
     looking.fail(out_of_memory())
     assert looking.remedies._search is not None
     looking.remedies._search._thread.join(30.0)
-    assert len(looking.told) == 1 and not looking.remedies.wait(0)
-    looking.remedies.take(looking.told[0])
+    assert len(looking.reported) == 1 and not looking.remedies.wait(0)
+    looking.remedies.take(looking.reported[0])
     assert looking.remedies.wait(0)
 
 
@@ -285,7 +285,7 @@ def test_the_next_run_and_closing_end_the_search(look: Look) -> None:
     looking.remedies.take(RunStarted(time_s=2.0, run_id=2, workload="training", device="sim:0", spec={}))
     assert looking.remedies.wait(0)
     looking.fail(out_of_memory())
-    assert looking.remedies.close() and not looking.told
+    assert looking.remedies.close() and not looking.reported
     names = {thread.name for thread in threading.enumerate()}
     assert not names & {"gpudash-remedies", "gpudash-estimator"}
 
@@ -294,7 +294,7 @@ def test_nothing_is_begun_once_it_is_closed(look: Look) -> None:
     looking = look(HANGS)
     assert looking.remedies.close()
     looking.fail(out_of_memory())
-    assert looking.remedies.wait(0) and not looking.told
+    assert looking.remedies.wait(0) and not looking.reported
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def reopened(live: Live) -> Replay:
 def test_devices_and_their_names_are_the_same(live: Live, reopened: Replay) -> None:
     assert reopened.devices() == live.session.devices()
     assert reopened.gpus == live.session.gpus
-    assert reopened.device_words("GPU-1") == "cuda:1"
+    assert reopened.device_text("GPU-1") == "cuda:1"
     assert reopened.default_device() == "cuda:1"
 
 

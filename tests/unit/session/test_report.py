@@ -254,7 +254,7 @@ def test_a_page_of_several_runs_has_contents_that_lead_to_them(tmp_path: Path) -
     ids = [attributes.get("id") for tag, attributes in found.elements if tag == "h2"]
     assert links == ["#run-1", "#run-2"]
     assert [f"#{name}" for name in ids if name] == links
-    words = " ".join(found.words)
+    words = " ".join(found.label)
     assert "1. training width 1024 on sim:0" in words
     assert words.count("SIMULATED") >= 4
     assert f"2. {EVIL}" in words
@@ -285,7 +285,7 @@ def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> No
     assert "Loss (nats) and accuracy" in first
     assert "Loss (nats) and accuracy" not in second and "Transfer bandwidth" not in second
     assert "Memory" in second
-    assert "tags" not in found.words  # nobody has tagged a run, so there is no column for it
+    assert "tags" not in found.label  # nobody has tagged a run, so there is no column for it
 
 
 def test_a_mark_that_was_taken_back_is_not_drawn(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gpudash.session.recordings.comparison_loader import load_run
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import differences_of, kind_of_run, run_name
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.recording.facts import RunFacts, RunWords, run_title, set_run_words, set_title
+from gpudash.telemetry.recording.facts import RunFacts, RunText, run_title, set_run_text, set_title
 from tests.unit.telemetry.recordings import begin, record
 
 
@@ -63,7 +63,7 @@ def test_a_run_is_called_by_what_differs_from_the_default_and_where_it_was(
 
 
 def test_the_users_name_comes_first() -> None:
-    assert run_name(RunFacts(1, "training", "cpu", {"width": 9}, words=RunWords(title="Baseline"))) == "Baseline"
+    assert run_name(RunFacts(1, "training", "cpu", {"width": 9}, label=RunText(title="Baseline"))) == "Baseline"
 
 
 def test_the_only_run_of_a_session_may_have_the_sessions_name() -> None:
@@ -79,13 +79,13 @@ def test_a_recording_that_is_opened_or_compared_calls_its_run_as_the_library_doe
     assert replay.run_title(1) == "the one to beat"
     replay.close()
     assert load_run(path, named=True).label == "the one to beat"
-    set_run_words(path, 1, "title", "wide")
+    set_run_text(path, 1, "title", "wide")
     assert load_run(path, named=True).label == "wide"
 
 
 def test_what_a_run_is_called_while_it_is_recorded_is_known_to_the_recorder(tmp_path: Path) -> None:
     recorder = begin(tmp_path / "on.gpudash")
-    naming = threading.Thread(target=set_run_words, args=(recorder.path, 1, "title", "wide"))
+    naming = threading.Thread(target=set_run_text, args=(recorder.path, 1, "title", "wide"))
     naming.start()
     while naming.is_alive():
         recorder.tick()

@@ -232,7 +232,7 @@ class Program:
     """A watched program that notes what is asked of it."""
 
     def __init__(self, told: list[Any], name: str, *, closes: bool = True) -> None:
-        self.told = told
+        self.reported = told
         self.name = name
         self.closes = closes
         told.append(("begins", name))
@@ -241,10 +241,10 @@ class Program:
     finding_need_s = None
 
     def stop(self, when: str) -> None:
-        self.told.append(("stops", self.name, when))
+        self.reported.append(("stops", self.name, when))
 
     def shut_down(self, when: str) -> None:
-        self.told.append(("shut down", self.name, when))
+        self.reported.append(("shut down", self.name, when))
 
     def wait_left(self) -> None:
         """It has nothing to wait for."""
@@ -255,7 +255,7 @@ class Program:
         """Nothing is saved."""
 
     def close(self, timeout_s: float) -> bool:
-        self.told.append(("closes", self.name, timeout_s))
+        self.reported.append(("closes", self.name, timeout_s))
         return self.closes
 
 

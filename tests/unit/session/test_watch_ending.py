@@ -18,7 +18,7 @@ from gpudash.session.watching.ending import (
     ending_of,
     frames_of,
 )
-from gpudash.session.watching.program import exit_words
+from gpudash.session.watching.program import exit_text
 from gpudash.telemetry.records import OutOfMemory, RunFailed, RunFinished
 
 RAN = EndedRun("train.py", 1, time_s=100.0, run_id=3, seconds=90.0, steps=12, device="cuda:0", result={"exit_code": 1})
@@ -189,7 +189,7 @@ def test_what_it_printed_last_is_believed_where_no_agent_could_tell() -> None:
     ],
 )
 def test_an_exit_code_is_put_in_words(code: int, words: str) -> None:
-    assert exit_words(code) == words
+    assert exit_text(code) == words
     assert failed(replace(RAN, code=code)).message == f"train.py {words}."
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpudash.agent.server import Peer
 from gpudash.session.watching.ranks import LONGEST_NAME, ROWS_PER_SECOND, WatchedRanks
-from gpudash.telemetry.ranks.ranks import LOOK_S
+from gpudash.telemetry.ranks.ranks import POLL_S
 from gpudash.telemetry.records import Note, Sample
 from gpudash.units import GIB
 from tests.unit.session.watched import Surrounded
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def rows(self) -> list[Sample]:
-        return [record for record in self.around.told if isinstance(record, Sample)]
+        return [record for record in self.around.reported if isinstance(record, Sample)]
 
     def notes(self, topic: str) -> list[Any]:
         return self.around.events(Note, topic=topic)
@@ -110,7 +110,7 @@ def test_a_slow_rank_is_told_when_it_is_found_twice_and_then_never_again() -> No
     zero, one = run.join(0), run.join(1)
     told = []
     for number in range(1, 200):
-        run.around.now_s += LOOK_S / 10
+        run.around.now_s += POLL_S / 10
         run.step(zero, number, compute=0.08, blocked=0.03)
         run.step(one, number, compute=0.10, blocked=0.01)
         told.append(len(run.notes("straggler")))
@@ -138,12 +138,12 @@ def test_unequal_memory_is_told_once_the_run_has_settled() -> None:
     run.memory(zero, used_bytes=300 * MIB)
     run.memory(one, used_bytes=600 * MIB)
     for number in range(1, 5):
-        run.around.now_s += LOOK_S
+        run.around.now_s += POLL_S
         run.step(zero, number)
         run.step(one, number)
     assert not run.notes("imbalance")
     for number in range(5, 9):
-        run.around.now_s += LOOK_S
+        run.around.now_s += POLL_S
         run.step(zero, number)
         run.step(one, number)
     (note,) = run.notes("imbalance")
@@ -211,7 +211,7 @@ def test_ranks_that_the_program_starts_itself_are_called_by_their_number() -> No
     run = Run()
     facts = {"local_rank": None, "local_world_size": None, "run": None}
     peers = [run.join(rank, **{**facts, "rank": None}) for rank in (0, 1)]
-    assert [peer.words for peer in peers] == ["rank 0 (pid 100)", "rank 1 (pid 101)"]
+    assert [peer.label for peer in peers] == ["rank 0 (pid 100)", "rank 1 (pid 101)"]
     for peer in peers:
         run.step(peer, 1)
     assert len(run.rows) == 2

@@ -91,7 +91,7 @@ class Surrounded:
     """
 
     def __init__(self, *sizes: int, gpus: tuple[Gpu, ...] = (), settings: Settings | None = None) -> None:
-        self.told: list[Record] = []
+        self.reported: list[Record] = []
         self.probes: dict[str, Read] = {}
         self.followed: Callable[[], Mapping[int, int]] | None = None
         self.now_s = 10.0
@@ -120,7 +120,7 @@ class Surrounded:
         )
 
     def emit(self, record: Record) -> None:
-        self.told.append(record)
+        self.reported.append(record)
         self.store.apply(record)
 
     def probe(self, device: str, read: Read | None) -> None:
@@ -136,13 +136,15 @@ class Surrounded:
         """Events of a kind with these facts, in order."""
         return [
             record
-            for record in self.told
+            for record in self.reported
             if isinstance(record, kind) and all(getattr(record, name) == value for name, value in facts.items())
         ]
 
     def texts(self, topic: str) -> list[str]:
         """Texts of the notes of a topic."""
-        return [event.text for event in self.told if isinstance(event, Event) and getattr(event, "topic", "") == topic]  # type: ignore[attr-defined]
+        return [
+            event.text for event in self.reported if isinstance(event, Event) and getattr(event, "topic", "") == topic
+        ]  # type: ignore[attr-defined]
 
 
 class Agent:

@@ -20,7 +20,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.memory.predicting.fit import peaks
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run.answering import answering_for_cuda
-from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun, ToldCard
+from gpudash.simulator.dry_run.dry_run import FEW_NUMBERS, DryRun, ReportedCard
 from gpudash.simulator.dry_run.own_code import follow, load
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 
@@ -619,7 +619,7 @@ def answers() -> dict[str, dict[str, Any]]:
     found["data parallel again"] = {"works": nn.DataParallel(nn.Linear(2, 2)).module.in_features}
     for name, (build, _error) in MISTAKES.items():
         found[name] = asked(lambda build=build: follow(build, dry, steps=2))
-    with answering_for_cuda(dry, Architecture(), ToldCard("a card", 2**34)) as device:
+    with answering_for_cuda(dry, Architecture(), ReportedCard("a card", 2**34)) as device:
         for name, (build, _error) in MISTAKES.items():
             found[f"{name}, on cuda"] = asked(lambda build=build: follow(build, dry, steps=2, device=device))
     found["trusted"] = {"read": trusted(dry)}

@@ -375,7 +375,7 @@ def test_a_look_that_is_asked_for_does_not_wait_for_the_next_attempt(tmp_path: P
     assert patient < 10  # the waits between the attempts double
     watching._tend(40.0)
     assert nvml.opened == patient
-    watching.look_again()
+    watching.poll_again()
     watching._tend(40.5)
     assert nvml.opened == patient + 1
     watching._tend(42.0)
@@ -385,9 +385,9 @@ def test_a_look_that_is_asked_for_does_not_wait_for_the_next_attempt(tmp_path: P
 def test_the_library_is_told_in_its_own_words(tmp_path: Path) -> None:
     nvml = NoDriver()
     watching = watch(nvml, tmp_path)
-    assert watching.nvml_words == "Driver Not Loaded"
+    assert watching.nvml_text == "Driver Not Loaded"
     nvml.fault = None
-    assert watching.nvml_words == "answers"
+    assert watching.nvml_text == "answers"
 
 
 def test_its_memory_stands_in_place_of_ours_and_its_processes_are_listed() -> None:

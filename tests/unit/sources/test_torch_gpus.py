@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpudash.sources.lanes import LaneStatistics
-from gpudash.sources.torch_gpus import NOT_TOLD, GpuSource, TorchGpus
+from gpudash.sources.torch_gpus import NOT_REPORTED, GpuSource, TorchGpus
 from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import Record, Sample, State
 from gpudash.telemetry.store import Store
@@ -52,7 +52,7 @@ def test_a_gpu_that_only_torch_reads_has_its_memory_from_there_and_gaps_for_the_
         reading.close()
     assert first.device == "xpu:0"
     assert [first.values[name] for name in ("used_bytes", "free_bytes", "total_bytes")] == [3 * GIB, 5 * GIB, 8 * GIB]
-    assert first.states == NOT_TOLD and {"temperature_c", "gpu_utilisation", "process_bytes"} <= set(NOT_TOLD)
+    assert first.states == NOT_REPORTED and {"temperature_c", "gpu_utilisation", "process_bytes"} <= set(NOT_REPORTED)
     assert set(second.values) == {"used_bytes", "free_bytes", "total_bytes"}, "the rest is told once a second"
     allocator = next(row for row in reading.seen.records if isinstance(row, Sample) and row.table == "allocator")
     assert allocator.values == {"allocated_bytes": GIB, "reserved_bytes": 2 * GIB}

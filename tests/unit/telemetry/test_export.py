@@ -227,7 +227,7 @@ def test_what_is_heard_on_the_way_can_end_an_export(recording: Recording, tmp_pa
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        export(recording, "csv", tmp_path / "out.csv", heed=heed)
+        export(recording, "csv", tmp_path / "out.csv", on_progress=heed)
     assert not [entry.name for entry in tmp_path.iterdir() if entry.is_file()]
 
 

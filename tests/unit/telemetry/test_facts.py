@@ -14,10 +14,10 @@ import pytest
 from gpudash.telemetry.recording import facts
 from gpudash.telemetry.recording.facts import (
     RunFacts,
-    RunWords,
+    RunText,
     read_facts,
     set_locked,
-    set_run_words,
+    set_run_text,
     set_title,
     standing_marks,
 )
@@ -250,23 +250,23 @@ def test_a_run_is_named_tagged_and_noted_while_its_session_is_being_recorded(
     path = going.recorder.path
     if elsewhere:
         monkeypatch.setattr(facts, "recorder_of", lambda _path: None)
-    set_run_words(path, 1, "title", " the wide one ")
-    set_run_words(path, 1, "tags", "wide")
-    set_run_words(path, 1, "note", "soon gone")
-    set_run_words(path, 1, "note", "")
+    set_run_text(path, 1, "title", " the wide one ")
+    set_run_text(path, 1, "tags", "wide")
+    set_run_text(path, 1, "note", "soon gone")
+    set_run_text(path, 1, "note", "")
     set_locked(path, True)
     found = read_facts(path)
-    assert (found.runs[0].words, found.locked) == (RunWords("the wide one", "wide"), True)
+    assert (found.runs[0].label, found.locked) == (RunText("the wide one", "wide"), True)
     assert going.recorder.failed is None
 
 
 def test_what_is_said_while_a_recording_is_closed_is_kept(going: Going) -> None:
     path, words = going.recorder.path, [f"word {number}" for number in range(20)]
-    saying = threading.Thread(target=lambda: [set_run_words(path, 1, "note", word) for word in words])
+    saying = threading.Thread(target=lambda: [set_run_text(path, 1, "note", word) for word in words])
     saying.start()
     going.end()
     saying.join()
-    assert read_facts(path).runs[0].words.note == words[-1]
+    assert read_facts(path).runs[0].label.note == words[-1]
 
 
 def test_a_read_only_one_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_a_sensor_has_a_colour_in_both_themes(metric: Metric) -> None:
 
 
 def test_sensors_of_one_unit_are_told_apart_on_a_card() -> None:
-    told = [metric.told_apart(1.0) for metric in SENSORS]
+    told = [metric.distinguished(1.0) for metric in SENSORS]
     assert len(told) == len(set(told))
 
 
@@ -47,4 +47,4 @@ def test_sensors_of_one_unit_are_told_apart_on_a_card() -> None:
 )
 def test_a_value_is_written_with_its_unit(name: str, value: float, words: str, brief: str) -> None:
     metric = GPU_METRICS[name]
-    assert (metric.words(value), metric.brief(value)) == (words, brief)
+    assert (metric.label(value), metric.brief(value)) == (words, brief)

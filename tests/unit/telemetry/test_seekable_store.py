@@ -33,13 +33,13 @@ class Looking:
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._lock = threading.Lock()
-        self._look = look
+        self._poll = look
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._look()
+        self._poll()
         self._lock.release()
 
 

@@ -15,7 +15,7 @@ import torch
 from gpudash.specs import Spec, build, workloads
 from gpudash.telemetry.records import Event, RunEnded
 from gpudash.workloads.running import sim_backend as simulated
-from gpudash.workloads.running.context import Context, Wishes
+from gpudash.workloads.running.context import Context, Requests
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.worker import Worker
 
@@ -30,15 +30,15 @@ class Bench:
 
     def __init__(self, **worker: Any) -> None:
         self.events: list[Event] = []
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self._runs = 0
         self.worker = Worker(self._take, time.monotonic, **worker)
         self.worker.start()
 
     def _take(self, event: Event) -> None:
-        with self._told:
+        with self._reported:
             self.events.append(event)
-            self._told.notify_all()
+            self._reported.notify_all()
 
     def spec(self, workload: str, **values: Any) -> Spec:
         return build(workloads()[workload], values)
@@ -63,8 +63,8 @@ class Bench:
             found[:] = [event for event in self.events if wanted(event)][:1]
             return bool(found)
 
-        with self._told:
-            assert self._told.wait_for(there, PATIENCE_S), f"not told: {[event.kind for event in self.events]}"
+        with self._reported:
+            assert self._reported.wait_for(there, PATIENCE_S), f"not told: {[event.kind for event in self.events]}"
         return found[0]
 
     def of(self, kind: type[Event], run_id: int | None = None) -> list[Any]:
@@ -78,29 +78,29 @@ def bench() -> Iterator[Bench]:
     assert bench.worker.close(10.0)
 
 
-class Told(list[Event]):
+class Reported(list[Event]):
     """The events of a context, and the wishes it obeys."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wishes = Wishes()
+        self.requests = Requests()
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> Reported:
+    return Reported()
 
 
-def context_on(device: str = "cpu", told: Told | None = None, **known: Any) -> Context:
+def context_on(device: str = "cpu", told: Reported | None = None, **known: Any) -> Context:
     """A context whose clock stands still; what it tells is in ``told``."""
-    told = Told() if told is None else told
-    return Context(torch.device(device), run_id=1, emit=told.append, clock=lambda: 0.0, wishes=told.wishes, **known)
+    told = Reported() if told is None else told
+    return Context(torch.device(device), run_id=1, emit=told.append, clock=lambda: 0.0, requests=told.requests, **known)
 
 
 @pytest.fixture
-def context(told: Told) -> Context:
+def context(told: Reported) -> Context:
     """A context on the CPU whose clock stands still."""
-    return context_on(told=told)
+    return context_on(reported=told)
 
 
 class Custom(Spec):

@@ -15,7 +15,7 @@ from gpudash.telemetry.records import Event, MemoryExplained, OutOfMemory, StepF
 from gpudash.units import GIB, MIB
 from gpudash.workloads import post_mortem
 from gpudash.workloads.running import run
-from gpudash.workloads.running.context import MemoryLevel, Wishes
+from gpudash.workloads.running.context import MemoryLevel, Requests
 from gpudash.workloads.running.run import Run, RunRequest, release
 
 FULL = {"until": "oom", "rate": 1000.0}
@@ -25,7 +25,7 @@ LEARNING: dict[str, Any] = {"model": "mlp", "width": 512, "depth": 4, "steps": 3
 def told(spec: Spec, card: SimulatedGpu, *, asks: bool = False, cap: MemoryCap | None = None) -> dict[str, Any]:
     """How a run on ``card`` ended, what was told before, and what is left on the card."""
     events: list[Event] = []
-    wishes = Wishes()
+    wishes = Requests()
     if asks:
         wishes.explain.set()
     began = time.monotonic()

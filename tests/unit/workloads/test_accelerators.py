@@ -22,7 +22,7 @@ from gpudash.specs.memory_cap import MemoryCap
 from gpudash.units import GIB, MIB
 from gpudash.workloads.running import accelerators, installed
 from gpudash.workloads.running.accelerators import AllocatorProbe, MetalModule, synchronize
-from gpudash.workloads.running.installed import other_devices, torch_report, torch_words
+from gpudash.workloads.running.installed import other_devices, torch_report, torch_text
 from gpudash.workloads.running.run import confirm
 from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.stages import WaitingTiming
@@ -142,7 +142,7 @@ def test_torch_names_the_devices_of_other_makers() -> None:
 def test_a_build_for_rocm_is_called_one() -> None:
     report = torch_report()
     assert report["hip_version"] == torch.version.hip
-    words = torch_words({**report, "version": "2.13.0+rocm7.0", "cuda_version": None, "hip_version": "7.0.51831"})
+    words = torch_text({**report, "version": "2.13.0+rocm7.0", "cuda_version": None, "hip_version": "7.0.51831"})
     assert words == "torch 2.13.0, ROCm 7.0.51831"
 
 

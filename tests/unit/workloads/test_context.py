@@ -12,10 +12,10 @@ from gpudash.telemetry.records import Event, Note, StageFinished, StepFinished, 
 from gpudash.workloads.running.context import Context, Traffic
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
 from gpudash.workloads.running.stages import Stages
-from tests.unit.workloads.conftest import Told, context_on
+from tests.unit.workloads.conftest import Reported, context_on
 
 
-def test_the_first_execution_of_a_stage_is_told_when_the_next_begins(context: Context, told: Told) -> None:
+def test_the_first_execution_of_a_stage_is_told_when_the_next_begins(context: Context, told: Reported) -> None:
     with context.stage("one", bytes=36) as stage:
         pass
     stage.describe(torch.arange(12.0).reshape(3, 4))
@@ -47,7 +47,7 @@ def test_no_execution_byte_or_second_of_a_stage_is_lost_and_events_keep_their_di
     assert all(later.time_s - sooner.time_s >= 0.2 for sooner, later in itertools.pairwise(events[:-1]))
 
 
-def test_a_stage_left_by_an_error_is_not_told(context: Context, told: Told) -> None:
+def test_a_stage_left_by_an_error_is_not_told(context: Context, told: Reported) -> None:
     with pytest.raises(ValueError, match="no"), context.stage("broken"):
         raise ValueError("no")
     context.flush()
@@ -55,7 +55,7 @@ def test_a_stage_left_by_an_error_is_not_told(context: Context, told: Told) -> N
     assert not told
 
 
-def test_a_counted_stage_survives_json(context: Context, told: Told) -> None:
+def test_a_counted_stage_survives_json(context: Context, told: Reported) -> None:
     with context.stage("one"):
         pass
     context.flush()
@@ -63,7 +63,7 @@ def test_a_counted_stage_survives_json(context: Context, told: Told) -> None:
     assert event_from_json(told[0].to_json()) == told[0]
 
 
-def test_a_stage_that_copied_between_devices_is_a_transfer_too(context: Context, told: Told) -> None:
+def test_a_stage_that_copied_between_devices_is_a_transfer_too(context: Context, told: Reported) -> None:
     for copied, target in ((True, "cuda:0"), (False, "cuda:0"), (True, "cpu")):
         with context.stage("move", bytes=8, from_device="cpu", to_device=target, copied=copied):
             pass
@@ -73,7 +73,7 @@ def test_a_stage_that_copied_between_devices_is_a_transfer_too(context: Context,
     assert [(event.direction, event.bytes) for event in transfers] == [("h2d", 8)]
 
 
-def test_steps_with_a_metric_are_all_told_and_others_are_thinned(told: Told) -> None:
+def test_steps_with_a_metric_are_all_told_and_others_are_thinned(told: Reported) -> None:
     now = 0.0
     context = Context(torch.device("cpu"), run_id=1, emit=told.append, clock=lambda: now)
     for step in range(1, 11):
@@ -89,7 +89,7 @@ def test_steps_with_a_metric_are_all_told_and_others_are_thinned(told: Told) -> 
     assert steps[-1].seconds == pytest.approx(0.001) and steps[-1].step == 20
 
 
-def test_the_last_bare_step_is_told_when_the_run_ends(context: Context, told: Told) -> None:
+def test_the_last_bare_step_is_told_when_the_run_ends(context: Context, told: Reported) -> None:
     context.progress(1, 3)
     context.progress(2, 3)
     context.flush()
@@ -97,7 +97,7 @@ def test_the_last_bare_step_is_told_when_the_run_ends(context: Context, told: To
     assert [event.step for event in told if isinstance(event, StepFinished)] == [1, 2]
 
 
-def test_a_metric_set_on_its_own_belongs_to_the_next_step_only(context: Context, told: Told) -> None:
+def test_a_metric_set_on_its_own_belongs_to_the_next_step_only(context: Context, told: Reported) -> None:
     context.metric("loss", 2.5)
     context.progress(1, 2)
     context.progress(2, 2)
@@ -120,14 +120,14 @@ def test_copies_of_one_kind_are_added_up_between_two_events() -> None:
     assert up[0].bytes / up[0].seconds == pytest.approx(up[1].bytes / up[1].seconds)
 
 
-def test_an_announced_allocation_asks_the_guard_of_the_memory_it_names_or_of_the_runs_own(told: Told) -> None:
+def test_an_announced_allocation_asks_the_guard_of_the_memory_it_names_or_of_the_runs_own(told: Reported) -> None:
     asked: list[tuple[int, str]] = []
 
     def refuse(size: int, memory: str) -> str | None:
         asked.append((size, memory))
         return f"no {memory}" if size > 5 else None
 
-    context = context_on("meta", told=told, refuse=refuse)
+    context = context_on("meta", reported=told, refuse=refuse)
     context.about_to_allocate(5, "cpu")
 
     with pytest.raises(GuardRefused, match="no cpu"):
@@ -137,8 +137,8 @@ def test_an_announced_allocation_asks_the_guard_of_the_memory_it_names_or_of_the
     assert asked == [(5, "cpu"), (6, "cpu"), (7, "meta")] and refusal.value.requested_bytes == 7
 
 
-def test_waiting_ends_when_the_run_is_asked_to_stop(context: Context, told: Told) -> None:
-    timer = threading.Timer(0.01, told.wishes.stop.set)
+def test_waiting_ends_when_the_run_is_asked_to_stop(context: Context, told: Reported) -> None:
+    timer = threading.Timer(0.01, told.requests.stop.set)
     timer.start()
 
     with pytest.raises(Cancelled):
@@ -148,7 +148,7 @@ def test_waiting_ends_when_the_run_is_asked_to_stop(context: Context, told: Told
         context.check_cancelled()
 
 
-def test_a_note_carries_its_figures(context: Context, told: Told) -> None:
+def test_a_note_carries_its_figures(context: Context, told: Reported) -> None:
     context.note("topic", "words", size=3)
 
     assert told == [Note(time_s=0.0, run_id=1, topic="topic", text="words", details={"size": 3})]

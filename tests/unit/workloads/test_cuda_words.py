@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpudash.workloads.running.accelerators import AllocatorProbe
-from gpudash.workloads.running.installed import torch_report, torch_words
+from gpudash.workloads.running.installed import torch_report, torch_text
 from gpudash.workloads.running.run import confirm, release
 from gpudash.workloads.running.run_errors import WorkloadError
 from gpudash.workloads.running.stages import CudaTiming, Stages
@@ -72,7 +72,7 @@ def test_the_report_names_devices_by_nvmls_uuid(monkeypatch: pytest.MonkeyPatch)
     assert report["devices"] == [
         {"name": "cuda:0", "product": "H200", "uuid": f"GPU-{UUID}", "total_bytes": 2**37},
     ]
-    assert torch_words(report) == f"torch {torch.__version__.partition('+')[0]}, CUDA 13.0"
+    assert torch_text(report) == f"torch {torch.__version__.partition('+')[0]}, CUDA 13.0"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from gpudash.units import GIB, MIB
 from gpudash.workloads.running.hosted.host_process import Outbox
 from gpudash.workloads.running.hosted.request import message_of, request_from
 from gpudash.workloads.running.run import RunRequest
-from gpudash.workloads.running.run_errors import UNHEARD, MemoryKills, Progress, WorkloadError, died, signal_words
+from gpudash.workloads.running.run_errors import UNHEARD, MemoryKills, Progress, WorkloadError, died, signal_text
 
 PROGRESS = Progress(9.0, 3, 2.5, 7, {"memory": {}})
 
@@ -72,8 +72,8 @@ def test_other_deaths_are_told_for_what_they_are_also_when_memory_was_full(
 
 
 def test_a_signal_without_a_name_keeps_its_number() -> None:
-    assert signal_words(signal.SIGBUS) == "Bus error, SIGBUS"
-    assert signal_words(99) == "signal 99"
+    assert signal_text(signal.SIGBUS) == "Bus error, SIGBUS"
+    assert signal_text(99) == "signal 99"
 
 
 VERSIONS = [

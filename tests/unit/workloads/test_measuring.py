@@ -22,7 +22,7 @@ from gpudash.workloads.programs import pressure as pressure_patterns
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run_errors import Cancelled
 from gpudash.workloads.running.timing import median_and_iqr
-from tests.unit.workloads.conftest import Bench, Custom, Told, context_on
+from tests.unit.workloads.conftest import Bench, Custom, Reported, context_on
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
@@ -60,8 +60,8 @@ def test_on_the_cpu_host_to_host_is_measured_and_the_rest_says_why_not(context: 
     }
 
 
-def test_the_link_is_unknown_unless_given_and_the_best_is_told(told: Told) -> None:
-    context = context_on(told=told, link_bytes_per_second=31.5e9)
+def test_the_link_is_unknown_unless_given_and_the_best_is_told(told: Reported) -> None:
+    context = context_on(reported=told, link_bytes_per_second=31.5e9)
     result = transferred(context, directions="h2h", memory="pageable", blocking="blocking")
 
     assert result["link_bytes_per_second"] == 31.5e9
@@ -78,7 +78,7 @@ def test_copying_every_step_costs_more_than_copying_once(context: Context) -> No
     assert result["link_bytes_per_second"] is None
 
 
-def test_every_sample_is_a_transfer_and_a_step(context: Context, told: Told) -> None:
+def test_every_sample_is_a_transfer_and_a_step(context: Context, told: Reported) -> None:
     transferred(context)
     context.flush()
 
@@ -96,7 +96,7 @@ def test_blocks_that_are_no_sizes_are_refused_by_name() -> None:
         build(TransferSpec, {"blocks": "1"})
 
 
-def test_a_product_tells_its_rate_from_its_median(context: Context, told: Told) -> None:
+def test_a_product_tells_its_rate_from_its_median(context: Context, told: Reported) -> None:
     result = matmul.run(MatmulSpec(size=64, repeat=5), context)
     context.flush()
 
@@ -163,7 +163,7 @@ def test_the_default_cap_is_five_per_cent_above_the_warning_level() -> None:
     assert pressure.default_cap(MemoryLevel(10 * GIB, 20 * GIB, 100 * GIB), 0.85) == 16 * GIB
 
 
-def test_a_ramp_reaches_its_cap_and_gives_everything_back(context: Context, told: Told) -> None:
+def test_a_ramp_reaches_its_cap_and_gives_everything_back(context: Context, told: Reported) -> None:
     result = pressure.run(PressureSpec(step=MIB, cap=5 * MIB // 2, rate=1000, hold=0), context)
     context.flush()
 
@@ -178,17 +178,17 @@ def test_a_ramp_without_cap_and_reading_says_to_name_one(bench: Bench) -> None:
     assert isinstance(ending, RunFailed) and ending.error == "no_reading" and "--cap" in ending.remedy
 
 
-def test_a_ramp_above_its_level_already_allocates_nothing(told: Told) -> None:
-    context = context_on(told=told, memory=lambda: MemoryLevel(95 * GIB, 5 * GIB, 100 * GIB))
+def test_a_ramp_above_its_level_already_allocates_nothing(told: Reported) -> None:
+    context = context_on(reported=told, memory=lambda: MemoryLevel(95 * GIB, 5 * GIB, 100 * GIB))
     result = pressure.run(PressureSpec(), context)
 
     assert result["allocations"] == 0
     assert any(isinstance(event, Note) and "nothing is allocated" in event.text for event in told)
 
 
-def test_stop_ends_the_hold_of_a_ramp(context: Context, told: Told) -> None:
+def test_stop_ends_the_hold_of_a_ramp(context: Context, told: Reported) -> None:
     progress = context.progress
-    context.progress = lambda step, steps: (progress(step, steps), told.wishes.stop.set())  # type: ignore[method-assign]
+    context.progress = lambda step, steps: (progress(step, steps), told.requests.stop.set())  # type: ignore[method-assign]
 
     with pytest.raises(Cancelled):
         pressure.run(PressureSpec(step=MIB, cap=MIB, hold=3600), context)

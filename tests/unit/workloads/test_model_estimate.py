@@ -107,7 +107,7 @@ def test_every_change_that_is_tried_has_a_price() -> None:
     for fields in ({}, {"attention": "eager", "precision": "fp32"}, {"task": "lora"}, {"task": "infer"}):
         spec = ModelSpec.model_validate({"path": "/", "batch": 4, **fields})
         found = {way.change: way for way in predicted(Follower(), **fields)[-1].alternatives}
-        assert [change.words for change in changes(spec) if not price(found[change.words])] == []
+        assert [change.label for change in changes(spec) if not price(found[change.label])] == []
 
 
 def test_what_is_still_to_be_looked_for_is_named_until_it_was() -> None:

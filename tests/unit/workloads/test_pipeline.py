@@ -25,15 +25,15 @@ from gpudash.workloads.programs.pipeline import (
 )
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled
-from tests.unit.workloads.conftest import Told, context_on
+from tests.unit.workloads.conftest import Reported, context_on
 
 
-def stages(context: Context, told: Told) -> list[StageFinished]:
+def stages(context: Context, told: Reported) -> list[StageFinished]:
     context.flush()
     return [event for event in told if isinstance(event, StageFinished)]
 
 
-def test_the_default_adds_ten_to_one_to_nine(context: Context, told: Told) -> None:
+def test_the_default_adds_ten_to_one_to_nine(context: Context, told: Reported) -> None:
     result = run(PipelineSpec(), context)
 
     assert result["values"] == result["expected"] == [[11, 12, 13], [14, 15, 16], [17, 18, 19]]
@@ -41,7 +41,7 @@ def test_the_default_adds_ten_to_one_to_nine(context: Context, told: Told) -> No
     assert [stage.name for stage in stages(context, told)] == ["create", "move", "operate", "return"]
 
 
-def test_on_the_cpu_moving_says_that_nothing_was_copied(context: Context, told: Told) -> None:
+def test_on_the_cpu_moving_says_that_nothing_was_copied(context: Context, told: Reported) -> None:
     run(PipelineSpec(), context)
 
     move = stages(context, told)[1]
@@ -49,7 +49,7 @@ def test_on_the_cpu_moving_says_that_nothing_was_copied(context: Context, told: 
     assert move.copied is False and move.bytes_per_second is None and move.bytes == 0 and move.same_object is True
 
 
-def test_every_stage_tells_what_its_tensor_is(context: Context, told: Told) -> None:
+def test_every_stage_tells_what_its_tensor_is(context: Context, told: Reported) -> None:
     run(PipelineSpec(), context)
 
     for stage in stages(context, told):
@@ -59,7 +59,7 @@ def test_every_stage_tells_what_its_tensor_is(context: Context, told: Told) -> N
         assert stage.same_object is (stage.name in ("move", "return")) and stage.copied is False and stage.remark
 
 
-def test_a_stage_that_makes_a_tensor_elsewhere_says_so(context: Context, told: Told) -> None:
+def test_a_stage_that_makes_a_tensor_elsewhere_says_so(context: Context, told: Reported) -> None:
     run(PipelineSpec(move="direct"), context)
 
     (direct,) = (stage for stage in stages(context, told) if stage.name == "create on device")
@@ -68,7 +68,7 @@ def test_a_stage_that_makes_a_tensor_elsewhere_says_so(context: Context, told: T
 
 
 def test_pinning_says_that_it_copies_within_the_host(
-    context: Context, told: Told, monkeypatch: pytest.MonkeyPatch
+    context: Context, told: Reported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
 
@@ -79,7 +79,7 @@ def test_pinning_says_that_it_copies_within_the_host(
     assert pin.remark == "copied into page-locked memory, shape and device unchanged"
 
 
-def test_a_move_with_another_type_copies_on_the_same_device(context: Context, told: Told) -> None:
+def test_a_move_with_another_type_copies_on_the_same_device(context: Context, told: Reported) -> None:
     result = run(PipelineSpec(move="to_dtype"), context)
 
     move = stages(context, told)[1]
@@ -87,7 +87,7 @@ def test_a_move_with_another_type_copies_on_the_same_device(context: Context, to
     assert result["equal"] is True and result["original_unchanged"] is True
 
 
-def test_creating_directly_tells_both_times(context: Context, told: Told) -> None:
+def test_creating_directly_tells_both_times(context: Context, told: Reported) -> None:
     result = run(PipelineSpec(move="direct"), context)
 
     note = next(event for event in told if isinstance(event, Note) and event.topic == "direct")
@@ -129,8 +129,8 @@ def test_every_combination_gives_what_is_expected_and_leaves_the_original_alone(
     except ValueError:
         assert values["dtype"].startswith("int") and values["scalar"] == 0.1
         return
-    told = Told()
-    context = context_on(told=told)
+    told = Reported()
+    context = context_on(reported=told)
 
     result = run(spec, context)  # type: ignore[arg-type]
 
@@ -187,7 +187,7 @@ def test_a_fill_longer_than_one_operation_goes_on_counting(context: Context, mon
     )
 
 
-def test_repetitions_are_steps_and_are_counted_in_the_stages(context: Context, told: Told) -> None:
+def test_repetitions_are_steps_and_are_counted_in_the_stages(context: Context, told: Reported) -> None:
     run(PipelineSpec(repeat=5), context)
 
     moves = [stage for stage in stages(context, told) if stage.name == "move"]
@@ -196,17 +196,17 @@ def test_repetitions_are_steps_and_are_counted_in_the_stages(context: Context, t
     assert steps[-1].step == steps[-1].steps == 5
 
 
-def test_stop_takes_effect_between_two_operations(context: Context, told: Told) -> None:
-    told.wishes.stop.set()
+def test_stop_takes_effect_between_two_operations(context: Context, told: Reported) -> None:
+    told.requests.stop.set()
 
     with pytest.raises(Cancelled):
         run(PipelineSpec(), context)
 
 
-def test_large_allocations_are_announced_before_they_are_made(told: Told) -> None:
+def test_large_allocations_are_announced_before_they_are_made(told: Reported) -> None:
     asked: list[tuple[int, str]] = []
     context = context_on(
-        told=told,
+        reported=told,
         refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     run(PipelineSpec(rows=100, columns=100), context)
@@ -214,7 +214,7 @@ def test_large_allocations_are_announced_before_they_are_made(told: Told) -> Non
     assert asked.count((40_000, "cpu")) >= 2
 
 
-def test_a_size_takes_the_place_of_rows_and_columns(context: Context, told: Told) -> None:
+def test_a_size_takes_the_place_of_rows_and_columns(context: Context, told: Reported) -> None:
     run(PipelineSpec(size=4000, repeat=1), context)
 
     assert stages(context, told)[0].shape == (31, 31)
@@ -271,7 +271,7 @@ def test_where_torch_lets_a_mistake_pass_no_message_is_made_up() -> None:
     assert mixed_devices(cpu).message is None and numpy(cpu).message is None and leaf(cpu).message is None
 
 
-def test_a_pitfall_is_told_as_a_note_with_explanation_and_mend(context: Context, told: Told) -> None:
+def test_a_pitfall_is_told_as_a_note_with_explanation_and_mend(context: Context, told: Reported) -> None:
     context.device = META
     details = show("numpy", context)
 

@@ -25,7 +25,7 @@ from gpudash.workloads.programs import pressure as pressure_leak
 from gpudash.workloads.programs import pressure as pressure_patterns
 from gpudash.workloads.running.context import Context, MemoryLevel
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused
-from tests.unit.workloads.conftest import Told, context_on
+from tests.unit.workloads.conftest import Reported, context_on
 
 PATTERNS = ["ramp", "leak", "sawtooth", "fragmentation", "spike"]
 FAST: dict[str, Any] = {"step": "1MiB", "rate": 1000, "hold": 0}
@@ -47,7 +47,7 @@ class Taken:
 class Card:
     """A GPU whose allocator is the model's: `torch.empty` takes from it, a dropped tensor gives back."""
 
-    def __init__(self, capacity: int, told: Told, **settings: Any) -> None:
+    def __init__(self, capacity: int, told: Reported, **settings: Any) -> None:
         self.allocator = CachingAllocator(DeviceMemory(capacity), AllocatorSettings(**settings))
         self.levels: list[int] = []
         self.context = Context(
@@ -79,7 +79,7 @@ class Card:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_every_pattern_stays_within_its_cap_and_ends_on_the_cpu(context: Context, told: Told, pattern: str) -> None:
+def test_every_pattern_stays_within_its_cap_and_ends_on_the_cpu(context: Context, told: Reported, pattern: str) -> None:
     announced: list[int] = []
     context._refuse = lambda size, memory: announced.append(size)  # type: ignore[func-returns-value]
     result = pressure.run(spec_of(pattern=pattern, cap=5 * MIB), context)
@@ -106,7 +106,7 @@ def test_no_pattern_passes_its_cap_whatever_the_step(pattern: str, step: int, ca
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_what_was_held_is_let_go_when_the_run_is_stopped(
-    context: Context, told: Told, monkeypatch: pytest.MonkeyPatch, pattern: str
+    context: Context, told: Reported, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
     alive: list[weakref.ref[torch.Tensor]] = []
     empty, append_loss = torch.empty, pressure_leak.train_step
@@ -121,19 +121,19 @@ def test_what_was_held_is_let_go_when_the_run_is_stopped(
 
     monkeypatch.setattr(torch, "empty", watched_empty)
     monkeypatch.setattr(pressure_leak, "train_step", watched_step)
-    context.progress = lambda step, steps: told.wishes.stop.set()  # type: ignore[method-assign]
+    context.progress = lambda step, steps: told.requests.stop.set()  # type: ignore[method-assign]
     try:
         pressure.run(spec_of(pattern=pattern, cap=5 * MIB, hold=3600), context)
     except Cancelled:
         monkeypatch.undo()
 
     gc.collect()
-    assert told.wishes.stop.is_set() and alive and all(memory() is None for memory in alive)
+    assert told.requests.stop.is_set() and alive and all(memory() is None for memory in alive)
 
 
 @pytest.mark.parametrize("pattern", ["ramp", "sawtooth", "fragmentation", "spike"])
 def test_memory_that_runs_out_ends_the_run_and_is_all_given_back(
-    monkeypatch: pytest.MonkeyPatch, told: Told, pattern: str
+    monkeypatch: pytest.MonkeyPatch, told: Reported, pattern: str
 ) -> None:
     card = Card(GIB, told)
 
@@ -146,7 +146,7 @@ def test_memory_that_runs_out_ends_the_run_and_is_all_given_back(
     ("step", "idle"), [("1KiB", 0.75), ("3MiB", 0.75), ("16MiB", 0.8), ("64MiB", 0.9), ("100MB", 0.9)]
 )
 def test_fragmentation_leaves_memory_idle_in_holes_that_the_request_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch, told: Told, step: str, idle: float
+    monkeypatch: pytest.MonkeyPatch, told: Reported, step: str, idle: float
 ) -> None:
     card = Card(4 * GIB, told)
     spec = spec_of(pattern="fragmentation", until="oom", step=step)
@@ -171,7 +171,7 @@ def test_a_cap_smaller_than_the_first_buffer_is_filled_by_one(first: int, cap: i
 
 @pytest.mark.parametrize("remedy", [{"expandable_segments": True}, {"roundup_power2_divisions": 4}])
 def test_the_settings_made_against_fragmentation_let_the_same_requests_go_on_for_longer(
-    monkeypatch: pytest.MonkeyPatch, told: Told, remedy: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, told: Reported, remedy: dict[str, Any]
 ) -> None:
     spec = spec_of(pattern="fragmentation", until="oom", step="64MiB")
     plain, mended = Card(2 * GIB, told), Card(2 * GIB, told, **remedy)
@@ -182,7 +182,7 @@ def test_the_settings_made_against_fragmentation_let_the_same_requests_go_on_for
     assert len(mended.levels) > 1.5 * len(plain.levels)
 
 
-def test_a_sawtooth_falls_back_and_has_no_higher_teeth(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+def test_a_sawtooth_falls_back_and_has_no_higher_teeth(monkeypatch: pytest.MonkeyPatch, told: Reported) -> None:
     card = Card(4 * GIB, told)
     monkeypatch.setattr(torch, "empty", card.empty)
 
@@ -192,7 +192,7 @@ def test_a_sawtooth_falls_back_and_has_no_higher_teeth(monkeypatch: pytest.Monke
     assert card.levels == tooth * pressure_sizes.TEETH
 
 
-def test_a_sawtooth_without_cap_has_teeth_of_twice_the_height(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+def test_a_sawtooth_without_cap_has_teeth_of_twice_the_height(monkeypatch: pytest.MonkeyPatch, told: Reported) -> None:
     card = Card(GIB, told)
 
     card.refusal(monkeypatch, spec_of(pattern="sawtooth", until="oom", step="16MiB"))
@@ -201,7 +201,9 @@ def test_a_sawtooth_without_cap_has_teeth_of_twice_the_height(monkeypatch: pytes
     assert tops == [128 * MIB, 256 * MIB, 512 * MIB, GIB]
 
 
-def test_a_spike_is_one_short_allocation_of_most_of_what_is_free(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+def test_a_spike_is_one_short_allocation_of_most_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, told: Reported
+) -> None:
     card = Card(10 * GIB, told)
     monkeypatch.setattr(torch, "empty", card.empty)
     monkeypatch.delattr(torch, "sim", raising=False)  # there after tests that simulated a GPU
@@ -213,7 +215,7 @@ def test_a_spike_is_one_short_allocation_of_most_of_what_is_free(monkeypatch: py
 
 
 def test_the_pages_of_a_simulated_gpu_are_not_written_and_those_of_the_cpu_are(
-    monkeypatch: pytest.MonkeyPatch, told: Told, context: Context
+    monkeypatch: pytest.MonkeyPatch, told: Reported, context: Context
 ) -> None:
     card = Card(GIB, told)
     monkeypatch.setattr(torch, "empty", card.empty)
@@ -246,7 +248,7 @@ def test_a_leaks_step_keeps_what_its_loss_needs_for_another_backward_pass() -> N
     losses[0].backward()
 
 
-def test_a_leak_trains_while_it_loses_about_a_step_of_memory_in_each_step(context: Context, told: Told) -> None:
+def test_a_leak_trains_while_it_loses_about_a_step_of_memory_in_each_step(context: Context, told: Reported) -> None:
     result = pressure.run(spec_of(pattern="leak", step="256KiB", cap="8MiB"), context)
     context.flush()
 
@@ -263,9 +265,9 @@ def test_the_line_that_leaks_is_one_of_an_ordinary_training_step() -> None:
     assert line.strip() == "losses.append(functional.cross_entropy(model(inputs), targets))"
 
 
-def test_the_guard_ends_any_pattern(told: Told) -> None:
+def test_the_guard_ends_any_pattern(told: Reported) -> None:
     for pattern in PATTERNS:
-        context = context_on(told=told, refuse=lambda size, memory: "no" if size >= 500_000 else None)
+        context = context_on(reported=told, refuse=lambda size, memory: "no" if size >= 500_000 else None)
         with pytest.raises(GuardRefused):
             pressure.run(spec_of(pattern=pattern, cap="4MiB"), context)
 

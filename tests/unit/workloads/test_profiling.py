@@ -19,7 +19,7 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import Note, RunFinished, StepFinished, Topic
 from gpudash.units import MIB
 from gpudash.workloads import profiling
-from gpudash.workloads.profiling import MOST_ROWS, CallFrames, Frame, ProfileWish, operators, stack_words, timeline
+from gpudash.workloads.profiling import MOST_ROWS, CallFrames, Frame, ProfileRequest, operators, stack_text, timeline
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
@@ -32,7 +32,7 @@ def told(bench: Bench) -> Note:
     return notes[0]
 
 
-def profiled(bench: Bench, wish: ProfileWish, workload: str = "training", **more: Any) -> Note:
+def profiled(bench: Bench, wish: ProfileRequest, workload: str = "training", **more: Any) -> Note:
     values = more.pop("values", TRAINING)
     ending = bench.run(workload, request={"profile": wish, **more.pop("request", {})}, **more, **values)
     assert isinstance(ending, RunFinished), ending
@@ -42,7 +42,7 @@ def profiled(bench: Bench, wish: ProfileWish, workload: str = "training", **more
 def test_the_steps_after_the_first_are_told_with_their_operators_and_what_they_cost(
     bench: Bench, tmp_path: Path
 ) -> None:
-    note = profiled(bench, ProfileWish(3, str(tmp_path / "run")))
+    note = profiled(bench, ProfileRequest(3, str(tmp_path / "run")))
 
     facts, rows = note.details, {row["name"]: row for row in note.details["operators"]}
     assert (facts["first_step"], facts["steps"], facts["device"]) == (2, 3, "cpu")
@@ -68,14 +68,14 @@ def test_steps_are_never_said_to_be_faster_with_the_profiler(step_s: float, plai
     slowdown = step_s / plain_s if plain_s and step_s > plain_s else None
     facts = {"first_step": 2, "steps": 3, "wanted_steps": 3, "operators": [], "slowdown": slowdown}
     facts |= {"step_seconds": step_s, "plain_step_seconds": plain_s, "cost_seconds": 1.0}
-    assert profiling._words(facts) == f"Profiled steps 2 to 4: no operator ran. {words}".strip()
+    assert profiling._text(facts) == f"Profiled steps 2 to 4: no operator ran. {words}".strip()
 
 
 def test_the_timeline_has_steps_stages_and_operators_and_is_bounded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiling, "MOST_SPANS", 100)
-    facts = profiled(bench, ProfileWish(3)).details
+    facts = profiled(bench, ProfileRequest(3)).details
 
     timeline = facts["timeline"]
     named = {timeline["names"][span[2]]: span for span in timeline["spans"]}
@@ -87,7 +87,7 @@ def test_the_timeline_has_steps_stages_and_operators_and_is_bounded(
 
 
 def test_the_trace_beside_the_recording_is_torchs_own(bench: Bench, tmp_path: Path) -> None:
-    facts = profiled(bench, ProfileWish(2, str(tmp_path / "new" / "run"))).details
+    facts = profiled(bench, ProfileRequest(2, str(tmp_path / "new" / "run"))).details
 
     trace = tmp_path / "new" / "run-step-2.trace.json.gz"
     assert facts["trace"] == str(trace) and [trace] == list(trace.parent.iterdir())
@@ -101,7 +101,7 @@ def test_a_profile_changes_no_figure_of_the_run(bench: Bench) -> None:
         return [step.loss for step in bench.of(StepFinished, run_id)]
 
     bench.run("training", **TRAINING)
-    bench.run("training", request={"profile": ProfileWish(3)}, **TRAINING)
+    bench.run("training", request={"profile": ProfileRequest(3)}, **TRAINING)
 
     assert losses(1) == losses(2) and len(losses(1)) == 12
 
@@ -120,9 +120,9 @@ def test_steps_of_a_run_that_is_on_are_profiled_from_the_next_step_on(bench: Ben
 
     run = bench.begin(custom(work))
     assert reached.wait(30)
-    bench.worker.profile(ProfileWish(2))
+    bench.worker.profile(ProfileRequest(2))
     with pytest.raises(RuntimeError, match="already"):
-        bench.worker.profile(ProfileWish(2))
+        bench.worker.profile(ProfileRequest(2))
     go.set()
     bench.end(run)
 
@@ -133,11 +133,11 @@ def test_steps_of_a_run_that_is_on_are_profiled_from_the_next_step_on(bench: Ben
 
 def test_without_a_run_there_is_nothing_to_profile(bench: Bench) -> None:
     with pytest.raises(RuntimeError, match="No run is in progress"):
-        bench.worker.profile(ProfileWish(2))
+        bench.worker.profile(ProfileRequest(2))
 
 
 def test_a_run_of_one_step_is_profiled_from_its_beginning(bench: Bench) -> None:
-    note = profiled(bench, ProfileWish(5, from_start=True), "pipeline", values={"rows": 4})
+    note = profiled(bench, ProfileRequest(5, from_start=True), "pipeline", values={"rows": 4})
 
     assert note.text.startswith("Profiled step 1 (5 were asked for)")
     named = note.details["timeline"]["names"]
@@ -145,24 +145,24 @@ def test_a_run_of_one_step_is_profiled_from_its_beginning(bench: Bench) -> None:
 
 
 def test_a_run_in_a_process_of_its_own_tells_the_same(bench: Bench, tmp_path: Path) -> None:
-    wish = ProfileWish(5, str(tmp_path / "run"), from_start=True)
+    wish = ProfileRequest(5, str(tmp_path / "run"), from_start=True)
     note = profiled(bench, wish, "pipeline", values={"rows": 4}, request={"isolate": True})
 
     assert note.text.startswith("Profiled step 1 (5 were asked for)")
     assert note.details["trace"] == str(tmp_path / "run-step-1.trace.json.gz") and Path(note.details["trace"]).is_file()
     assert any("pipeline.py" in frame for row in note.details["operators"] for frame in row["stack"])
     with pytest.raises(RuntimeError, match="No run is in progress"):
-        bench.worker.profile(ProfileWish(2))
+        bench.worker.profile(ProfileRequest(2))
 
 
 def test_a_run_that_ends_early_tells_the_steps_there_were_and_no_others(bench: Bench) -> None:
-    note = profiled(bench, ProfileWish(5), "matmul", values={"size": 8, "repeat": 3})
+    note = profiled(bench, ProfileRequest(5), "matmul", values={"size": 8, "repeat": 3})
 
     assert note.text.startswith("Profiled steps 2 to 3 (5 were asked for)") and note.details["steps"] == 2
 
 
 def test_a_run_that_ends_before_says_so(bench: Bench) -> None:
-    note = profiled(bench, ProfileWish(5), "pipeline", values={})
+    note = profiled(bench, ProfileRequest(5), "pipeline", values={})
 
     assert note.text == "The run ended before 5 steps could be profiled." and not note.details
 
@@ -176,7 +176,7 @@ def test_a_run_that_fails_leaves_the_profiler_and_says_that_there_is_none(bench:
         left.append(sys.getprofile())
         raise RuntimeError("broken on purpose")
 
-    bench.end(bench.begin(custom(work), profile=ProfileWish(3)))
+    bench.end(bench.begin(custom(work), profile=ProfileRequest(3)))
     after = custom(lambda spec, context: left.append(sys.getprofile()) or {})
     bench.end(bench.begin(after))
 
@@ -192,7 +192,7 @@ def test_a_profiler_that_does_not_start_is_one_sentence_and_the_run_goes_on(
         raise RuntimeError("Kineto is busy\nwith a long story")
 
     monkeypatch.setattr(profiling, "_started", refuse)
-    note = profiled(bench, ProfileWish(3))
+    note = profiled(bench, ProfileRequest(3))
 
     assert note.text == "The steps could not be profiled (RuntimeError: Kineto is busy); the run goes on."
 
@@ -203,12 +203,12 @@ def test_what_cannot_be_read_is_one_sentence_too(bench: Bench, monkeypatch: pyte
 
     monkeypatch.setattr(profiling, "operators", broken)
 
-    assert "The profile could not be read (KeyError" in profiled(bench, ProfileWish(3)).text
+    assert "The profile could not be read (KeyError" in profiled(bench, ProfileRequest(3)).text
 
 
 def test_a_trace_that_cannot_be_written_costs_only_itself(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    note = profiled(bench, ProfileWish(2, str(tmp_path / "file" / "run")))
+    note = profiled(bench, ProfileRequest(2, str(tmp_path / "file" / "run")))
 
     assert note.details["trace"] is None and note.details["operators"]
     assert f"The trace was not written to {tmp_path / 'file'}: " in note.text
@@ -216,7 +216,7 @@ def test_a_trace_that_cannot_be_written_costs_only_itself(bench: Bench, tmp_path
 
 def test_a_step_that_takes_long_is_profiled_in_part(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "LONGEST_S", 0.0)
-    note = profiled(bench, ProfileWish(5))
+    note = profiled(bench, ProfileRequest(5))
 
     assert note.text.startswith("Profiled the first ") and "of step 2" in note.text
     assert note.details["steps"] == 0 and note.details["slowdown"] is None
@@ -225,7 +225,7 @@ def test_a_step_that_takes_long_is_profiled_in_part(bench: Bench, monkeypatch: p
 def test_many_calls_end_a_profile_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "MOST_CALLS", 500)
 
-    assert profiled(bench, ProfileWish(10)).details["steps"] < 10
+    assert profiled(bench, ProfileRequest(10)).details["steps"] < 10
 
 
 def test_on_a_simulated_gpu_its_bookkeeping_is_left_alone_and_what_is_missing_is_said(bench: Bench) -> None:
@@ -233,7 +233,7 @@ def test_on_a_simulated_gpu_its_bookkeeping_is_left_alone_and_what_is_missing_is
         card = SimulatedGpu(0, 512 * MIB)
         return bench.run("training", device="sim:0", request={"cards": (card,), **request}, **TRAINING).result["memory"]
 
-    assert peaks() == peaks(profile=ProfileWish(3))
+    assert peaks() == peaks(profile=ProfileRequest(3))
     note = told(bench)
     assert "SIMULATED" in note.text and "the plots have it" in note.details["missing"]
     assert any(row["cpu_self_seconds"] for row in note.details["operators"])
@@ -254,7 +254,7 @@ def test_other_threads_are_not_followed(bench: Bench) -> None:
     other = threading.Thread(target=spin, name="gpudash-test-spin")
     other.start()
     try:
-        note = profiled(bench, ProfileWish(5))
+        note = profiled(bench, ProfileRequest(5))
     finally:
         ended.set()
         other.join()
@@ -400,10 +400,10 @@ def test_the_users_own_functions_come_before_those_of_libraries() -> None:
         return None
 
     library = compile("def call(): pass", "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", "exec")
-    words = stack_words([(own.__code__, 7), (library, 3)])
+    words = stack_text([(own.__code__, 7), (library, 3)])
 
     assert words == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
-    assert stack_words([(library, 3)]) == ["modules/module.py:3 <module>"]
+    assert stack_text([(library, 3)]) == ["modules/module.py:3 <module>"]
 
 
 @pytest.mark.parametrize("place", ["/usr/lib/python3.11/dist-packages/einops/einops.py", "/usr/lib/python3.12/abc.py"])
@@ -413,8 +413,8 @@ def test_a_profile_takes_the_same_lines_for_the_programs_as_an_explanation_does(
 
     elsewhere = compile("def call(): pass", place, "exec")
 
-    assert stack_words([(own.__code__, 7), (elsewhere, 3)]) == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
+    assert stack_text([(own.__code__, 7), (elsewhere, 3)]) == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
 
 
 def test_a_stack_of_nothing_has_no_words() -> None:
-    assert stack_words([]) == []
+    assert stack_text([]) == []

@@ -29,7 +29,7 @@ from gpudash.workloads.program_code import MOST_LINES, code, fitted
 from gpudash.workloads.programs.training import run
 from gpudash.workloads.running.context import Context
 from tests.programs import python
-from tests.unit.workloads.conftest import Bench, Told
+from tests.unit.workloads.conftest import Bench, Reported
 
 DEVICES = ("cpu", "sim:0", "cuda:1")
 
@@ -183,7 +183,7 @@ MLP: dict[str, Any] = {"model": "mlp", "width": 32, "depth": 2, "batch": 32, "st
     ],
 )
 def test_the_shown_program_reaches_the_same_loss_as_the_run(
-    context: Context, told: Told, values: dict[str, Any]
+    context: Context, told: Reported, values: dict[str, Any]
 ) -> None:
     spec = build(TrainingSpec, values)
     torch.manual_seed(spec.seed)

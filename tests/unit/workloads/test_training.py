@@ -18,20 +18,20 @@ from gpudash.workloads.programs.training import audit, make_interruptible, model
 from gpudash.workloads.programs.training_step import Mlp, Transformer
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled, GuardRefused, WorkloadError
-from tests.unit.workloads.conftest import Told, context_on
+from tests.unit.workloads.conftest import Reported, context_on
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 2, "batch": 4, "sequence": 16, "steps": 6}
 MLP: dict[str, Any] = {"model": "mlp", "width": 32, "depth": 2, "batch": 32, "steps": 60}
 
 
-def trained(told: Told, context: Context, **values: Any) -> tuple[dict[str, Any], list[StepFinished]]:
+def trained(told: Reported, context: Context, **values: Any) -> tuple[dict[str, Any], list[StepFinished]]:
     torch.manual_seed(values.get("seed", 0))
     result = run(build(TrainingSpec, values), context)  # type: ignore[arg-type]
     context.flush()
     return dict(result), [event for event in told if isinstance(event, StepFinished)]
 
 
-def test_a_transformer_tells_loss_accuracy_and_throughput_of_every_step(context: Context, told: Told) -> None:
+def test_a_transformer_tells_loss_accuracy_and_throughput_of_every_step(context: Context, told: Reported) -> None:
     result, steps = trained(told, context, **SMALL)
 
     assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]
@@ -41,7 +41,7 @@ def test_a_transformer_tells_loss_accuracy_and_throughput_of_every_step(context:
     assert result["item"] == "character"
 
 
-def test_the_stages_of_a_step_are_told(context: Context, told: Told) -> None:
+def test_the_stages_of_a_step_are_told(context: Context, told: Reported) -> None:
     trained(told, context, **SMALL)
 
     names = [event.name for event in told if isinstance(event, StageFinished)]
@@ -51,7 +51,7 @@ def test_the_stages_of_a_step_are_told(context: Context, told: Told) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
-def test_every_optimizer_lowers_the_loss(context: Context, told: Told, optimizer: str) -> None:
+def test_every_optimizer_lowers_the_loss(context: Context, told: Reported, optimizer: str) -> None:
     rate = 0.003 if optimizer.startswith("adam") else 0.1
     _, steps = trained(told, context, **MLP, optimizer=optimizer, learning_rate=rate)
 
@@ -59,7 +59,7 @@ def test_every_optimizer_lowers_the_loss(context: Context, told: Told, optimizer
     assert sum(losses[-10:]) / 10 < 0.8 * losses[0]
 
 
-def test_a_learning_rate_of_nothing_teaches_nothing(context: Context, told: Told) -> None:
+def test_a_learning_rate_of_nothing_teaches_nothing(context: Context, told: Reported) -> None:
     _, steps = trained(told, context, **MLP, learning_rate=0)
 
     losses = [step.loss or math.nan for step in steps]
@@ -72,8 +72,8 @@ def test_a_learning_rate_of_nothing_teaches_nothing(context: Context, told: Told
 )
 def test_the_same_seed_gives_the_same_losses_bit_for_bit(values: dict[str, Any]) -> None:
     def losses(seed: int) -> list[float | None]:
-        told = Told()
-        context = context_on(told=told)
+        told = Reported()
+        context = context_on(reported=told)
         return [step.loss for step in trained(told, context, **values, seed=seed)[1]]
 
     assert losses(3) == losses(3) != losses(4)
@@ -85,14 +85,14 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(values: dict[str, Any])
 )
 def test_where_the_batches_live_changes_no_loss(model: str, batches: str) -> None:
     def losses(batches: str) -> list[float | None]:
-        told = Told()
-        context = context_on(told=told)
+        told = Reported()
+        context = context_on(reported=told)
         return [step.loss for step in trained(told, context, **{**SMALL, "model": model}, batches=batches)[1]]
 
     assert losses(batches) == losses("moved")
 
 
-def test_epochs_have_means_times_and_a_word_each(context: Context, told: Told) -> None:
+def test_epochs_have_means_times_and_a_word_each(context: Context, told: Reported) -> None:
     result, steps = trained(told, context, **{**SMALL, "steps": 7, "epochs": 3})
 
     epochs = [event for event in told if isinstance(event, EpochFinished)]
@@ -101,11 +101,11 @@ def test_epochs_have_means_times_and_a_word_each(context: Context, told: Told) -
     assert all(epoch.device == "cpu" and epoch.observation for epoch in epochs)
 
 
-def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
+def test_keeping_intermediates_announces_what_it_keeps(told: Reported) -> None:
     def asked(**values: Any) -> int:
         sizes: list[int] = []
         context = context_on(
-            told=told,
+            reported=told,
             refuse=lambda size, memory: sizes.append(size),  # type: ignore[func-returns-value]
         )
         run(TrainingSpec(**SMALL, **values), context)
@@ -115,8 +115,8 @@ def test_keeping_intermediates_announces_what_it_keeps(told: Told) -> None:
     assert asked(keep_intermediates=True) - asked() == 6 * 4 * 16 * vocabulary * 4
 
 
-def test_memory_is_announced_before_the_model_is_made(told: Told) -> None:
-    context = context_on(told=told, refuse=lambda size, memory: f"no {size}")
+def test_memory_is_announced_before_the_model_is_made(told: Reported) -> None:
+    context = context_on(reported=told, refuse=lambda size, memory: f"no {size}")
 
     with pytest.raises(GuardRefused) as refusal:
         model_of(TrainingSpec(width=16384, depth=256), 96, context)
@@ -125,11 +125,11 @@ def test_memory_is_announced_before_the_model_is_made(told: Told) -> None:
 
 @pytest.mark.parametrize("mode", ["train", "inference"])
 def test_resident_batches_are_announced_and_copied_once_as_a_told_stage(
-    told: Told, mode: Literal["train", "inference"]
+    told: Reported, mode: Literal["train", "inference"]
 ) -> None:
     asked: list[tuple[int, str]] = []
     context = context_on(
-        told=told,
+        reported=told,
         refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     trained(told, context, **SMALL, mode=mode, batches="resident")
@@ -142,7 +142,7 @@ def test_resident_batches_are_announced_and_copied_once_as_a_told_stage(
     assert (2 * count * inputs if mode == "train" else inputs, "cpu") in asked
 
 
-def test_a_batch_that_is_copied_to_another_device_is_a_transfer_of_its_bytes(context: Context, told: Told) -> None:
+def test_a_batch_that_is_copied_to_another_device_is_a_transfer_of_its_bytes(context: Context, told: Reported) -> None:
     inputs = torch.ones(4, 16)
     there = placed("batches", (inputs, inputs), torch.device("meta"), context)
     context.flush()
@@ -154,13 +154,13 @@ def test_a_batch_that_is_copied_to_another_device_is_a_transfer_of_its_bytes(con
     assert (transfer.direction, transfer.bytes) == ("h2d", 2 * 4 * 16 * 4)
 
 
-def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: Told) -> None:
+def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: Reported) -> None:
     from gpudash.workloads.programs import training
 
     asked: list[tuple[int, str]] = []
     context = context_on(
         "meta",
-        told=told,
+        reported=told,
         refuse=lambda *announced: asked.append(announced),  # type: ignore[func-returns-value]
     )
     spec = TrainingSpec(**SMALL, batches="resident", move_at_epoch=2)
@@ -176,9 +176,9 @@ def test_resident_batches_that_move_with_the_model_are_announced_and_told(told: 
     assert trainer._resident is not None and trainer._resident[0][0].device.type == "meta"
 
 
-def test_the_hosts_memory_for_a_batch_of_text_is_asked_for_on_any_device(told: Told) -> None:
+def test_the_hosts_memory_for_a_batch_of_text_is_asked_for_on_any_device(told: Reported) -> None:
     context = context_on(
-        "meta", told=told, refuse=lambda size, memory: f"{memory} has no {size}" if size > 2**33 else None
+        "meta", reported=told, refuse=lambda size, memory: f"{memory} has no {size}" if size > 2**33 else None
     )
 
     with pytest.raises(GuardRefused, match="cpu has no"):
@@ -187,7 +187,7 @@ def test_the_hosts_memory_for_a_batch_of_text_is_asked_for_on_any_device(told: T
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_told_and_ends_the_run(
-    context: Context, told: Told, monkeypatch: pytest.MonkeyPatch, loss: float
+    context: Context, told: Reported, monkeypatch: pytest.MonkeyPatch, loss: float
 ) -> None:
     _break_loss(monkeypatch, loss)
 
@@ -199,7 +199,7 @@ def test_a_loss_that_is_no_number_is_told_and_ends_the_run(
 
 
 def test_a_loss_that_is_no_number_may_be_gone_on_with_and_is_told_once(
-    context: Context, told: Told, monkeypatch: pytest.MonkeyPatch
+    context: Context, told: Reported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _break_loss(monkeypatch, math.nan)
 
@@ -221,7 +221,7 @@ def test_a_learning_rate_that_blows_up_ends_in_words_through_the_worker(bench: A
     assert ending.kind == "RunFailed" and ending.error == "nan" and ending.result["parameters"]
 
 
-def test_the_placement_audit_says_that_everything_is_on_the_device(context: Context, told: Told) -> None:
+def test_the_placement_audit_says_that_everything_is_on_the_device(context: Context, told: Reported) -> None:
     result, _ = trained(told, context, **SMALL)
 
     (note,) = [event for event in told if isinstance(event, Note) and event.topic == "placement"]
@@ -269,7 +269,7 @@ def test_fewer_steps_than_the_default_epochs_are_a_run_and_more_epochs_than_step
         build(TrainingSpec, {"steps": 2, "epochs": 3})
 
 
-def test_inference_tells_latency_and_throughput_and_no_loss(context: Context, told: Told) -> None:
+def test_inference_tells_latency_and_throughput_and_no_loss(context: Context, told: Reported) -> None:
     result, steps = trained(told, context, **{**SMALL, "steps": 12}, mode="inference")
 
     assert 0 < result["latency_p50_seconds"] <= result["latency_p95_seconds"]
@@ -278,7 +278,7 @@ def test_inference_tells_latency_and_throughput_and_no_loss(context: Context, to
 
 
 @pytest.mark.parametrize("batches", ["moved", "resident"])
-def test_inference_on_text_shows_what_it_writes_on(context: Context, told: Told, batches: str) -> None:
+def test_inference_on_text_shows_what_it_writes_on(context: Context, told: Reported, batches: str) -> None:
     values = {**SMALL, "steps": 12, "batches": batches, "pretraining": 30, "learning_rate": 0.03}
     result, _ = trained(told, context, **values, mode="inference")
     spec = build(TrainingSpec, {**values, "mode": "inference"})
@@ -295,7 +295,9 @@ def test_inference_on_text_shows_what_it_writes_on(context: Context, told: Told,
     assert notes[-1].details == {"step": 12, "predictions": result["predictions"]}
 
 
-def test_what_is_written_on_is_the_likeliest_character_after_what_stands_there(context: Context, told: Told) -> None:
+def test_what_is_written_on_is_the_likeliest_character_after_what_stands_there(
+    context: Context, told: Reported
+) -> None:
     values = {**SMALL, "steps": 3, "mode": "inference"}
     results = [trained(told, context, **values, batches=batches)[0] for batches in ("moved", "resident")]
     spec = build(TrainingSpec, values)
@@ -314,7 +316,7 @@ def test_what_is_written_on_is_the_likeliest_character_after_what_stands_there(c
 
 
 @pytest.mark.parametrize("batches", ["moved", "resident"])
-def test_inference_of_classes_shows_the_class_and_how_sure(context: Context, told: Told, batches: str) -> None:
+def test_inference_of_classes_shows_the_class_and_how_sure(context: Context, told: Reported, batches: str) -> None:
     values = {**MLP, "steps": 5, "batches": batches, "mode": "inference"}
     learnt, _ = trained(told, context, **values, pretraining=60)
     random, _ = trained(told, context, **values)
@@ -326,7 +328,7 @@ def test_inference_of_classes_shows_the_class_and_how_sure(context: Context, tol
     assert max(told["probability"] for told in random["predictions"]) < 0.5
 
 
-def test_stop_takes_effect_within_a_long_step(context: Context, told: Told) -> None:
+def test_stop_takes_effect_within_a_long_step(context: Context, told: Reported) -> None:
     spec = TrainingSpec(width=256, depth=4, batch=64, sequence=64)
     model = Transformer(10, 32, 2, 1, 8)
     layers: list[str] = []
@@ -338,7 +340,7 @@ def test_stop_takes_effect_within_a_long_step(context: Context, told: Told) -> N
     make_interruptible(model, spec, torch.device("cpu"), check)
     loss = model(torch.zeros(1, 8, dtype=torch.int64)).sum()
     forward = len(layers)
-    told.wishes.stop.set()
+    told.requests.stop.set()
 
     with pytest.raises(Cancelled):
         loss.backward()
@@ -355,7 +357,7 @@ def test_a_short_step_is_not_looked_into(context: Context) -> None:
     model(torch.ones(1, 4)).sum().backward()
 
 
-def test_determinism_is_asked_for_during_the_run_only(context: Context, told: Told) -> None:
+def test_determinism_is_asked_for_during_the_run_only(context: Context, told: Reported) -> None:
     seen: list[bool] = []
     step = context.step
     context.step = lambda *given, **named: (  # type: ignore[method-assign]
@@ -413,7 +415,7 @@ def test_the_generated_classes_can_be_told_apart_and_are_the_same_for_a_seed() -
     assert points.shape == (500, 32) and set(labels.tolist()) == set(range(10)) and torch.equal(points, again)
 
 
-def test_the_default_run_learns_more_than_how_often_each_character_occurs(context: Context, told: Told) -> None:
+def test_the_default_run_learns_more_than_how_often_each_character_occurs(context: Context, told: Reported) -> None:
     result, steps = trained(told, context, steps=70)
 
     losses = sorted(step.loss or math.nan for step in steps[-20:])

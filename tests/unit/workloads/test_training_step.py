@@ -18,7 +18,7 @@ from gpudash.telemetry.records import StageFinished, StepFinished
 from gpudash.workloads.programs.batches import Batch, ClassBatches, images, micro_batches, text_batch
 from gpudash.workloads.programs.training import run, step_bytes
 from gpudash.workloads.programs.training_step import InferenceStep, TrainingStep, build_model, optimizer_of
-from tests.unit.workloads.conftest import Told, context_on
+from tests.unit.workloads.conftest import Reported, context_on
 
 MODELS = ["transformer", "mlp", "cnn"]
 SMALL: dict[str, Any] = {"width": 16, "depth": 3, "batch": 8, "sequence": 16, "steps": 4}
@@ -51,8 +51,8 @@ def stepped(spec: TrainingSpec, steps: int = 2) -> tuple[list[float], torch.Tens
 
 def losses_of(**values: Any) -> list[float]:
     """Losses of a whole run on the CPU."""
-    told = Told()
-    context = context_on(told=told)
+    told = Reported()
+    context = context_on(reported=told)
     torch.manual_seed(0)
     run(spec_of(**values), context)
     context.flush()
@@ -222,8 +222,8 @@ def test_an_observer_is_told_of_every_stage_and_of_what_is_kept() -> None:
 
 
 def test_an_accumulating_run_tells_its_stages_per_micro_batch_and_its_throughput_per_item() -> None:
-    told = Told()
-    context = context_on(told=told)
+    told = Reported()
+    context = context_on(reported=told)
     result = run(spec_of(model="cnn", batch=4, accumulation=3, batches="pingpong"), context)
     context.flush()
 
@@ -239,8 +239,8 @@ def test_an_accumulating_run_tells_its_stages_per_micro_batch_and_its_throughput
 
 
 def test_a_cnn_learns_to_tell_its_images_apart() -> None:
-    told = Told()
-    context = context_on(told=told)
+    told = Reported()
+    context = context_on(reported=told)
     torch.manual_seed(0)
     run(spec_of(model="cnn", width=32, batch=16, steps=60), context)
     context.flush()

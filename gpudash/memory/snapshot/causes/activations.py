@@ -115,14 +115,14 @@ def _checkpointed(case: Case) -> Iterator[Remedy]:
         arguments = ", ".join([ast.unparse(call.func), *(ast.unparse(argument) for argument in call.args)])
         changed = file.replaced(call, f"torch.utils.checkpoint.checkpoint({arguments}, use_reentrant=False)")
         patch = _with_import(file, changed)
-        words = (
+        text = (
             f"{short(file.file)}:{frame.line}: torch.utils.checkpoint.checkpoint around each of {len(rounds)} calls, "
             f"which the backward pass makes again: up to {available(saved)} less at this moment"
         )
         if ran.fits:
-            yield Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+            yield Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
         elif saved >= case.found.missing_bytes:
-            yield Remedy(words, patch=patch)
+            yield Remedy(text, patch=patch)
         return
 
 

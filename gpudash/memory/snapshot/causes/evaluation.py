@@ -17,7 +17,7 @@ from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCa
 from gpudash.memory.snapshot.leak_edits import COLLECTS
 from gpudash.memory.snapshot.source_edits import Function, Loop, method_of
 from gpudash.telemetry.explanation import Remedy, short
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that such passes must hold."""
@@ -133,8 +133,8 @@ class Flow:
         if isinstance(node, ast.Expr) and _read(node) & self._names and _bound(node) & self._given:
             return True  # a list of the caller's takes it in, and what becomes of that is not followed
         if isinstance(node, Loop):
-            anew = _read(node.target) if not isinstance(node, ast.While) else set()
-            self._names -= anew
+            reassigned = _read(node.target) if not isinstance(node, ast.While) else set()
+            self._names -= reassigned
         elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
             self._names |= _bound(node)
         elif isinstance(node, ast.Assign):
@@ -226,8 +226,8 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
     place = f"{short(line.file)}:{line.line}"
     before = case.live_bytes
     if len(passes) < FEWEST_PASSES:
-        words = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
-        return [Remedy(words, patch=patch)]
+        text = f"{place}: {write}: up to {needed(case.bytes_of(lives))} less at this moment"
+        return [Remedy(text, patch=patch)]
     ends = {}
     for now, then in pairwise(passes):
         begin = int(case.lives.born[then[0]])
@@ -235,25 +235,25 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
     ran = case.freed_sooner(ends)
     if not ran.fits:
         return [Remedy(f"{place}: {write}", patch=patch)]
-    peak = format_beside(ran.peak_reserved, before)
-    words = f"{place}: {write}: {peak} at the peak"
-    return [Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+    peak = format_like(ran.peak_reserved, before)
+    text = f"{place}: {write}: {peak} at the peak"
+    return [Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
 
 
 def _edit(case: Case, line: Frame) -> tuple[str, str]:
     """What to write, and the diff for it: over the function that evaluates, else around the loop or the statement."""
     file = case.file(line.file)
-    words = "torch.no_grad()" if file.imports("torch") else "no_grad() of torch"
+    text = "torch.no_grad()" if file.imports("torch") else "no_grad() of torch"
     path = file.path(line.line)
     scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
     if isinstance(scope, Function) and scope.name != "forward" and not _calls_one(scope, DIFFERENTIATES):
         first = min([scope.lineno, *(mark.lineno for mark in scope.decorator_list)])
         added = (f"{file.indent(first)}@torch.no_grad()", file.lines[first - 1])
         patch = file.patch({first: added}) if file.imports("torch") else ""
-        return f"evaluate under {words}: put @torch.no_grad() above def {scope.name}", patch
+        return f"evaluate under {text}: put @torch.no_grad() above def {scope.name}", patch
     loop = next((node for node in path if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES)), None)
     around = loop if loop is not None else path[-1]
     assert isinstance(around, ast.stmt)
     changed = file.indented([around], "with torch.no_grad():") if file.imports("torch") else None
     what = "loop" if loop is not None else "line"
-    return f"put this {what} into with {words}", "" if changed is None else file.patch(changed)
+    return f"put this {what} into with {text}", "" if changed is None else file.patch(changed)

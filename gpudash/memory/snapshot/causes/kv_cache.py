@@ -70,13 +70,13 @@ def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remed
             patch=patch,
         )
     missing = case.found.missing_bytes
-    for words, saved in (
+    for text, saved in (
         ("half as many sequences at a time", size // 2),
         ('the cache in 8 bits (transformers: cache_implementation="quantized")', size // 2),
         ('the cache in host memory, slower (transformers: cache_implementation="offloaded")', size),
     ):
         if saved >= missing:
-            yield Remedy(f"{words}: up to {available(saved)} less at this moment")
+            yield Remedy(f"{text}: up to {available(saved)} less at this moment")
 
 
 def _rounded(tokens: int) -> int:

@@ -32,8 +32,8 @@ def loaded_checkpoint(case: Case) -> ProgramCause | None:
     call = next((node for node in ast.walk(statement) if method_of(node) == "load"), None) if statement else None
     patch = _loaded_on_host(file, call) if isinstance(call, ast.Call) else ""
     text = f"The checkpoint that {place} loads takes {format_bytes(size)} on the GPU beside the model."
-    words = f'{place}: load it with map_location="cpu": {needed(size)} less'
-    return ProgramCause(text, (_without(case, lives, words, patch),))
+    label = f'{place}: load it with map_location="cpu": {needed(size)} less'
+    return ProgramCause(text, (_without(case, lives, label, patch),))
 
 
 def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
@@ -99,9 +99,9 @@ def moved_data(case: Case) -> ProgramCause | None:
         return None
     place = f"{short(first.file)}:{first.line}"
     text = f"The whole data set is on the GPU, from {place} on: {format_bytes(size)}."
-    words = f"{place}: leave it in host memory and move each batch: {needed(size)} less"
+    label = f"{place}: leave it in host memory and move each batch: {needed(size)} less"
     file = case.file(first.file)
-    return ProgramCause(text, (_without(case, lives_found, words, file.patch(file.spliced(splices))),))
+    return ProgramCause(text, (_without(case, lives_found, label, file.patch(file.spliced(splices))),))
 
 
 def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] | None:
@@ -154,8 +154,8 @@ def _line_of(case: Case, lives: Ints) -> Frame | None:
     return frames[0] if frames else None
 
 
-def _without(case: Case, lives: Ints, words: str, patch: str) -> Remedy:
+def _without(case: Case, lives: Ints, text: str, patch: str) -> Remedy:
     ran = case.resized(lives, 0)
     if not ran.fits:
-        return Remedy(words, patch=patch)
-    return Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)
+        return Remedy(text, patch=patch)
+    return Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)

@@ -89,13 +89,13 @@ def _remedies(
             changes_training=True,
             patch="" if call is None or file is None else _as_sgd(file, call),
         )
-    for words, saved in (
+    for text, saved in (
         ("a state of 8 bits (bitsandbytes.optim.AdamW8bit, torchao.optim)", whole - whole // BITS_8),
         ("the state in host memory (torchao.optim.CPUOffloadOptimizer, DeepSpeed's offload)", whole),
         ("weights, gradients and state shared out over 2 GPUs (FSDP: fully_shard)", (whole + 2 * weights) // 2),
     ):
         if saved >= lacking:
-            yield Remedy(f"{words}: {format_bytes(saved)} less")
+            yield Remedy(f"{text}: {format_bytes(saved)} less")
 
 
 def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> Iterator[Remedy]:
@@ -157,9 +157,9 @@ def _as_sgd(file: SourceFile, call: ast.Call) -> str:
     elif not file.imports("torch"):
         return ""
     decay = keyword_of(call, "weight_decay")
-    words = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
-    words += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
-    changed = file.replaced(call, f"{owner}.SGD({', '.join(words)})")
+    text = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
+    text += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
+    changed = file.replaced(call, f"{owner}.SGD({', '.join(text)})")
     return "" if changed is None else file.patch({changed[0]: (changed[1],)})
 
 

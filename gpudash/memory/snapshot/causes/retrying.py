@@ -56,14 +56,14 @@ def _remedy(
     case: Case, file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler, lives: Ints, first: int
 ) -> list[Remedy]:
     ran = case.freed_sooner(dict.fromkeys(np.asarray(lives).tolist(), first + 1))
-    words = (
+    text = (
         f"{short(file.file)}:{handler.lineno}: try again after the except block, not in it: "
         f"{needed(case.bytes_of(lives))} less"
     )
     patch = _after_the_block(file, tried, handler)
     if not ran.fits:
-        return [Remedy(words, patch=patch)]
-    return [Remedy(words, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
+        return [Remedy(text, patch=patch)]
+    return [Remedy(text, predicted_peak_bytes=ran.peak_reserved, verified_by=BY_REPLAY, patch=patch)]
 
 
 def _after_the_block(file: SourceFile, tried: ast.Try, handler: ast.ExceptHandler) -> str:

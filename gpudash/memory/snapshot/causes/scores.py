@@ -29,13 +29,13 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
             size = case.found.requested_bytes or 0
             place = f"{short(file.file)}:{node.lineno}"
             text = f"Attention at {place} makes all of its scores at once: {format_bytes(size)} were asked for."
-            words = f"{place}: torch.nn.functional.scaled_dot_product_attention, which makes them piece by piece"
+            label = f"{place}: torch.nn.functional.scaled_dot_product_attention, which makes them piece by piece"
             patch = _patched(file, node, use, found) if file.imports("torch") else ""
             written = np.flatnonzero(case.with_frames([(file.file, line) for line in lines]))
             ran = case.resized(written, 0, request=True)
             peak = ran.peak_reserved if ran.fits else None
             verified_by = BY_REPLAY if ran.fits else ""
-            return ProgramCause(text, (Remedy(words, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
+            return ProgramCause(text, (Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
     return None
 
 

@@ -50,11 +50,11 @@ from gpudash.units import format_bytes, format_change, format_count, format_dura
 
 Ints = NDArray[np.int64]
 
-TOLD = 3
+REPORTED = 3
 """Call sites that the sentence of a difference names."""
 
 
-def moment_words(history: History, moment: int) -> str:
+def moment_text(history: History, moment: int) -> str:
     """A moment: by its time since the first event, else by its event."""
     if moment < 0:
         return "the begin of the recording"
@@ -340,28 +340,28 @@ def differences(first: History, begin: int, second: History, end: int) -> list[S
     return sorted(changes, key=lambda change: (-abs(change.grown), change.file, change.line))
 
 
-def difference_words(first: History, begin: int, second: History, end: int) -> str:
+def difference_text(first: History, begin: int, second: History, end: int) -> str:
     """The same in a sentence."""
     changes = differences(first, begin, second, end)
     allocated = int(second.allocated[end + 1])
     grown = allocated - int(first.allocated[begin + 1])
-    beginning, ending = moment_words(first, begin), moment_words(second, end)
+    beginning, ending = moment_text(first, begin), moment_text(second, end)
     if first is not second:
         beginning, ending = f"the first snapshot ({beginning})", f"the second ({ending})"
     head = f"Between {beginning} and {ending}"
     if not changes:
         return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
     verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
-    told = []
-    for change in changes[:TOLD]:
+    reported = []
+    for change in changes[:REPORTED]:
         kind = f" ({change.category})" if change.category != change.name else ""  # without a stack both may be unknown
-        told.append(f"{format_change(change.grown)} {change.name}{kind}")
-    rest = [change.grown for change in changes[TOLD:]]
+        reported.append(f"{format_change(change.grown)} {change.name}{kind}")
+    rest = [change.grown for change in changes[REPORTED:]]
     if rest:
-        told.append(
+        reported.append(
             f"{format_change(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}"
         )
-    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(told)}."
+    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(reported)}."
 
 
 def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:

@@ -93,9 +93,9 @@ def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
     of_trace.stack[found[without_stack]] = ends.stack[there[without_stack]]
     freed_unseen = (ends.freed[there] == -1) & (of_trace.freed[found] == count)
     of_trace.freed[found[freed_unseen]] = np.maximum(of_trace.born[found[freed_unseen]], 0)
-    never_told = np.ones(len(ends), bool)
-    never_told[there] = False
-    before = _pick(ends, never_told)
+    never_reported = np.ones(len(ends), bool)
+    never_reported[there] = False
+    before = _pick(ends, never_reported)
     before.freed[before.freed == 0] = count
     before.done[:] = count
     # an address the trace frees, and the segments hold although nothing allocated it again

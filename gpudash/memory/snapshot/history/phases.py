@@ -169,22 +169,22 @@ def _traits(file: str, name: str) -> int:
     file = file.replace("\\", "/")
     if not file.endswith(".py"):
         if "Workspace" in name:
-            return _told(Role.WORKSPACE)
-        return _ENGINE | _told(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
+            return _reported(Role.WORKSPACE)
+        return _ENGINE | _reported(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
     if _OPTIMIZERS.search(file):
         # zero_grad frees gradients, before or after any phase
-        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _told(Role.OPTIMIZER_STATE)
+        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _reported(Role.OPTIMIZER_STATE)
     if "torch/autograd/function.py" in file:
         return _PYTHON | _AUTOGRAD_APPLY
     if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
-        return _PYTHON | _BACKWARD | _told(Role.GRADIENTS)
+        return _PYTHON | _BACKWARD | _reported(Role.GRADIENTS)
     if name == "_call_impl" and "torch/nn/modules/module.py" in file:
-        return _PYTHON | _CALL | _told(Role.ACTIVATIONS)
+        return _PYTHON | _CALL | _reported(Role.ACTIVATIONS)
     role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
-    return _PYTHON | _told(role)
+    return _PYTHON | _reported(role)
 
 
-def _told(role: Role) -> int:
+def _reported(role: Role) -> int:
     return int(role) << _ROLE_SHIFT
 
 
@@ -205,15 +205,15 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
     code = phase_of_stack[columns.stack]
     asks = (columns.action == ALLOC) | (columns.action == OOM)
     has_stack = columns.stack != NONE
-    tells = has_stack & asks
-    if (code[tells] == BACKWARD).any() and tells.sum() >= SHARE_WITH_STACKS * asks.sum():
+    reports = has_stack & asks
+    if (code[reports] == BACKWARD).any() and reports.sum() >= SHARE_WITH_STACKS * asks.sum():
         # the engine's threads have no line of Python
         code = np.where(asks & ~has_stack, BACKWARD, code)
-        tells = asks
+        reports = asks
     _annotate(code, columns.time_us, annotations)
     if not code.any():
         return np.zeros(count, np.uint8)
-    return _smoothed(_filled(code, tells))
+    return _smoothed(_filled(code, reports))
 
 
 def _annotate(code: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: Sequence[Annotation]) -> None:
@@ -238,24 +238,24 @@ def _annotate(code: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: 
             code[np.searchsorted(time_us, began) :] = phase
 
 
-def _filled(code: NDArray[np.uint8], tells: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Events that do not tell are of the phase that the last one told; the loss belongs to the forward pass."""
-    known = np.flatnonzero(tells | (code != NO_PHASE))
+    known = np.flatnonzero(reports | (code != NO_PHASE))
     if not len(known):
         return code
-    told = code[known]
+    reported = code[known]
     # what the program allocates itself: of the forward pass where it comes between that and the backward pass
     place = np.arange(len(known))
-    last = np.maximum.accumulate(np.where(told != NO_PHASE, place, -1))
-    following = np.minimum.accumulate(np.where(told != NO_PHASE, place, len(known))[::-1])[::-1]
-    inside = (told == NO_PHASE) & (last >= 0) & (following < len(known))
+    last = np.maximum.accumulate(np.where(reported != NO_PHASE, place, -1))
+    following = np.minimum.accumulate(np.where(reported != NO_PHASE, place, len(known))[::-1])[::-1]
+    inside = (reported == NO_PHASE) & (last >= 0) & (following < len(known))
     between = np.flatnonzero(inside)
-    before, after = told[last[between]], told[following[between]]
+    before, after = reported[last[between]], reported[following[between]]
     same = (before == after) | ((before == FORWARD) & (after == BACKWARD))
-    told = told.copy()
-    told[between[same]] = before[same]
+    reported = reported.copy()
+    reported[between[same]] = before[same]
     ahead = np.searchsorted(known, np.arange(len(code)), side="right") - 1
-    return np.asarray(np.where(ahead >= 0, told[np.maximum(ahead, 0)], told[0]), np.uint8)
+    return np.asarray(np.where(ahead >= 0, reported[np.maximum(ahead, 0)], reported[0]), np.uint8)
 
 
 def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -306,7 +306,7 @@ class _Assembling:
         settings, left_out = plain_settings(self._recorded)
         if left_out:
             self._warnings.append(f"{left_out} of the allocator's settings are of a kind that is not known here.")
-        _tell_unknown(self._found)
+        _report_unknown(self._found)
         in_file = sum(trace.seen for trace in traces)
         present = sorted(self._segments.keys() | {n for n, trace in enumerate(traces) if trace.seen}) or [0]
         pairs = [self._device(number) for number in present]
@@ -342,7 +342,7 @@ def _check_sums(number: int, columns: Columns, segments: Sequence[Segment]) -> N
             raise ShapeError(f"the sizes of device {number} add up to more than 64 bits hold")
 
 
-def _tell_unknown(found: FoundInFile) -> None:
+def _report_unknown(found: FoundInFile) -> None:
     unknown: dict[str, int] = {}
     for trace in found.traces:
         for key, events in trace.unknown.items():
@@ -434,9 +434,9 @@ def _overlap(segments: Sequence[Segment]) -> str | None:
     return None
 
 
-def _sentence(device: int, columns: Columns, event: int, words: str) -> str:
+def _sentence(device: int, columns: Columns, event: int, text: str) -> str:
     return (
         f"The trace and the segments of device {device} disagree: event {event:,}, "
         f"`{columns.actions[columns.action[event]]}` of {int(columns.size[event]):,} bytes at "
-        f"{int(columns.address[event]):#x}, {words}; levels and owners are shown as far as they can be known."
+        f"{int(columns.address[event]):#x}, {text}; levels and owners are shown as far as they can be known."
     )

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 NAME = b"gpudash-reader"
 """Of the process, at most 15 bytes."""
 
-TOLD_EVERY_S = 0.05
+REPORTED_EVERY_S = 0.05
 STARTING_CPU_S = 15
 
 CPU_S_PER_MIB = 1
 """Reading takes 0.03 s a MiB at most; a file made to take longer is none of torch's."""
 
-Tell = Callable[[Mapping[str, Any]], None]
+Report = Callable[[Mapping[str, Any]], None]
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     except ValueError:
         return 2
     die_with(request["parent"], NAME)
-    snapshot = _read(request, conversation.tell)
+    snapshot = _read(request, conversation.report)
     if snapshot is not None:
         _answer(snapshot, conversation)
     return 0
@@ -76,35 +76,35 @@ def lift_cpu_limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
-def _read(request: Mapping[str, Any], tell: Tell) -> Snapshot | None:
+def _read(request: Mapping[str, Any], report: Report) -> Snapshot | None:
     path, memory_bytes = Path(request["path"]), int(request["memory_bytes"])
     try:
         size = path.stat().st_size
         limit(memory_bytes, STARTING_CPU_S + CPU_S_PER_MIB * (size // MIB))
-        snapshot = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes), progress=_paced(tell))
+        snapshot = read_snapshot(path, limits=ReadLimits(memory_bytes=memory_bytes), progress=_paced(report))
         store(snapshot, Path(request["folder"]))
     except SnapshotError as error:
-        tell({"refused": str(error)})
+        report({"refused": str(error)})
     except OSError as error:
-        tell({"refused": f"{name_of(path)} cannot be read: {error.strerror or error}."})
+        report({"refused": f"{name_of(path)} cannot be read: {error.strerror or error}."})
     except MemoryError:
-        tell({"refused": f"{name_of(path)} needs more than {memory_bytes:,} bytes of memory: allow more to open it."})
+        report({"refused": f"{name_of(path)} needs more than {memory_bytes:,} bytes of memory: allow more to open it."})
     else:
         lift_cpu_limit()
-        tell({"read": True})
+        report({"read": True})
         return snapshot
     return None
 
 
-def _paced(tell: Tell) -> Callable[[int, int], None]:
+def _paced(report: Report) -> Callable[[int, int], None]:
     next_at = 0.0
 
     def progress(done: int, total: int) -> None:
         nonlocal next_at
         now = time.monotonic()
         if now >= next_at:
-            next_at = now + TOLD_EVERY_S
-            tell({"progress": [done, total]})
+            next_at = now + REPORTED_EVERY_S
+            report({"progress": [done, total]})
 
     return progress
 
@@ -116,12 +116,12 @@ def _answer(snapshot: Snapshot, conversation: Conversation) -> None:
         question = conversation.newest()
         number = question["question"]
         try:
-            conversation.tell({"answer": number, "result": _result(snapshot, question, answering)})
+            conversation.report({"answer": number, "result": _result(snapshot, question, answering)})
         except (SnapshotError, ValueError, LookupError) as error:
-            conversation.tell({"answer": number, "problem": str(error)})
+            conversation.report({"answer": number, "problem": str(error)})
         except MemoryError:
             answering.clear()
-            conversation.tell({"answer": number, "problem": "There is not enough memory to replay this trace."})
+            conversation.report({"answer": number, "problem": "There is not enough memory to replay this trace."})
 
 
 def _prepare(snapshot: Snapshot, conversation: Conversation, answering: dict[int, Any]) -> None:

@@ -140,7 +140,7 @@ def _top(data: Any) -> dict[str, Any]:
         return {"segments": data}
     if isinstance(data, dict) and "segments" in data:
         return data
-    known = next((words for key, words in OTHER_TOOLS.items() if isinstance(data, dict) and key in data), None)
+    known = next((text for key, text in OTHER_TOOLS.items() if isinstance(data, dict) and key in data), None)
     raise ShapeError(
         (f"it is {known}; " if known else "")
         + "at the top should be a list of segments or a dictionary with `segments`"

@@ -48,7 +48,7 @@ class ReadLimits:
 
 GZIP = b"\x1f\x8b"
 BUFFER = 256 * 1024
-TOLD_EVERY = MIB
+REPORTED_EVERY = MIB
 
 Progress = Callable[[int, int], None]
 
@@ -124,9 +124,9 @@ class Source:
     def _check_begin(self) -> None:
         if not self.begin:
             raise SnapshotError(f"{self.name} is empty once it is expanded: record the snapshot again.")
-        for begin, words in FOREIGN:
+        for begin, text in FOREIGN:
             if self.begin.startswith(begin):
-                raise SnapshotError(f"{self.name} {words}.")
+                raise SnapshotError(f"{self.name} {text}.")
         if self.begin.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<svg", b"<?xml")):
             raise SnapshotError(f"{self.name} is a page for a browser: open the pickle that it was made from.")
 
@@ -153,7 +153,7 @@ class _Counted(io.RawIOBase):
         self._expanding: Any = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else None
         self._left = limits.expanded_bytes
         self._limit = limits.expanded_bytes
-        self._told = 0
+        self._reported = 0
 
     def readable(self) -> bool:
         return True
@@ -164,8 +164,8 @@ class _Counted(io.RawIOBase):
         found = self._file.readinto(buffer) if plain else self._expand(buffer)  # type: ignore[attr-defined]
         if self._progress is not None:
             done = self._file.tell()
-            if done - self._told >= TOLD_EVERY:
-                self._told = done
+            if done - self._reported >= REPORTED_EVERY:
+                self._reported = done
                 self._progress(done, self._size)
         return int(found)
 

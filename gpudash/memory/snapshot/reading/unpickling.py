@@ -85,8 +85,8 @@ def _unreadable(source: Source, error: Exception) -> SnapshotError:
         return SnapshotError(f"{name} is no memory snapshot: it is neither a pickle nor JSON.")
     if isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error):
         return SnapshotError(f"{name} is cut off: copy it again, or record the snapshot again.")
-    words = " ".join(str(error).split())[:120].rstrip(". ")
-    return SnapshotError(f"{name} is damaged, or no pickle ({words}): copy it again, or record the snapshot again.")
+    text = " ".join(str(error).split())[:120].rstrip(". ")
+    return SnapshotError(f"{name} is damaged, or no pickle ({text}): copy it again, or record the snapshot again.")
 
 
 LARGEST_INTEGER = 64
@@ -319,8 +319,8 @@ class StreamingUnpickler:
             raise EOFError
         self._refuse(f"it has the opcode {code:#04x} at byte {self._bytes.position - 1:,}, which no snapshot has")
 
-    def _refuse(self, words: str) -> NoReturn:
-        raise SnapshotError(f"{self._name} is not a memory snapshot: {words}.")
+    def _refuse(self, text: str) -> NoReturn:
+        raise SnapshotError(f"{self._name} is not a memory snapshot: {text}.")
 
 
 class ByteReader:

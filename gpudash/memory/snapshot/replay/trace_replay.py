@@ -69,7 +69,7 @@ class ReplayRun:
     Attributes:
         fits: whether every request was served.
         failed_at: event that was refused; -1 when what was there before the trace does not fit; ``None`` when all fits.
-        asked: bytes of the request that was refused.
+        requested: bytes of the request that was refused.
         retries: how often cached segments had to be released first.
         peak_allocated, peak_reserved: up to the end, or to the failure.
         final_allocated, final_reserved: at that moment.
@@ -79,7 +79,7 @@ class ReplayRun:
 
     fits: bool
     failed_at: int | None
-    asked: int
+    requested: int
     retries: int
     peak_allocated: int
     peak_reserved: int
@@ -142,7 +142,7 @@ class Rerun:
         if keeps and not self._settings.expandable_segments:
             apart = max(APART, len(self._program.operations) // CHECKPOINTS)
             self._every = -(-apart * len(self._program.windows) // max(1, len(self._program.operations)))
-        failed, asked = None, 0
+        failed, requested = None, 0
         try:
             if begin is not None:
                 self._resume(begin)
@@ -151,13 +151,13 @@ class Rerun:
             if failed is None:
                 self._windows(0 if begin is None else begin.window)
         except AllocationRefused as refused:
-            failed, asked = int(self._program.events[self._at]), refused.size
+            failed, requested = int(self._program.events[self._at]), refused.size
         figures = self._model.statistics()
         lacking = self._card.lacking
         return ReplayRun(
             fits=failed is None,
             failed_at=failed,
-            asked=asked,
+            requested=requested,
             retries=self._model.retries + self._retries_passed,
             peak_allocated=max(figures["allocated_bytes.all.peak"], begin.peak_allocated if begin else 0),
             peak_reserved=max(figures["reserved_bytes.all.peak"], begin.most if begin else 0),

@@ -25,10 +25,10 @@ class WhatIfAnswer:
     Attributes:
         capacity: that PyTorch could have, ``None`` without a limit.
         settings: of the allocator, as text; ``None`` for the recorded ones.
-        words: the answer in a sentence.
+        label: the answer in a sentence.
         fits: whether all of it finds memory; ``None`` when the question could not be answered.
         failed_at_event: the event that does not; -1 when what was there before the recording does not.
-        asked_bytes: by that event.
+        requested_bytes: by that event.
         retries: requests that were served only after what was cached had been released.
         peak_allocated_bytes, peak_reserved_bytes: up to the end, or to the failure.
         smallest_capacity: with which all of it finds memory under these settings; always told without a capacity,
@@ -38,10 +38,10 @@ class WhatIfAnswer:
 
     capacity: int | None
     settings: str | None
-    words: str
+    label: str
     fits: bool | None = None
     failed_at_event: int | None = None
-    asked_bytes: int = 0
+    requested_bytes: int = 0
     retries: int = 0
     peak_allocated_bytes: int = 0
     peak_reserved_bytes: int = 0
@@ -150,10 +150,10 @@ class WhatIf:
         return WhatIfAnswer(
             capacity=capacity,
             settings=settings,
-            words=self.words(ran, capacity, settings) + (self._smallest_words(smallest) if capacity is None else ""),
+            label=self.label(ran, capacity, settings) + (self._smallest_text(smallest) if capacity is None else ""),
             fits=ran.fits,
             failed_at_event=ran.failed_at,
-            asked_bytes=ran.asked,
+            requested_bytes=ran.requested,
             retries=ran.retries,
             peak_allocated_bytes=ran.peak_allocated,
             peak_reserved_bytes=ran.peak_reserved,
@@ -211,7 +211,7 @@ class WhatIf:
         self._smallest[_key(chosen)] = found
         return found
 
-    def words(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
+    def label(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
         """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
         head = "Without a limit" if capacity is None else format_bytes(capacity)
         head += f" with {settings}" if settings else ""
@@ -219,14 +219,14 @@ class WhatIf:
             return f"{head}: too little for what was there before the recording began."
         if ran.failed_at is not None:
             held = available(ran.final_allocated)
-            asked = f"{needed(ran.asked)} asked beside {held} in use"
-            return f"{head}: fails at event {format_count(ran.failed_at)}, {asked}."
+            requested = f"{needed(ran.requested)} asked beside {held} in use"
+            return f"{head}: fails at event {format_count(ran.failed_at)}, {requested}."
         retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
         fits = "gets past the refused request" if self.ends_refused else "fits"
         end = "; what came after it is not in the file" if self.ends_refused else ""
         return f"{head}: {fits}{retries}, {format_bytes(ran.peak_reserved)} reserved at most{end}."
 
-    def _smallest_words(self, smallest: int | None) -> str:
+    def _smallest_text(self, smallest: int | None) -> str:
         if smallest is None:
             return ""
         if self.ends_refused:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from gpudash.session.watching.attaching.candidates import ranks_of
-from gpudash.session.watching.attaching.ways_in import (
+from gpudash.session.watching.attaching.entry_methods import (
     ENDED,
     HOW,
     Entered,
@@ -131,7 +131,7 @@ class Attached:
         self._entered = Entered()
         self._peak = 0
         self._resident: dict[int, int] = {}
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self._lost_s: float | None = math.inf
         self._runs()
         try:
@@ -198,7 +198,7 @@ class Attached:
     def _watch(self) -> None:
         try:
             self._entered = self._enter()
-            self._tell_entered()
+            self._report_entered()
             self._offer_ranks()
             while not self._stop.is_set() and self._runs():
                 self._hear()
@@ -208,7 +208,7 @@ class Attached:
             if ended:
                 self._hear_the_rest()
             else:
-                let_go(self._hearing.server, self._hear)
+                release(self._hearing.server, self._hear)
         except Exception as error:  # whatever it is, the run must end for whoever waits
             logger.exception("watching an attached process failed")
             ended = False
@@ -231,7 +231,7 @@ class Attached:
 
         return arrived(self._hearing.server, self._process.pid, seconds, self._hear, given_up)
 
-    def _tell_entered(self) -> None:
+    def _report_entered(self) -> None:
         way, why_not = self._entered.way, self._entered.why_not
         sentences = [f"{INSIDE[way]}.", why_not] if way else [UNSEEN, why_not, f"{HOW}."]
         if "any" in self._entered.closed:  # however it had been started, it could not be entered now
@@ -261,7 +261,7 @@ class Attached:
             for peer in self._hearing.server.peers
         ):
             self._entered = self._entered.late()
-            self._tell_entered()
+            self._report_entered()
 
     def _notice_loss(self) -> None:
         """Say that the program is seen from outside again: it has replaced itself, or closed our connection."""
@@ -314,8 +314,8 @@ class Attached:
 
     def _runs(self) -> bool:
         try:
-            if time.monotonic() - self._looked_s >= POLL_S:
-                self._looked_s = time.monotonic()
+            if time.monotonic() - self._polled_s >= POLL_S:
+                self._polled_s = time.monotonic()
                 resident = int(self._process.memory_info().rss)
                 self._peak, self._resident = max(self._peak, resident), {self._process.pid: resident}
             return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
@@ -362,7 +362,7 @@ def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
         server.send(peer, {"type": "snapshot", "path": str(path.absolute()), "reason": "asked"})
         while not answers and peer in server.peers:
             hear()
-        let_go(server, hear)
+        release(server, hear)
     finally:
         server.close()
         folder.remove()
@@ -396,13 +396,13 @@ def arrived(
             return False
 
 
-def let_go(server: AgentServer, hear: Callable[[], None]) -> None:
+def release(server: AgentServer, hear: Callable[[], None]) -> None:
     """Have every process undo what was done in it, and wait for that."""
     deadline = time.monotonic() + DETACH_S
-    asked: list[Peer] = []
+    requested: list[Peer] = []
     while server.peers and time.monotonic() < deadline:
         for peer in server.peers:
-            if peer not in asked:
-                asked.append(peer)
+            if peer not in requested:
+                requested.append(peer)
                 server.send(peer, {"type": "detach"})
         hear()

@@ -17,7 +17,7 @@ LEAST_S = 20.0
 MOST_TIMES = 2.0
 """And this many times as long as the failed run."""
 
-ASKED_S = 600.0
+REQUESTED_S = 600.0
 """Longest that it may take where it was asked for, if it did not come to its end before."""
 
 STEADY_STEPS = 3
@@ -62,7 +62,7 @@ class ProgramRerun(ABC):
         request: of the run that failed.
         environment: its variables.
         failed: what is known of it.
-        asked: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
+        requested: whether the user has asked for the rerun, so that it may take longer, and write where that cannot be
             held back.
         remedy: which is tried, by its diff or its variable, on a card as it was; ``None`` for the program as it is.
 
@@ -76,10 +76,10 @@ class ProgramRerun(ABC):
         environment: Mapping[str, str],
         failed: FailedRun,
         *,
-        asked: bool,
+        requested: bool,
         remedy: Remedy | None = None,
     ) -> None:
-        self.is_asked = asked
+        self.is_requested = requested
         self._request = request
         self._environment = environment
         self._failed = failed

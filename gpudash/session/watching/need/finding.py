@@ -44,7 +44,7 @@ class NeedSearch:
         self._failed = failed
         self._card = card
         self._note = note
-        self._asked = request.find_need is True
+        self._requested = request.find_need is True
         self._running: ProgramRerun | None = None
         self._is_left = False
 
@@ -62,7 +62,7 @@ class NeedSearch:
 
     def explained(self, found: Explanation) -> Explanation:
         """``found`` with what the whole run needs, or why that is not known, and with what came of its remedies."""
-        is_open = self._asked or not any(remedy.fits for remedy in found.remedies)
+        is_open = self._requested or not any(remedy.fits for remedy in found.remedies)
         if self._is_left or not (is_open or any(to_be_tried(found))):
             return found
         run = self._numberless(found, None)
@@ -80,7 +80,7 @@ class NeedSearch:
 
     def _with_numbers(self, found: Explanation, spent_s: float) -> Explanation:
         """``found`` with what a run with numbers needs, or why that is not known."""
-        run = WholeRun(self._request, self._watched, self._failed, asked=self._asked, spent_s=spent_s)
+        run = WholeRun(self._request, self._watched, self._failed, requested=self._requested, spent_s=spent_s)
         try:
             return with_need(found, self._ran(run, "It is run again with numbers, on a larger simulated GPU"))
         except NeedUnknownError as error:
@@ -106,17 +106,17 @@ class NeedSearch:
         try:
             if self._is_left:
                 raise NeedUnknownError(LEFT)
-            limit = "" if run.is_asked else f", about {format_duration(run.limit_s)} at most"
+            limit = "" if run.is_requested else f", about {format_duration(run.limit_s)} at most"
             self._note(f"{what}{limit}; Ctrl+C leaves it.")
             return run.find()
         finally:
             self._running = None
 
     def _numberless(self, found: Explanation, remedy: Remedy | None) -> NumberlessRun:
-        asked = self._asked and remedy is None
+        requested = self._requested and remedy is None
         return NumberlessRun(
-            self._request, self._environment, self._failed, found, self._card, asked=asked, remedy=remedy
+            self._request, self._environment, self._failed, found, self._card, requested=requested, remedy=remedy
         )
 
     def _numbered(self, remedy: Remedy) -> WholeRun:
-        return WholeRun(self._request, self._watched, self._failed, asked=False, remedy=remedy)
+        return WholeRun(self._request, self._watched, self._failed, requested=False, remedy=remedy)

@@ -14,10 +14,10 @@ from gpudash.memory.predicting.estimate import Target
 from gpudash.session.predicting.attempt import Attempt, FollowedRun, Launch, NotFollowed
 from gpudash.session.predicting.program import check_options
 from gpudash.session.watching.need.failed_run import (
-    ASKED_S,
     LEAST_S,
     LEFT,
     MOST_TIMES,
+    REQUESTED_S,
     STEADY_STEPS,
     FailedRun,
     NeedUnknownError,
@@ -57,7 +57,7 @@ class NumberlessRun(ProgramRerun):
     """Without numbers, on a card that is not there.
 
     Args:
-        request, environment, failed, asked, remedy: as of `ProgramRerun`; the variables without gpudash's own.
+        request, environment, failed, requested, remedy: as of `ProgramRerun`; the variables without gpudash's own.
         found: why its memory ran out.
         card: whose it was.
     """
@@ -70,18 +70,18 @@ class NumberlessRun(ProgramRerun):
         found: Explanation,
         card: FullCard,
         *,
-        asked: bool,
+        requested: bool,
         remedy: Remedy | None = None,
     ) -> None:
-        super().__init__(request, environment, failed, asked=asked, remedy=remedy)
+        super().__init__(request, environment, failed, requested=requested, remedy=remedy)
         self._found = found
         self._card = card
 
     @property
     def limit_s(self) -> float:
         """Processor time that it may take, in seconds."""
-        if self.is_asked:
-            return ASKED_S
+        if self.is_requested:
+            return REQUESTED_S
         times = MOST_TIMES / 2 if self._found.simulated else MOST_TIMES  # there is a rerun with numbers behind it
         return max(LEAST_S, min(LONGEST_S, times * self._failed.seconds))
 
@@ -93,7 +93,7 @@ class NumberlessRun(ProgramRerun):
             NeedUnknownError: why nothing was found.
         """
         remedy = self._remedy
-        may_write = self.is_asked and remedy is None
+        may_write = self.is_requested and remedy is None
         if not may_write and not sandbox.can_hold_back():
             raise NeedUnknownError(
                 unknown(
@@ -105,7 +105,7 @@ class NumberlessRun(ProgramRerun):
         if isinstance(followed, NotFollowed):
             if remedy is not None and followed.problem.kind == "raised":
                 raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
-            raise NeedUnknownError(unknown(_why(followed, asked=self.is_asked)))
+            raise NeedUnknownError(unknown(_why(followed, requested=self.is_requested)))
         cards = self._cards(followed)
         if remedy is not None and not all(card.fits(self._found) for card in cards):
             raise RemedyFailsError(f"{remedy.change} was tried, and does not do.")
@@ -157,7 +157,7 @@ class NumberlessRun(ProgramRerun):
     @property
     def _asks_for_numbers(self) -> bool:
         """Whether a program that decides by numbers is run with them here: a simulated card has another way for it."""
-        return self.is_asked and not self._found.simulated
+        return self.is_requested and not self._found.simulated
 
     def _cards(self, followed: FollowedRun) -> Sequence[CardRequests]:
         """Raises: NeedUnknownError: when that is not known."""
@@ -181,7 +181,9 @@ class NumberlessRun(ProgramRerun):
         return cards
 
 
-def _why(failure: NotFollowed, *, asked: bool) -> str:
+def _why(failure: NotFollowed, *, requested: bool) -> str:
     """Why the program was not followed to its peak, in words that follow a colon."""
     why = f"run again without numbers: {failure.problem.message}"
-    return why if asked or not failure.because_of_numbers else f"{why.rstrip('.')}; --find-need runs it with numbers"
+    return (
+        why if requested or not failure.because_of_numbers else f"{why.rstrip('.')}; --find-need runs it with numbers"
+    )

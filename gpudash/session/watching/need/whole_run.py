@@ -27,10 +27,10 @@ from gpudash.memory.explaining.whole_need import CardRequests, need_of, variable
 from gpudash.session.predicting.attempt import OFFLINE, TRACKERS_OFF
 from gpudash.session.watching.hearing import TICK_S, listening
 from gpudash.session.watching.need.failed_run import (
-    ASKED_S,
     LEAST_S,
     LEFT,
     MOST_TIMES,
+    REQUESTED_S,
     STEADY_STEPS,
     FailedRun,
     NeedUnknownError,
@@ -88,7 +88,7 @@ class WholeRun(ProgramRerun):
     """With numbers, on a larger simulated card, or with a remedy on one as large as it was.
 
     Args:
-        request, environment, failed, asked, remedy: as of `ProgramRerun`.
+        request, environment, failed, requested, remedy: as of `ProgramRerun`.
         spent_s: of its time, by what was tried before it.
     """
 
@@ -98,11 +98,11 @@ class WholeRun(ProgramRerun):
         environment: Mapping[str, str],
         failed: FailedRun,
         *,
-        asked: bool,
+        requested: bool,
         spent_s: float = 0.0,
         remedy: Remedy | None = None,
     ) -> None:
-        super().__init__(request, environment, failed, asked=asked, remedy=remedy)
+        super().__init__(request, environment, failed, requested=requested, remedy=remedy)
         self._spent_s = spent_s
         self._heard = _Heard()
 
@@ -117,7 +117,7 @@ class WholeRun(ProgramRerun):
         Raises:
             NeedUnknownError: why that was not found.
         """
-        if not self.is_asked and self._failed.seconds > LONGEST_FAILED_S:
+        if not self.is_requested and self._failed.seconds > LONGEST_FAILED_S:
             after = format_duration(self._failed.seconds)
             raise NeedUnknownError(
                 unknown(f"it failed after {after}, and only --find-need runs it for so long again to find out")
@@ -125,7 +125,7 @@ class WholeRun(ProgramRerun):
         held_back = sandbox.can_hold_back()
         if not held_back and self._remedy is not None:
             raise NeedUnknownError("No edit is tried where the files of the program would stay edited.")
-        if not held_back and not self.is_asked:
+        if not held_back and not self.is_requested:
             raise NeedUnknownError(
                 unknown(
                     "run again to find out it would write its files again, as this system lets nobody hold them back "
@@ -220,8 +220,8 @@ class WholeRun(ProgramRerun):
 
     def _is_over(self, pid: int) -> bool:
         """Whether it has had its time."""
-        if self.is_asked:
-            return self.seconds > max(ASKED_S, self.limit_s)
+        if self.is_requested:
+            return self.seconds > max(REQUESTED_S, self.limit_s)
         return self.seconds - _waited_s(pid) > self.limit_s or self.seconds > MOST_WAITING * self.limit_s
 
     @property
@@ -303,7 +303,7 @@ class WholeRun(ProgramRerun):
 
     def _too_slow(self) -> str:
         took = format_duration(self.seconds)
-        longer = "" if self.is_asked else "; --find-need takes longer"
+        longer = "" if self.is_requested else "; --find-need takes longer"
         return unknown(
             f"run again for {took}, the program did not come to its end or {STEADY_STEPS} steps past the one that "
             f"failed{longer}"

@@ -24,12 +24,12 @@ from torch.optim import optimizer as optimizer_hooks
 
 from gpudash.memory.allocator.settings import allocator_text
 from gpudash.memory.predicting.architecture import Architecture
-from gpudash.simulator.as_cuda import answering, telling
+from gpudash.simulator.as_cuda import answering, notices
 from gpudash.simulator.device.backend import register
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.simulator.device.tracking import Tracker
 from gpudash.simulator.dry_run import own_code
-from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, ToldCard
+from gpudash.simulator.dry_run.dry_run import ENDLESS, DryRun, ReportedCard
 from gpudash.simulator.dry_run.generating import generating_to_the_end
 from gpudash.simulator.dry_run.host_tensors import HostTensors
 from gpudash.simulator.dry_run.missing_numbers import KnownIntegers, explains
@@ -37,7 +37,7 @@ from gpudash.simulator.dry_run.programs import peers
 from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints, saving_by_python
 from gpudash.simulator.dry_run.programs.lines import LineRecorder
 from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
-from gpudash.simulator.dry_run.refusals import CannotPredictError, in_words
+from gpudash.simulator.dry_run.refusals import CannotPredictError, as_text
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
 
@@ -151,7 +151,7 @@ class FollowedProgram:
             )
         else:
             dry = DryRun()
-            dry.told_card = ToldCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
+            dry.reported_card = ReportedCard(str(cards[0]["product"]), int(cards[0]["total_bytes"]))
             dry.put_cards(architectures)
             backend = dry.backend
             engine = backend.engine
@@ -178,7 +178,7 @@ class FollowedProgram:
                 when_imported("safetensors.torch", lambda module: setattr(module, "serialize_file", _write_nothing))
             return
         peers.without_peers(backend.engine, when_imported)
-        telling.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
+        notices.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
         kept = None if lets_write else KeptCheckpoints()
         self._stack.enter_context(own_code.checkpoints_without_numbers(kept))
         self._stack.enter_context(own_code.standing_in())
@@ -192,7 +192,7 @@ class FollowedProgram:
         if self._answered or isinstance(error, KeyboardInterrupt):
             return self._answered
         try:
-            with in_words():
+            with as_text():
                 raise error
         except CannotPredictError as found:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
@@ -320,7 +320,7 @@ class FollowedProgram:
         ]
         assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
         if self._computes:
-            assumptions += [sentence.rstrip(".") for sentence in telling.told]
+            assumptions += [sentence.rstrip(".") for sentence in notices.reported]
         self._send(
             {
                 "type": "answer",

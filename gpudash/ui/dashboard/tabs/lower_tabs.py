@@ -114,7 +114,7 @@ class LowerTabs(QWidget):
         self.bar.tabBarClicked.connect(self._clicked)
         self.bar.currentChanged.connect(self._pages.setCurrentIndex)
         self._before_output: int | None = None
-        self._tells_newest = True
+        self._reports_newest = True
         self._collapsed = False
         self.set_collapsed(False)
 
@@ -178,21 +178,21 @@ class LowerTabs(QWidget):
         """Bring what the profiler found to the front; the bar stays collapsed where it is."""
         self.bar.setCurrentIndex(self._pages.indexOf(self.operators))
 
-    def show_output(self, *, asked: bool = True) -> None:
+    def show_output(self, *, requested: bool = True) -> None:
         """Bring the output to the front; the bar stays collapsed where it is.
 
         Args:
-            asked: by the user; else a program has begun, and `leave_output` takes it back.
+            requested: by the user; else a program has begun, and `leave_output` takes it back.
         """
-        self._tells_newest = True
+        self._reports_newest = True
         if not self.output_in_front:
-            self._before_output = None if asked else self.bar.currentIndex()
+            self._before_output = None if requested else self.bar.currentIndex()
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
     def leave_output(self) -> None:
         """A run that prints nothing has begun: tell no line of an earlier program, and unless the user has chosen the
         output bring back what was in front before it."""
-        self._tells_newest = False
+        self._reports_newest = False
         if self.output_in_front and self._before_output is not None:
             self.bar.setCurrentIndex(self._before_output)
         self._before_output = None
@@ -230,15 +230,15 @@ class LowerTabs(QWidget):
     def take(self, events: Iterable[Event], origin_s: float) -> None:
         """Learn of new events; each is put into words once."""
         for event in events:
-            told = event_row(event, origin_s)
-            if told is not None:
-                self._events.append((event.time_s, told))
+            reported = event_row(event, origin_s)
+            if reported is not None:
+                self._events.append((event.time_s, reported))
 
     def forget_events(self) -> None:
         """Begin the list of events anew: an earlier moment is shown."""
         self._events.clear()
 
-    def _told(self, selection: Range) -> list[Sequence[str]]:
+    def _reported(self, selection: Range) -> list[Sequence[str]]:
         """The events within the selection, the newest first; a mark may have been set in the past."""
         events = sorted(self._events, key=itemgetter(0))
         if selection is None:
@@ -253,7 +253,7 @@ class LowerTabs(QWidget):
             self.output.refresh(log)
             self.newest.show_line(None)
         else:
-            self.newest.show_line(next(iter(log.newest(1)), None) if self._tells_newest else None)
+            self.newest.show_line(next(iter(log.newest(1)), None) if self._reports_newest else None)
 
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
@@ -268,7 +268,7 @@ class LowerTabs(QWidget):
             self.ranks.show_run(store, places)
         elif front is self.stages:
             ended = store.run is not None and not store.run.running
-            front.set_empty_words(NO_STAGES if ended else NEVER_STAGES)
+            front.set_empty_text(NO_STAGES if ended else NEVER_STAGES)
             front.show_rows(stage_rows(store.run, selection))
         elif front is self.result:
             front.show_rows(result_rows(store.run))
@@ -279,7 +279,7 @@ class LowerTabs(QWidget):
         elif front is self.devices:
             front.show_rows(list(devices))
         elif front is self.events:
-            front.show_rows(self._told(selection))
+            front.show_rows(self._reported(selection))
 
 
 _STAGES = (
@@ -335,9 +335,9 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     newest, rate = stage.newest, stage.bytes_per_second
     ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
     if stage.flops_per_second:
-        words = format_scaled(stage.flops_per_second, "FLOP/s")
+        text = format_scaled(stage.flops_per_second, "FLOP/s")
     else:
-        words = "" if rate is None else format_rate(rate)
+        text = "" if rate is None else format_rate(rate)
     return (
         stage.name,
         " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
@@ -346,7 +346,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         format_count(stage.count),
         "" if stage.bytes is None else format_bytes(stage.bytes / stage.count),
         format_duration(stage.seconds / stage.count),
-        words,
+        text,
         format_percent(stage.seconds / whole_s) if whole_s else "",
         stage_remark(stage.summary()),
     )
@@ -356,8 +356,8 @@ def result_rows(run: RunView | None) -> list[Sequence[str]]:
     """What was asked for, then what the run found; nothing before it has ended."""
     if run is None or run.running:
         return []
-    asked = given_name(run.workload, run.device, run.spec)
-    return [("asked for", asked), *outcome_rows(run.result)]
+    requested = given_name(run.workload, run.device, run.spec)
+    return [("asked for", requested), *outcome_rows(run.result)]
 
 
 def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
@@ -425,9 +425,9 @@ class NewestLine(PlainLabel):
         if line == self._line:
             return
         self._line = line
-        words = "" if line is None else f"The program's newest line, on {line.stream}: {line.text}"
-        self.setToolTip(plain_tip(words))
-        self.setAccessibleName(words)
+        text = "" if line is None else f"The program's newest line, on {line.stream}: {line.text}"
+        self.setToolTip(plain_tip(text))
+        self.setAccessibleName(text)
         self._fit()
 
     def minimumSizeHint(self) -> QSize:
@@ -445,20 +445,20 @@ class NewestLine(PlainLabel):
 
 def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
     """What happened, in words; ``None`` for what the plots and the stages tell."""
-    told = _tell(event)
-    if told is None:
+    reported = _report(event)
+    if reported is None:
         return None
     clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *told)
+    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *reported)
 
 
-def _tell(event: Event) -> tuple[str, str] | None:
+def _report(event: Event) -> tuple[str, str] | None:
     match event:
         case RunStarted():
             return "run", f"{event.workload} started on {shown_name(event.device)}"
         case RunFinished():
-            words = "finished" if event.status == "finished" else "stopped"
-            return "run", f"{words} after {event.steps} steps, {format_duration(event.seconds)}"
+            text = "finished" if event.status == "finished" else "stopped"
+            return "run", f"{text} after {event.steps} steps, {format_duration(event.seconds)}"
         case RunFailed() | OutOfMemory():
             return "run", f"{event.message} {event.remedy}".strip()
         case Warning():

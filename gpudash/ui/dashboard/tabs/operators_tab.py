@@ -94,9 +94,9 @@ class OperatorsModel(RowsModel[Row]):
         self._all = rows
         self._arrange()
 
-    def search(self, words: str) -> None:
-        """Show only operators whose name, shapes or stack hold ``words``."""
-        self._search = words.casefold()
+    def search(self, text: str) -> None:
+        """Show only operators whose name, shapes or stack hold ``label``."""
+        self._search = text.casefold()
         self._arrange()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.DescendingOrder) -> None:
@@ -109,16 +109,16 @@ class OperatorsModel(RowsModel[Row]):
         descending = self._order == Qt.SortOrder.DescendingOrder
         self.replace_rows(sorted(found, key=lambda row: row[self._field], reverse=descending))
 
-    def words(self, row: Row, column: int) -> str:
+    def label(self, row: Row, column: int) -> str:
         field = COLUMNS[column][0]
-        return cell_words(field, row[field])
+        return cell_text(field, row[field])
 
     def tip(self, row: Row, column: int) -> str:
         field = COLUMNS[column][0]
         return f"{row[field]} B" if field.endswith("bytes") else str(row[field])
 
 
-def cell_words(field: str, value: Any) -> str:
+def cell_text(field: str, value: Any) -> str:
     """A figure in words; nothing where there was none, which makes what there was stand out."""
     if field.endswith("seconds"):
         return format_duration(value) if value else ""
@@ -298,8 +298,8 @@ class OperatorsTimeline(QWidget):
             if place.right() >= 0 and place.left() <= self.width():
                 self._draw(painter, place, self._names[span[2]])
         painter.setPen(QColor(self._palette.muted))
-        for lane, words in enumerate(self._lanes[1:], 1):
-            painter.drawText(QPointF(4, self._tops[lane] + ROW_PX - 4), words)
+        for lane, text in enumerate(self._lanes[1:], 1):
+            painter.drawText(QPointF(4, self._tops[lane] + ROW_PX - 4), text)
         painter.end()
 
     def _draw(self, painter: QPainter, place: QRectF, name: str) -> None:
@@ -315,10 +315,10 @@ class OperatorsTimeline(QWidget):
             faint = ground.alpha() < 255
             painter.setPen(QColor(palette.text if faint else DARK_TEXT if palette.dark else LIGHT_TEXT))
             inside = place.adjusted(4, 0, -4, 0)
-            words = painter.fontMetrics().elidedText(
+            text = painter.fontMetrics().elidedText(
                 name.removeprefix("aten::"), Qt.TextElideMode.ElideRight, int(inside.width())
             )
-            painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
+            painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
 
     def event(self, event: Any) -> bool:
         if isinstance(event, QHelpEvent):
@@ -390,7 +390,7 @@ class OperatorsTab(QWidget):
     """
 
     profile_requested = Signal()
-    told = Signal(str)
+    reported = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -408,9 +408,9 @@ class OperatorsTab(QWidget):
         self.search = search_field("Find", "Find an operator", "Words of an operator's name, its shapes or its stack")
         self.search.setMinimumWidth(140)
         self.search.setMaximumWidth(220)
-        self.words = worded_label("muted", wraps=False)
-        self.words.setMinimumWidth(60)
-        self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.label = worded_label("muted", wraps=False)
+        self.label.setMinimumWidth(60)
+        self.label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.profile = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
         self.export = worded_button("Export trace…", EXPORT_TIP, self._export)
         self.folder = worded_button("Open folder", FOLDER_TIP, self._open_folder)
@@ -419,7 +419,7 @@ class OperatorsTab(QWidget):
         head.setSpacing(8)
         for widget in (self.choice, self.search):
             head.addWidget(widget)
-        head.addWidget(self.words, 1)
+        head.addWidget(self.label, 1)
         for button in (self.profile, self.export, self.folder):
             head.addWidget(button)
         self.table = OperatorsTable()
@@ -448,10 +448,10 @@ class OperatorsTab(QWidget):
 
     def _empty(self) -> QWidget:
         page = QWidget()
-        self.empty_words = PlainLabel(EMPTY, role="muted", wraps=True)
-        self.empty_words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty_text = PlainLabel(EMPTY, role="muted", wraps=True)
+        self.empty_text.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.first = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
-        column = in_column(1, self.empty_words, parent=page)
+        column = in_column(1, self.empty_text, parent=page)
         column.addWidget(self.first, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         return page
@@ -460,7 +460,7 @@ class OperatorsTab(QWidget):
         """Whether steps can be profiled here; a recording is only looked at."""
         self.profile.setVisible(commanding)
         self.first.setVisible(commanding)
-        self.empty_words.setText(EMPTY if commanding else EMPTY_RECORDING)
+        self.empty_text.setText(EMPTY if commanding else EMPTY_RECORDING)
 
     def refuse(self, why: str) -> None:
         """Offer no profile now, because of ``why``; "" offers it."""
@@ -485,7 +485,7 @@ class OperatorsTab(QWidget):
         self._seen, self._profiles = seen, profiles[::-1]
         with QSignalBlocker(self.choice):
             self.choice.clear()
-            self.choice.addItems([_steps_words(note.details) for note in self._profiles])
+            self.choice.addItems([_steps_text(note.details) for note in self._profiles])
         self.choice.setVisible(len(profiles) > 1)
         self._show_chosen()
 
@@ -497,8 +497,8 @@ class OperatorsTab(QWidget):
             return
         self.timeline.show_timeline(self._details["timeline"])
         self.table.show_rows(self._details["operators"])
-        self.words.setText(_cost_words(self._details))
-        self.words.setToolTip(plain_tip(self._profiles[place].text))
+        self.label.setText(_cost_text(self._details))
+        self.label.setToolTip(plain_tip(self._profiles[place].text))
         there = trace_of(self._details, self.recording()) is not None
         missing = str(self._details.get("trace_problem") or GONE)
         for button, tip in ((self.export, EXPORT_TIP), (self.folder, FOLDER_TIP)):
@@ -519,7 +519,7 @@ class OperatorsTab(QWidget):
     def _export(self) -> None:
         trace = trace_of(self._details, self.recording())
         if trace is None:
-            self.told.emit(GONE)
+            self.reported.emit(GONE)
             return
         chosen, _kind = QFileDialog.getSaveFileName(
             self, "Export Trace", str(Path.home() / trace.name), f"Traces (*{TRACE_SUFFIX})"
@@ -536,26 +536,26 @@ class OperatorsTab(QWidget):
                 with atomically(target, trace, force=True) as part:
                     copy_regular(trace, part)
         except (OSError, RecordingError) as error:
-            self.told.emit(f"{error}.")
+            self.reported.emit(f"{error}.")
         else:
-            self.told.emit(f"The trace is in {target}; open it at ui.perfetto.dev.")
+            self.reported.emit(f"The trace is in {target}; open it at ui.perfetto.dev.")
 
     def _open_folder(self) -> None:
         trace = trace_of(self._details, self.recording())
         if trace is None:
-            self.told.emit(GONE)
+            self.reported.emit(GONE)
         else:
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(trace.parent)))
 
 
-def _steps_words(details: Mapping[str, Any]) -> str:
+def _steps_text(details: Mapping[str, Any]) -> str:
     first, steps = details["first_step"], details["steps"]
     return f"Step {first}" if steps <= 1 else f"Steps {first} to {first + steps - 1}"
 
 
-def _cost_words(details: Mapping[str, Any]) -> str:
+def _cost_text(details: Mapping[str, Any]) -> str:
     wanted = details.get("wanted_steps", 0)
-    parts = [_steps_words(details) + (f" ({wanted} were asked for)" if wanted > details["steps"] else "")]
+    parts = [_steps_text(details) + (f" ({wanted} were asked for)" if wanted > details["steps"] else "")]
     step_s, plain_s = details["step_seconds"], details["plain_step_seconds"]
     if step_s is not None:
         parts.append(f"{format_duration(step_s)} each")

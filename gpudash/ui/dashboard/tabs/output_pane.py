@@ -58,7 +58,7 @@ class OutputPane(QWidget):
         told: a passing message for the status line.
     """
 
-    told = Signal(str)
+    reported = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -144,19 +144,19 @@ class OutputPane(QWidget):
     def copy_all(self) -> None:
         """Copy every line that is kept."""
         QGuiApplication.clipboard().setText(self.text.toPlainText())
-        self.told.emit(f"Copied {_lines(self.text.line_count)}")
+        self.reported.emit(f"Copied {_lines(self.text.line_count)}")
 
     def find_next(self, *, backward: bool = False) -> bool:
         """Select the next line that holds the sought words, from the other end after the last; false without any."""
-        words = self.search.text()
-        if not words:
+        text = self.search.text()
+        if not text:
             return False
         flags = QTextDocument.FindFlag.FindBackward if backward else QTextDocument.FindFlag(0)
         self._stop_following()
-        if self.text.find(words, flags):
+        if self.text.find(text, flags):
             return True
         self.text.moveCursor(QTextCursor.MoveOperation.End if backward else QTextCursor.MoveOperation.Start)
-        return self.text.find(words, flags)
+        return self.text.find(text, flags)
 
     def eventFilter(self, watched: object, event: QEvent) -> bool:
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
@@ -176,9 +176,9 @@ class OutputPane(QWidget):
             super().keyPressEvent(event)
 
     def _search_changed(self) -> None:
-        words = self.search.text()
-        count = self.text.toPlainText().lower().count(words.lower()) if words else 0
-        self._matches.setText("" if not words else f"{format_count(count)} found" if count else "not found")
+        text = self.search.text()
+        count = self.text.toPlainText().lower().count(text.lower()) if text else 0
+        self._matches.setText("" if not text else f"{format_count(count)} found" if count else "not found")
         if count:
             self.text.moveCursor(QTextCursor.MoveOperation.End)
             self.find_next(backward=True)
@@ -206,9 +206,9 @@ class OutputPane(QWidget):
             state = f"Paused, {_lines(self._behind)} behind"
         else:
             state = "Paused"
-        words = " · ".join(part for part in (left_out, state) if part)
-        if self.status.text() != words:
-            self.status.setText(words)
+        text = " · ".join(part for part in (left_out, state) if part)
+        if self.status.text() != text:
+            self.status.setText(text)
         self.follow_button.setVisible(not self._following)
 
 
@@ -316,8 +316,8 @@ def _muted() -> QLabel:
     return PlainLabel(role="muted")
 
 
-def _button(words: str, tip: str, act: object) -> QPushButton:
-    button = QPushButton(words)
+def _button(text: str, tip: str, act: object) -> QPushButton:
+    button = QPushButton(text)
     button.setProperty("role", "chip")
     button.setToolTip(plain_tip(tip))
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)

@@ -80,10 +80,10 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
 )
 """Field of a row, its column and how it is written."""
 
-TOLD_IF_UNLIKE = ("host", "capacity_bytes")
+REPORTED_IF_UNLIKE = ("host", "capacity_bytes")
 """Columns that are shown where they do not say the same of every rank."""
 
-TOLD_IF_KNOWN = ("loading",)
+REPORTED_IF_KNOWN = ("loading",)
 """Columns that are shown where a rank tells of them."""
 
 BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link", "loading": "h2d"}
@@ -128,7 +128,7 @@ class RanksModel(RowsModel[RankRow]):
         known.sort(key=lambda row: getattr(row, field), reverse=self._order == Qt.SortOrder.DescendingOrder)
         return [*known, *unknown]
 
-    def words(self, row: RankRow, column: int) -> str:
+    def label(self, row: RankRow, column: int) -> str:
         return COLUMNS[column][2](row)
 
     def value(self, row: RankRow, column: int, role: int) -> Any:
@@ -163,8 +163,8 @@ class RanksTab(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words = PlainLabel(EMPTY, wraps=True)
-        self.words.setContentsMargins(8, 3, 8, 3)
+        self.label = PlainLabel(EMPTY, wraps=True)
+        self.label.setContentsMargins(8, 3, 8, 3)
         self.model = RanksModel(self)
         self.view = QTableView()
         self._widths: list[int] = []
@@ -177,7 +177,7 @@ class RanksTab(QWidget):
         mean.triggered.connect(self.view.clearSelection)
         self.view.addActions([copy, mean])
         self.view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
-        in_column(self.words, (self.view, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
+        in_column(self.label, (self.view, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
 
     def _prepare_view(self) -> None:
         view = self.view
@@ -215,16 +215,16 @@ class RanksTab(QWidget):
         rest = rest_words(row.shares for row in rows)
         self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest))))
 
-    def show_ranks(self, rows: Sequence[RankRow], words: str) -> None:
+    def show_ranks(self, rows: Sequence[RankRow], text: str) -> None:
         """Show these; a rank stays selected wherever its row goes."""
-        if self.words.text() != words:
-            self.words.setText(words or EMPTY)
+        if self.label.text() != text:
+            self.label.setText(text or EMPTY)
         kept = self.selected_rank
         self.model.show_rows(rows)
         for place, (field, _column, _write) in enumerate(COLUMNS):
-            if field in TOLD_IF_UNLIKE:
+            if field in REPORTED_IF_UNLIKE:
                 self.view.setColumnHidden(place, len({getattr(row, field) for row in rows}) < 2)
-            elif field in TOLD_IF_KNOWN:
+            elif field in REPORTED_IF_KNOWN:
                 self.view.setColumnHidden(place, all(getattr(row, field) is None for row in rows))
         if kept is not None and kept != self.selected_rank:
             self._select(kept)

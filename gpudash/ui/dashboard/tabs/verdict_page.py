@@ -14,10 +14,10 @@ from gpudash.telemetry.outcome import (
     comparison_rows,
     energy_words,
     is_comparison,
-    memory_words,
-    ratio_words,
-    shares_words,
-    trust_words,
+    memory_text,
+    ratio_text,
+    shares_text,
+    trust_text,
 )
 from gpudash.ui.colours import DARK, LIGHT, Palette, luminance
 from gpudash.ui.widgets.labels import worded_button, worded_label
@@ -47,10 +47,10 @@ class Painted(QWidget):
         """The theme's."""
         return DARK if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5 else LIGHT
 
-    def describe(self, words: str) -> None:
+    def describe(self, text: str) -> None:
         """Say in words what is painted."""
-        self.setAccessibleDescription(words)
-        self.setToolTip(plain_tip(words))
+        self.setAccessibleDescription(text)
+        self.setToolTip(plain_tip(text))
         self.update()
 
 
@@ -71,9 +71,9 @@ class SpreadBar(Painted):
     def show_side(self, side: Side, longest_s: float) -> None:
         """Draw a side's five figures on a scale that ends at ``longest_s``."""
         self._quartiles, self._longest = tuple(side["step_seconds_quartiles"]), max(longest_s, 1e-12)
-        words = ("least", "quarter", "median", "three quarters", "most")
-        told = (f"{name} {format_duration(value)}" for name, value in zip(words, self._quartiles, strict=False))
-        self.describe(f"Time of a step over the repetitions: {', '.join(told)}")
+        text = ("least", "quarter", "median", "three quarters", "most")
+        reported = (f"{name} {format_duration(value)}" for name, value in zip(text, self._quartiles, strict=False))
+        self.describe(f"Time of a step over the repetitions: {', '.join(reported)}")
 
     def places(self) -> list[float]:
         """Where the five figures are, in pixels from the left."""
@@ -115,8 +115,8 @@ class ShareBar(Painted):
         """Draw a side's shares; the bar of the side that takes ``longest_s`` is full."""
         scale = side["step_seconds"] / max(longest_s, 1e-12)
         self._parts = [(side["shares"][key] * scale, curve) for key, _word, curve in SHARES]
-        told = (f"{word} {format_percent(side['shares'][key])}" for key, word, _curve in SHARES)
-        self.describe(f"Of a step: {', '.join(told)}")
+        reported = (f"{word} {format_percent(side['shares'][key])}" for key, word, _curve in SHARES)
+        self.describe(f"Of a step: {', '.join(reported)}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, colours = QPainter(self), self.colours
@@ -146,11 +146,11 @@ class SizesGraph(Painted):
         self._sweep, self._labels = sweep, labels
         self.setVisible(sweep is not None and len(sweep["points"]) > 1)
         if sweep is not None:
-            told = "; ".join(
+            reported = "; ".join(
                 f"{sweep['field']} {point['size']}: {' against '.join(map(format_duration, point['seconds']))}"
                 for point in sweep["points"]
             )
-            self.describe(f"{labels[0]} against {labels[1]}, {told}")
+            self.describe(f"{labels[0]} against {labels[1]}, {reported}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         sweep = self._sweep
@@ -176,8 +176,8 @@ class SizesGraph(Painted):
             painter.setPen(QPen(colour, 2))
             painter.drawPolyline(QPolygonF(line))
             end = line[-1] + QPointF(-4, -4 if number == 0 else 12)
-            words = self._labels[number]
-            painter.drawText(end - QPointF(painter.fontMetrics().horizontalAdvance(words), 0), words)
+            text = self._labels[number]
+            painter.drawText(end - QPointF(painter.fontMetrics().horizontalAdvance(text), 0), text)
         painter.setPen(QColor(colours.muted))
         base = QRectF(0, self.height() - self.MARGIN + 2, self.width(), self.MARGIN - 2)
         painter.drawText(base, Qt.AlignmentFlag.AlignLeft, f"{sweep['field']} {points[0]['size']}")
@@ -205,7 +205,7 @@ ABOUT = 0.952
 ROLES = {"faster": "good", "slower": "warn", "close": "figure-small"}
 """Outcome → look of its word; the sentence says it too."""
 
-WORDS = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
+TEXT = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
 
 
 class VerdictPage(QScrollArea):
@@ -301,7 +301,7 @@ class VerdictPage(QScrollArea):
             return True
         self.result = result
         outcome = str(result["outcome"])
-        word, headline = WORDS.get(outcome, ""), str(result["headline"])
+        word, headline = TEXT.get(outcome, ""), str(result["headline"])
         self._word.setText(word)
         self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
         if self._word.property("role") != ROLES.get(outcome):
@@ -311,13 +311,13 @@ class VerdictPage(QScrollArea):
         self.headline.setText(headline)
         self.because.setText(str(result["because"]))
         self.because.setVisible(bool(result["because"]))
-        self.trust.setText(f"{result['number']['interval']}  ·  {trust_words(result)}")
+        self.trust.setText(f"{result['number']['interval']}  ·  {trust_text(result)}")
         products = dict.fromkeys(side["product"] for side in result["sides"] if side["product"])
         self.what.setText(" · ".join([str(result["what"]), " and ".join(products)]))
         self._show_sides(result)
         notes = [str(result["agreement"]["words"]), *map(str, result.get("notes", ()))]
         if result.get("resident"):
-            notes.insert(0, f"With the data kept on the device: {ratio_words(result['resident'])} times as fast.")
+            notes.insert(0, f"With the data kept on the device: {ratio_text(result['resident'])} times as fast.")
         self.notes.setText("\n".join(notes))
         first, second = result["sides"]
         labels = (first["label"], second["label"])
@@ -334,8 +334,8 @@ class VerdictPage(QScrollArea):
             cells["label"].setText(side["label"])
             cells["compute"].setText(format_duration(side["compute_only_seconds"]))
             cells["whole"].setText(format_duration(side["step_seconds"]))
-            cells["shares"].setText(shares_words(side).replace(" + ", "\n"))
-            cells["memory"].setText(memory_words(side).replace(", ", "\n").replace(" of the", "\nof the"))
+            cells["shares"].setText(shares_text(side).replace(" + ", "\n"))
+            cells["memory"].setText(memory_text(side).replace(", ", "\n").replace(" of the", "\nof the"))
             short = energy_words(side).partition(":" if side["energy_j"] is None else ",")[0]
             cells["energy"].setText(short.replace(" here", "\nhere"))
             cells["energy"].setToolTip(plain_tip(energy_words(side)))

@@ -32,7 +32,7 @@ class Branch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limb:
+class TreeBranch:
     """A `Branch` of our own."""
 
     name: str
@@ -78,9 +78,9 @@ def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
         root: with nothing but what has a stack beneath it.
         without: category → bytes and number of its blocks without a stack of Python.
     """
-    limbs = [Limb(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own]
+    limbs = [TreeBranch(stackless(category), "", 0, own, blocks) for category, (own, blocks) in without.items() if own]
     children = sorted([*root.children, *limbs], key=lambda branch: -branch.bytes)
-    return Limb("all", "", 0, root.bytes, root.count, tuple(children))
+    return TreeBranch("all", "", 0, root.bytes, root.count, tuple(children))
 
 
 def stackless(category: str) -> str:
@@ -220,7 +220,7 @@ def _row_end(ordered: Sequence[Branch], at: int, side: float, scale: float) -> i
     return end
 
 
-def branch_words(branch: Branch) -> str:
+def branch_text(branch: Branch) -> str:
     """A frame's short name: "train.py:41 step"."""
     if not branch.file:
         return branch.name

@@ -26,7 +26,7 @@ from gpudash.memory.snapshot.history.layout import Layout
 from gpudash.memory.snapshot.history.lives import Piece
 from gpudash.ui.colours import Palette, mixed
 from gpudash.ui.widgets.plain_text import plain_tip
-from gpudash.units import format_beside, format_bytes
+from gpudash.units import format_bytes, format_like
 
 Ints = NDArray[np.int64]
 
@@ -194,7 +194,7 @@ GROUND, FREE, PENDING, FIRST_CATEGORY = range(4)
 FAINT = 0.72
 """Share of the ground in the colour of blocks that are left out."""
 
-Words = Callable[[int, int], str]
+Describe = Callable[[int, int], str]
 """Block (or `IDLE`) and place → what the tooltip says."""
 
 
@@ -214,7 +214,7 @@ class MemoryMap(QWidget):
         self._codes: Ints = np.zeros(0, dtype=np.int64)
         self._bright: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._curves: Sequence[str] = ()
-        self._words: Words = lambda _block, _place: ""
+        self._text: Describe = lambda _block, _place: ""
         self._lines: Lines | None = None
         self._picture: QImage | None = None
         self._zoom = 1.0
@@ -226,7 +226,7 @@ class MemoryMap(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
 
     def show_map(
-        self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], words: Words
+        self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], text: Describe
     ) -> None:
         """Draw ``found``.
 
@@ -235,13 +235,13 @@ class MemoryMap(QWidget):
             category: code of each block's category.
             bright: which blocks are not left out by the selection.
             curves: names of the curves that have the categories' colours, by code.
-            words: what the tooltip says.
+            text: what the tooltip says.
         """
-        self._map, self._curves, self._words = found, curves, words
+        self._map, self._curves, self._text = found, curves, text
         self._codes = np.where(found.waits, PENDING, category + FIRST_CATEGORY)
         self._bright = bright
         self.chosen_block = None
-        held = format_beside(int((found.end - found.begin).sum()), found.total)
+        held = format_like(int((found.end - found.begin).sum()), found.total)
         self.setAccessibleDescription(
             f"{len(found.segments)} segments of {format_bytes(found.total)}, {held} of it in {len(found.begin)} blocks"
         )
@@ -350,10 +350,10 @@ class MemoryMap(QWidget):
             return NOTHING, 0
         return int(lines.block[row, column]), int(lines.place[row, column])
 
-    def words_at(self, place: QPointF) -> str:
+    def text_at(self, place: QPointF) -> str:
         """What the tooltip says at a place; "" beside segments."""
         block, byte = self.at(place)
-        return "" if block == NOTHING else self._words(block, byte)
+        return "" if block == NOTHING else self._text(block, byte)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.choose(self.at(event.position())[0])
@@ -383,9 +383,9 @@ class MemoryMap(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            words = self.words_at(QPointF(event.pos()))
-            if words:
-                QToolTip.showText(event.globalPos(), plain_tip(words), self)
+            text = self.text_at(QPointF(event.pos()))
+            if text:
+                QToolTip.showText(event.globalPos(), plain_tip(text), self)
             else:
                 QToolTip.hideText()
             return True

@@ -99,7 +99,7 @@ class Timeline(QWidget):
         self._take_axis()
         peak = levels.at(levels.peak)[0]
         self.setAccessibleDescription(
-            f"{len(levels)} events; allocated reaches {format_bytes(peak)} at {self._words(levels.peak)}"
+            f"{len(levels)} events; allocated reaches {format_bytes(peak)} at {self._text(levels.peak)}"
         )
 
     def set_by_time(self, by_time: bool) -> None:
@@ -204,7 +204,7 @@ class Timeline(QWidget):
             self._draw_mark(painter, frame, self.levels.peak, "peak", QColor(self._palette.text), cross=False)
 
     def _draw_mark(
-        self, painter: QPainter, frame: TimelineFrame, moment: int, words: str, colour: QColor, *, cross: bool
+        self, painter: QPainter, frame: TimelineFrame, moment: int, text: str, colour: QColor, *, cross: bool
     ) -> None:
         assert self.levels is not None and self._axis is not None
         at = QPointF(frame.x(self._axis.place(moment)), frame.y(float(self.levels.at(moment)[0])))
@@ -218,7 +218,7 @@ class Timeline(QWidget):
         else:
             painter.drawPolygon(QPolygonF([at, at + QPointF(-5, -8), at + QPointF(5, -8)]))
         metrics = QFontMetricsF(painter.font())
-        wide = metrics.horizontalAdvance(words)
+        wide = metrics.horizontalAdvance(text)
         top = max(frame.plot.top(), at.y() - metrics.height() - 2)
         sides = [QRectF(left - 3, top, wide + 6, metrics.height()) for left in (at.x() + 8, at.x() - 8 - wide)]
         free = (side for side in sides if side.right() < frame.plot.right() and not self._covers(side))
@@ -230,7 +230,7 @@ class Timeline(QWidget):
         ground.setAlphaF(0.8)
         painter.fillRect(place, ground)
         painter.setPen(colour)
-        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, words)
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
 
     def _covers(self, place: QRectF) -> bool:
         """Whether a label that is drawn already lies there."""
@@ -264,23 +264,23 @@ class Timeline(QWidget):
         x, middle = frame.plot.left(), READOUT / 2 - 2
         curves = self._palette.curves
         before = None if self._compared is None or self._hovered is not None else self.levels.at(self._compared)
-        pieces = [(self._words(moment), "")] if before is None else []
+        pieces = [(self._text(moment), "")] if before is None else []
         for place, name in enumerate(("allocated", "reserved")):
             size = self.levels.at(moment)[place]
             from_ = "" if before is None else f"{format_bytes(before[place])} to "
             pieces.append((f"{name} {from_}{format_bytes(size)}", curves[name]))
-        for words, colour in pieces:
+        for text, colour in pieces:
             if colour:
                 painter.fillRect(QRectF(x, middle - 4, 9, 9), QColor(colour))
                 x += 14
             painter.setPen(QColor(self._palette.text if colour else self._palette.muted))
-            painter.drawText(QPointF(x, middle + metrics.ascent() / 2), words)
-            x += metrics.horizontalAdvance(words) + 14
+            painter.drawText(QPointF(x, middle + metrics.ascent() / 2), text)
+            x += metrics.horizontalAdvance(text) + 14
 
-    def _words(self, moment: int) -> str:
+    def _text(self, moment: int) -> str:
         if self.levels is None:
             return ""
-        return place_words(self.levels, moment)
+        return place_text(self.levels, moment)
 
     def _moment_at(self, x: float) -> int | None:
         frame = self.frame()
@@ -411,7 +411,7 @@ def highest(levels: Levels) -> float:
     return max(1.0, most * HEADROOM)
 
 
-def place_words(levels: Levels, moment: int) -> str:
+def place_text(levels: Levels, moment: int) -> str:
     """A moment in words: "event 18 053 · 112 ms"."""
     if moment < 0:
         return "before the first event"
@@ -424,14 +424,14 @@ def x_ticks(frame: TimelineFrame, by_time: bool) -> Ticks:
     count = max(2, int(frame.plot.width() / 90))
     if not by_time:
         found = value_ticks("number", frame.left, frame.right, count, unit_name="events")
-        marks = tuple((v, format_count(round(v))) for v, _words in found.marks if v == round(v))
+        marks = tuple((v, format_count(round(v))) for v, _text in found.marks if v == round(v))
         return Ticks(marks, "events")
     span = frame.right - frame.left
     scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 2000 * s), (60.0, "min"))
     found = value_ticks("number", frame.left / scale, frame.right / scale, count)
     step = found.marks[1][0] - found.marks[0][0] if len(found.marks) > 1 else 1.0
     digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
-    return Ticks(tuple((v * scale, f"{v:,.{digits}f}".replace(",", "\u202f")) for v, _words in found.marks), name)
+    return Ticks(tuple((v * scale, f"{v:,.{digits}f}".replace(",", "\u202f")) for v, _text in found.marks), name)
 
 
 class Picture:
@@ -460,13 +460,13 @@ class Picture:
     def _draw_grid(self, painter: QPainter) -> None:
         plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
         sizes = value_ticks("bytes", 0.0, self._frame.top, min(MOST_TICKS, max(2, int(plot.height() / 42))))
-        for size, words in sizes.marks:
+        for size, text in sizes.marks:
             y = round(self._frame.y(size)) + 0.5
             painter.setPen(QColor(self._palette.grid))
             painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             painter.setPen(QColor(self._palette.muted))
             place = QRectF(0, y - metrics.height() / 2, plot.left() - 6, metrics.height())
-            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, words)
+            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.drawText(
             QRectF(2, plot.top() - BAND_HEIGHT - 3, plot.left() - 8, BAND_HEIGHT),
             Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
@@ -480,12 +480,12 @@ class Picture:
         name_left = plot.right() - metrics.horizontalAdvance(ticks.name)
         top = plot.bottom() + 3
         painter.setPen(QColor(self._palette.muted))
-        for place, words in ticks.marks:
+        for place, text in ticks.marks:
             x = self._frame.x(place)
-            wide = metrics.horizontalAdvance(words)
+            wide = metrics.horizontalAdvance(text)
             painter.drawLine(QPointF(x, plot.bottom()), QPointF(x, plot.bottom() + 3))
             if x + wide / 2 < name_left - 6:
-                painter.drawText(QPointF(max(plot.left() - wide / 3, x - wide / 2), top + metrics.ascent()), words)
+                painter.drawText(QPointF(max(plot.left() - wide / 3, x - wide / 2), top + metrics.ascent()), text)
         painter.drawText(QPointF(name_left, top + metrics.ascent()), ticks.name)
 
     def _draw_bands(self, painter: QPainter) -> None:
@@ -505,10 +505,10 @@ class Picture:
             colour.setAlphaF(0.07)
             painter.fillRect(QRectF(strip.left(), plot.top(), strip.width(), plot.height()), colour)
             painter.setPen(QColor(self._palette.text))
-            words = next(
+            text = next(
                 (w for w in (name, SHORT.get(name, "")) if w and metrics.horizontalAdvance(w) + 6 <= strip.width()), ""
             )
-            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, words)
+            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, text)
             painter.setPen(QColor(self._palette.panel))
             painter.drawLine(strip.topRight(), strip.bottomRight())
 
@@ -540,11 +540,11 @@ class Picture:
         y = self._frame.y(capacity)
         painter.setPen(QPen(QColor(self._palette.curves["capacity"]), 1.5, Qt.PenStyle.DashLine))
         painter.drawLine(QPointF(self._frame.plot.left(), y), QPointF(self._frame.plot.right(), y))
-        words = f"room for PyTorch {format_bytes(capacity)}"
+        text = f"room for PyTorch {format_bytes(capacity)}"
         metrics = QFontMetricsF(painter.font())
-        place = QRectF(self._frame.plot.left() + 4, y + 2, metrics.horizontalAdvance(words) + 6, metrics.height())
+        place = QRectF(self._frame.plot.left() + 4, y + 2, metrics.horizontalAdvance(text) + 6, metrics.height())
         ground = QColor(self._palette.panel)
         ground.setAlphaF(0.8)
         painter.fillRect(place, ground)
         painter.setPen(QColor(self._palette.critical))
-        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, words)
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)

@@ -32,14 +32,14 @@ from gpudash.memory.snapshot.history.phases import NO_STACK
 from gpudash.telemetry.explanation import short
 from gpudash.ui.colours import Palette, mixed, text_on
 from gpudash.ui.explanation.bar import category_curve
-from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_words, icicle, stackless, treemap
+from gpudash.ui.snapshot.drawing.call_tree import Box, Branch, beneath, branch_text, icicle, stackless, treemap
 from gpudash.ui.snapshot.drawing.memory_map import IDLE, Map, MemoryMap
 from gpudash.ui.snapshot.selection import Path, Selection
 from gpudash.ui.snapshot.study import Study
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
-from gpudash.units import format_beside, format_bytes, format_count, format_percent
+from gpudash.units import format_bytes, format_count, format_like, format_percent
 
 ROW = 20
 """Logical pixels of a frame of the icicle."""
@@ -93,7 +93,7 @@ class TreeView(QWidget):
         self._path = path if beneath(root, path) is not None else ()
         self._boxes = None
         self._at = 0
-        largest = ", ".join(f"{branch_words(b)} {format_bytes(b.bytes)}" for b in root.children[:3])
+        largest = ", ".join(f"{branch_text(b)} {format_bytes(b.bytes)}" for b in root.children[:3])
         self.setAccessibleDescription(f"{format_bytes(root.bytes)} in {format_count(root.count)} blocks: {largest}")
         self.updateGeometry()
         self.update()
@@ -156,17 +156,17 @@ class TreeView(QWidget):
             return
         painter.setPen(text_on(colour))
         inside = QRectF(place.left() + 4, place.top(), place.width() - 8, min(place.height(), ROW))
-        for number, words in enumerate(self._words_in(box, painter.fontMetrics(), place)):
+        for number, text in enumerate(self._text_in(box, painter.fontMetrics(), place)):
             painter.drawText(
                 inside.translated(0, number * painter.fontMetrics().lineSpacing()),
                 Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft,
-                painter.fontMetrics().elidedText(words, Qt.TextElideMode.ElideRight, int(inside.width())),
+                painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, int(inside.width())),
             )
 
     @staticmethod
-    def _words_in(box: Box, metrics: QFontMetrics, place: QRectF) -> list[str]:
+    def _text_in(box: Box, metrics: QFontMetrics, place: QRectF) -> list[str]:
         """Place, function and size in a line; where that is too long the size in a line of its own, or no function."""
-        name, size = branch_words(box.branch) if box.path else box.branch.name or "all", format_bytes(box.branch.bytes)
+        name, size = branch_text(box.branch) if box.path else box.branch.name or "all", format_bytes(box.branch.bytes)
         where = f"{short(box.branch.file)}:{box.branch.line}" if box.path and box.branch.file else name
         room = place.width() - 8
         whole = f"{name}  {size}"
@@ -180,7 +180,7 @@ class TreeView(QWidget):
     def _colour(self, box: Box) -> QColor:
         """That of what it allocated most; every other depth darker, fainter for what was not searched for."""
         branch = box.branch
-        left_out = bool(self._search) and self._search not in branch_words(branch).lower()
+        left_out = bool(self._search) and self._search not in branch_text(branch).lower()
         key = self._curve_of(branch), self._in_library(branch.file), box.depth % len(SHADES), left_out
         if key not in self._mixtures:
             self._mixtures[key] = self._mixture(*key)
@@ -229,11 +229,11 @@ class TreeView(QWidget):
             if box is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), plain_tip(self.words(box)), self)
+                QToolTip.showText(event.globalPos(), plain_tip(self.label(box)), self)
             return True
         return super().event(event)
 
-    def words(self, box: Box) -> str:
+    def label(self, box: Box) -> str:
         """What the tooltip says of a box."""
         branch = box.branch
         whole = 1 if self._root is None else max(1, self._root.bytes)
@@ -364,7 +364,7 @@ class CategoryLegend(QWidget):
     def show_entries(self, entries: list[tuple[str, str]]) -> None:
         """Show (words, curve) pairs."""
         self._entries = entries
-        self.setAccessibleName("Legend: " + ", ".join(words for words, _curve in entries))
+        self.setAccessibleName("Legend: " + ", ".join(text for text, _curve in entries))
         self.update()
 
     def set_palette(self, palette: Palette) -> None:
@@ -378,14 +378,14 @@ class CategoryLegend(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         metrics, x = painter.fontMetrics(), 0
-        for words, curve in self._entries:
-            wide = 14 + metrics.horizontalAdvance(words) + 12
+        for text, curve in self._entries:
+            wide = 14 + metrics.horizontalAdvance(text) + 12
             if x + wide - 12 > self.width():
                 break
             colour = QColor(self._palette.curves[curve] if curve else self._palette.grid)
             painter.fillRect(x, (self.height() - 9) // 2, 9, 9, colour)
             painter.setPen(QColor(self._palette.text))
-            painter.drawText(x + 14, (self.height() + metrics.ascent() - metrics.descent()) // 2, words)
+            painter.drawText(x + 14, (self.height() + metrics.ascent() - metrics.descent()) // 2, text)
             x += wide
         painter.end()
 
@@ -433,19 +433,19 @@ class BlocksPane(QWidget):
         history = study.history
         category = history.lives.category[found.life].astype(np.int64)
         curves = [category_curve(name, self._palette) for name in history.categories]
-        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._words)
+        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._text)
         entries = [(history.categories[code], curves[code]) for code in np.unique(category).tolist()]
         waits = [("freed, in use by another stream", "forecast")] if bool(found.waits.any()) else []
         self.legend.show_entries([*entries, *waits, ("idle", "")])
         small = sum(1 for segment in found.segments if segment.is_small)
-        held = format_beside(int((found.end - found.begin).sum()), found.total)
+        held = format_like(int((found.end - found.begin).sum()), found.total)
         self.sums.setText(
             f"{format_count(len(found.segments))} segments of {format_bytes(found.total)} "
             f"({format_count(small)} small), {format_count(len(found.begin))} blocks of {held}"
         )
         self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
 
-    def _words(self, block: int, place: int) -> str:
+    def _text(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None
         found = self._map
         segment = found.segments[found.segment_at(place)]
@@ -458,15 +458,15 @@ class BlocksPane(QWidget):
             return f"idle, {amount}\nat {found.address(low):#x}\n{of}"
         lives = self._study.history.lives
         life = int(found.life[block])
-        size, asked, stack = int(lives.bytes[life]), int(lives.requested[life]), int(lives.stack[life])
+        size, requested, stack = int(lives.bytes[life]), int(lives.requested[life]), int(lives.stack[life])
         name = self._study.history.categories[int(lives.category[life])]
         category = "" if name == NO_STACK else f"{name}, "
         state = "freed, in use by another stream, " if bool(found.waits[block]) else ""
-        asked_for = f", {format_count(asked)} asked for" if asked and asked != size else ""
+        requested_for = f", {format_count(requested)} asked for" if requested and requested != size else ""
         return (
-            f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{asked_for})\n"
+            f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"
-            f"{self._study.places.words[stack]}\n{of}"
+            f"{self._study.places.label[stack]}\n{of}"
         )
 
     def _choose(self, block: int) -> None:

@@ -38,7 +38,7 @@ from gpudash.workloads.running.run_errors import (
     KILLED_REMEDY,
     OTHER_REMEDY,
     Progress,
-    signal_words,
+    signal_text,
 )
 
 _NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
@@ -130,9 +130,9 @@ class Joining:
         """Tell that an epoch is over."""
         self._emit(EpochFinished(time_s=self._clock(), run_id=self._run_id, epoch=epoch, **facts))
 
-    def look(self, *, at_end: bool = False) -> None:
+    def scan(self, *, at_end: bool = False) -> None:
         """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
-        seen = self._findings.at_end(self._ranks) if at_end else self._findings.look(self._ranks, self._clock())
+        seen = self._findings.at_end(self._ranks) if at_end else self._findings.scan(self._ranks, self._clock())
         for finding in seen:
             self.note(finding.topic, finding.text, **finding.details)
 
@@ -158,11 +158,11 @@ class Joining:
         return result
 
     def _agreement(self) -> dict[str, Any]:
-        digests = [told.get("digest") for told in self.done.values()]
+        digests = [reported.get("digest") for reported in self.done.values()]
         if len(digests) < self._spec.world_size or None in digests:
             return {"parameters_equal": None, "parameters_sha256": None, "largest_difference": None}
         equal = len(set(digests)) == 1
-        largest = max(told.get("difference", 0.0) for told in self.done.values())
+        largest = max(reported.get("difference", 0.0) for reported in self.done.values())
         return {
             "parameters_equal": equal,
             "parameters_sha256": digests[0] if equal else None,
@@ -240,7 +240,7 @@ class Joining:
             )
         )
         self._count(joined.step, loss, joined.accuracy or 0.0)
-        self.look()
+        self.scan()
 
     def _count(self, step: int, loss: float, accuracy: float) -> None:
         """Put a step into its epoch."""
@@ -297,7 +297,7 @@ class Standing:
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What it is called in a sentence: "Rank 1 (cuda:1, pid 4711)"."""
         process = "" if self.pid is None else f", pid {self.pid}"
         return f"Rank {self.rank} ({shown_name(self.device)}{process})"
@@ -325,7 +325,7 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     silent = [one for one in standings if one.heard_s is None or now_s - one.heard_s > SILENT_S]
     if silent and len(silent) < len(standings):
         one = min(silent, key=lambda standing: -1.0 if standing.heard_s is None else standing.heard_s)
-        return HeldUp(one.rank, _silent_words(one, now_s))
+        return HeldUp(one.rank, _silent_text(one, now_s))
     arrived = max((one.step for one in standings if one.phase == COLLECTIVE), default=None)
     late = [one for one in standings if arrived is not None and (one.step, one.phase == COLLECTIVE) < (arrived, True)]
     if not late:
@@ -334,7 +334,7 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     place = f", at {one.where}" if one.where else ""
     waited = format_duration(max(0.0, now_s - one.since_s))
     others = "the other ranks" if len(standings) > 2 else "the other rank"
-    text = f"{one.words} keeps {others} waiting at step {arrived}: for {waited} it has been {_doing(one)}{place}."
+    text = f"{one.label} keeps {others} waiting at step {arrived}: for {waited} it has been {_doing(one)}{place}."
     return HeldUp(one.rank, text)
 
 
@@ -355,15 +355,15 @@ def overdue(standings: Sequence[Standing], now_s: float, patience_s: float, grac
     return all(silent) or waited_s(standings, now_s) > limit
 
 
-def _silent_words(one: Standing, now_s: float) -> str:
+def _silent_text(one: Standing, now_s: float) -> str:
     if one.heard_s is None:
-        return f"{one.words} has not begun, and the others wait for it."
+        return f"{one.label} has not begun, and the others wait for it."
     silence = format_duration(now_s - one.heard_s)
     seen = f"{_doing(one)}{f', at {one.where}' if one.where else ''}"
     if one.steps >= max(1, one.step):  # what it has told of where it stands is older than its newest step
         seen = f"after step {one.steps}"
     return (
-        f"{one.words} stands still, and the others wait for it: its process has said nothing for {silence}; it was "
+        f"{one.label} stands still, and the others wait for it: its process has said nothing for {silence}; it was "
         f"last heard of {seen}."
     )
 
@@ -394,20 +394,20 @@ class Ended:
 
     Attributes:
         failed: what ranks have told of their failures, in the order of telling: (rank, facts).
-        fell: rank → exit code, as `subprocess` has it, of processes that torchrun has seen fail.
+        failed_ranks: rank → exit code, as `subprocess` has it, of processes that torchrun has seen fail.
         gone: ranks whose connection ended without a word, in that order.
         late: who held the others up when the first of them gave up.
     """
 
     failed: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
-    fell: dict[int, int] = field(default_factory=dict)
+    failed_ranks: dict[int, int] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
     late: HeldUp | None = None
 
     @property
     def any(self) -> bool:
         """Whether anything has been told."""
-        return bool(self.failed or self.fell or self.gone or self.late)
+        return bool(self.failed or self.failed_ranks or self.gone or self.late)
 
 
 @dataclass(frozen=True)
@@ -439,21 +439,23 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
     own = next(((rank, facts) for rank, facts in ended.failed if facts.get("because_of") is None), None)
     if own is not None:
         return _raised(standings[own[0]], own[1], standings)
-    told = {rank for rank, _ in ended.failed}
-    fallen = {rank: code for rank, code in ended.fell.items() if rank not in told and code != -signal.SIGTERM}
+    reported = {rank for rank, _ in ended.failed}
+    fallen = {
+        rank: code for rank, code in ended.failed_ranks.items() if rank not in reported and code != -signal.SIGTERM
+    }
     if fallen and ended.late is None:
         rank = next((gone for gone in ended.gone if gone in fallen), next(iter(fallen)))
-        return _fell(standings[rank], fallen[rank], memory_was_full=memory_was_full, printed=printed)
+        return _failed(standings[rank], fallen[rank], memory_was_full=memory_was_full, printed=printed)
     if ended.late is not None:
         details = "\n".join(str(facts.get("details", "")) for _, facts in ended.failed[:1])
         return Cause(ended.late.rank, "hang", ended.late.text, HANG_REMEDY, details)
-    gone = next((rank for rank in ended.gone if rank not in told), None)
+    gone = next((rank for rank in ended.gone if rank not in reported), None)
     if gone is not None:
-        message = f"{standings[gone].words} ended {_after(standings[gone])} without saying why."
+        message = f"{standings[gone].label} ended {_after(standings[gone])} without saying why."
         return Cause(gone, "gone", message, LOST_REMEDY, printed)
     if ended.failed:
         rank, facts = ended.failed[0]
-        message = f"{standings[rank].words} lost the other ranks {_after(standings[rank])}: {facts['message']}"
+        message = f"{standings[rank].label} lost the other ranks {_after(standings[rank])}: {facts['message']}"
         return Cause(rank, "lost", _sentence(message), LOST_REMEDY, str(facts.get("details", "")))
     return Cause(None, "torchrun", "torchrun ended before the ranks had trained to the end.", LOST_REMEDY, printed)
 
@@ -505,34 +507,34 @@ def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[St
     full, details = facts.get("full"), str(facts.get("details", ""))
     if full is not None:
         where = "this computer's memory" if full == "host" else f"the memory of {standing.device}"
-        asked = facts.get("requested_bytes")
-        request = "" if asked is None else f"; the last request was {format_bytes(asked)}"
-        message = f"{standing.words} ran out of {where} {_during(standing)}{request}."
+        requested = facts.get("requested_bytes")
+        request = "" if requested is None else f"; the last request was {format_bytes(requested)}"
+        message = f"{standing.label} ran out of {where} {_during(standing)}{request}."
         message = f"{message} {why_that_one(standing.rank, facts, standings)}"
         remedy = HOST_REMEDY if full == "host" else GPU_REMEDY
-        return Cause(standing.rank, full, message, remedy, details, full, asked)
+        return Cause(standing.rank, full, message, remedy, details, full, requested)
     if facts.get("remedy"):
-        message = f"{standing.words}: {facts['message']}"
+        message = f"{standing.label}: {facts['message']}"
         return Cause(standing.rank, str(facts["error"]), _sentence(message), str(facts["remedy"]), details)
     at = f" at {facts['where']}" if facts.get("where") else ""
-    told = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
-    message = f"{standing.words} failed {_during(standing)}{at} by {told}"
+    reported = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
+    message = f"{standing.label} failed {_during(standing)}{at} by {reported}"
     return Cause(standing.rank, str(facts["error"]), _sentence(message), OTHER_REMEDY, details)
 
 
-def _fell(standing: Standing, code: int, *, memory_was_full: bool, printed: str) -> Cause:
+def _failed(standing: Standing, code: int, *, memory_was_full: bool, printed: str) -> Cause:
     rank, at = standing.rank, _after(standing)
     if code == -signal.SIGKILL and memory_was_full:
         message = f"This computer's memory ran out: the system killed rank {rank} (pid {standing.pid}) {at}."
         return Cause(rank, "host", message, HOST_REMEDY, printed, "host")
     if code in (-signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP):
         name = signal.Signals(-code).name
-        message = f"{standing.words} was killed from outside {at} ({name})."
+        message = f"{standing.label} was killed from outside {at} ({name})."
         return Cause(rank, "killed", message, KILLED_REMEDY, printed)
     if code < 0:
-        message = f"{standing.words} crashed {at} ({signal_words(-code)})."
+        message = f"{standing.label} crashed {at} ({signal_text(-code)})."
         return Cause(rank, "crashed", message, CRASHED_REMEDY, printed)
-    message = f"{standing.words} ended itself {at} with exit code {code}."
+    message = f"{standing.label} ended itself {at} with exit code {code}."
     return Cause(rank, "exited", message, EXITED_REMEDY, printed)
 
 

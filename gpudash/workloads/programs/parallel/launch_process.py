@@ -2,7 +2,7 @@
 
 It is torchrun's own ``main`` with its own restart policy; around it only three things are added: it ends with the
 process that started it, it looks beforehand whether the backend is there, and it tells over the run's socket which rank
-has ended how (``fell`` {local_rank, pid, exit_code}), since only the process that started the ranks can know.
+has ended how (``failed_ranks`` {local_rank, pid, exit_code}), since only the process that started the ranks can know.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def main() -> None:
     os.environ[TORCHRUN] = str(os.getpid())
     if job.cards:
         _share_cards()
-    _follow_falls(channel)
+    _follow_failures(channel)
     try:
         run.main(arguments)
     except BaseException as error:
-        _tell_falls(channel, getattr(error, "failures", {}))
+        _report_failures(channel, getattr(error, "failures", {}))
         raise
     finally:
         channel.drain(DRAIN_S)
@@ -79,23 +79,23 @@ def what_is_missing(device: str) -> str | None:
     return NO_SIMULATED if kind_of(device) == "sim" and not hasattr(distributed.Work, "unbox") else None
 
 
-def _follow_falls(channel: Channel) -> None:
+def _follow_failures(channel: Channel) -> None:
     """Tell of every process that torchrun sees fail, also where it starts all anew and keeps that to itself."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
-    look = getattr(LocalElasticAgent, "_monitor_workers", None)
-    if look is None:  # another version: the falls of the last start are told at its end
+    poll = getattr(LocalElasticAgent, "_monitor_workers", None)
+    if poll is None:  # another version: the falls of the last start are told at its end
         return
 
-    def looked(*arguments: Any, **more: Any) -> Any:
-        found = look(*arguments, **more)
-        _tell_falls(channel, getattr(found, "failures", {}))
+    def polled(*arguments: Any, **more: Any) -> Any:
+        found = poll(*arguments, **more)
+        _report_failures(channel, getattr(found, "failures", {}))
         return found
 
-    LocalElasticAgent._monitor_workers = looked  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
+    LocalElasticAgent._monitor_workers = polled  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
 
 
-def _tell_falls(channel: Channel, failures: Mapping[int, Any]) -> None:
+def _report_failures(channel: Channel, failures: Mapping[int, Any]) -> None:
     for rank, failure in failures.items():
         facts = {"local_rank": int(rank), "pid": int(failure.pid), "exit_code": int(failure.exitcode)}
         channel.post({"type": "fell", **facts}, keep=True)

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 STOP_S = 0.6
 """What the ranks have to leave together once they are to stop; then they are killed: Stop takes less than 1 s."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """How often wishes are looked for while the ranks tell nothing."""
 
 LEAVING_S = 10.0
@@ -64,8 +64,8 @@ class ParallelRun(RequestedRun):
     _peers: dict[int, Peer] = field(default_factory=dict, init=False)
     _held: dict[int, int] = field(default_factory=dict, init=False)
     _cards: dict[int, dict[str, Any]] = field(default_factory=dict, init=False)
-    _stop_asked_s: float | None = field(default=None, init=False)
-    _end_told: bool = field(default=False, init=False)
+    _stop_requested_s: float | None = field(default=None, init=False)
+    _end_reported: bool = field(default=False, init=False)
     _refusal: WorkloadError | None = field(default=None, init=False)
     _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
     _torchrun: _Torchrun | None = field(default=None, init=False)
@@ -94,7 +94,7 @@ class ParallelRun(RequestedRun):
             ending = self._until_its_end(self._torchrun)
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
             logger.warning("a run on several devices ended with an error", exc_info=True)
-            ending = ending_of(_in_words(error), self._progress(), self._spec.name, request.device)
+            ending = ending_of(_as_text(error), self._progress(), self._spec.name, request.device)
         if self._torchrun is not None and not self._torchrun.close():
             self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
@@ -118,23 +118,23 @@ class ParallelRun(RequestedRun):
 
     def _until_its_end(self, torchrun: _Torchrun) -> Event:
         while True:
-            for peer, message in torchrun.receive(LOOK_S):
+            for peer, message in torchrun.receive(POLL_S):
                 self._take(peer, message)
             self._notice_losses(torchrun)
             if self._refusal is not None:
                 raise self._refusal
             if len(self._joining.done) == self._spec.world_size:
                 return self._whole(torchrun)
-            if self.wishes.stop.is_set() and self._stop_is_overdue(torchrun):
+            if self.requests.stop.is_set() and self._stop_is_overdue(torchrun):
                 ready = all(one.ready for one in self._joining.standings)
                 return self._killed(self._progress(), STOP_S) if ready else self._stopped(self._progress())
             if torchrun.code is not None:
                 self._hear_out(torchrun)
-                return self._stopped(self._progress()) if self.wishes.stop.is_set() else self._failed(torchrun)
+                return self._stopped(self._progress()) if self.requests.stop.is_set() else self._failed(torchrun)
             hang = self._hang()
             if hang is not None:
                 return ending_of_cause(hang, self._progress())
-            self._pass_on_wishes(torchrun)
+            self._pass_on_requests(torchrun)
 
     def _hear_out(self, torchrun: _Torchrun) -> None:
         """Take in what had been told before torchrun ended."""
@@ -151,7 +151,7 @@ class ParallelRun(RequestedRun):
         if kind == "missing":
             self._refusal = WorkloadError("torch", str(message["message"]), str(message["remedy"]))
         elif kind == "fell":
-            self._fell(message)
+            self._has_fallen(message)
         elif rank is None or not 0 <= rank < self._spec.world_size:
             return
         elif kind == "failed":
@@ -179,10 +179,10 @@ class ParallelRun(RequestedRun):
     def _greet(self, rank: int, peer: Peer, message: Message) -> None:
         restart = int(message.get("restart", 0))
         if restart > self._joining.restarts:
-            self._tell_restart(restart)
+            self._report_restart(restart)
         self._peers[rank] = peer
 
-    def _tell_restart(self, restart: int) -> None:
+    def _report_restart(self, restart: int) -> None:
         cause = self._cause("")
         self._joining.note(
             Topic.RESTART,
@@ -213,19 +213,19 @@ class ParallelRun(RequestedRun):
         if peer is not None and self._torchrun is not None and self._torchrun.hears(peer):
             self._torchrun.kill(peer.pid)
 
-    def _fell(self, message: Message) -> None:
+    def _has_fallen(self, message: Message) -> None:
         pid = message["pid"]
         rank = next((one.rank for one in self._joining.standings if one.pid == pid), message["local_rank"])
         if 0 <= rank < self._spec.world_size:
-            self._ended.fell.setdefault(rank, message["exit_code"])
+            self._ended.failed_ranks.setdefault(rank, message["exit_code"])
 
     def _notice_losses(self, torchrun: _Torchrun) -> None:
         """Ranks whose connection has ended without a farewell."""
-        told = {rank for rank, _ in self._ended.failed} | set(self._joining.done)
+        reported = {rank for rank, _ in self._ended.failed} | set(self._joining.done)
         for rank, peer in list(self._peers.items()):
             if not torchrun.hears(peer):
                 del self._peers[rank]
-                if rank not in told:
+                if rank not in reported:
                     self._ended.gone.append(rank)
 
     def _hang(self) -> Cause | None:
@@ -247,35 +247,37 @@ class ParallelRun(RequestedRun):
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
-        stopped = self.wishes.stop.is_set() and any("digest" not in told for told in self._joining.done.values())
+        stopped = self.requests.stop.is_set() and any(
+            "digest" not in reported for reported in self._joining.done.values()
+        )
         if stopped:
             return self._stopped(self._progress())
         torchrun.wait(LEAVING_S)
-        self._joining.look(at_end=True)
+        self._joining.scan(at_end=True)
         return RunFinished(status="finished", **self._progress().fields())
 
     def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:
         """Whether the ranks, once told to stop, have had their time, or have not come so far that they could heed."""
         now = time.monotonic()
-        if self._stop_asked_s is None:
-            self._stop_asked_s = now
+        if self._stop_requested_s is None:
+            self._stop_requested_s = now
             if not all(one.ready for one in self._joining.standings):
                 return True
-            torchrun.tell_ranks({"type": "stop"})
-        if not self._end_told and len(self._held) == self._spec.world_size:
-            self._end_told = True
-            torchrun.tell_ranks({"type": "end_at", "step": max(self._held.values())})
-        return now - self._stop_asked_s > STOP_S
+            torchrun.report_ranks({"type": "stop"})
+        if not self._end_reported and len(self._held) == self._spec.world_size:
+            self._end_reported = True
+            torchrun.report_ranks({"type": "end_at", "step": max(self._held.values())})
+        return now - self._stop_requested_s > STOP_S
 
-    def _pass_on_wishes(self, torchrun: _Torchrun) -> None:
-        wishes = self.wishes
-        if wishes.free_cache.is_set():
-            wishes.free_cache.clear()
-            torchrun.tell_ranks({"type": "free_cache"})
-        if wishes.take_explain():
+    def _pass_on_requests(self, torchrun: _Torchrun) -> None:
+        requests = self.requests
+        if requests.free_cache.is_set():
+            requests.free_cache.clear()
+            torchrun.report_ranks({"type": "free_cache"})
+        if requests.take_explain():
             self._joining.note(Topic.EXPLANATION, NOT_EXPLAINED)
-        if wishes.profile is not None:
-            wishes.profile = None
+        if requests.profile is not None:
+            requests.profile = None
             self._joining.note(Topic.OPERATORS, NOT_PROFILED)
 
     def _progress(self) -> Progress:
@@ -284,7 +286,7 @@ class ParallelRun(RequestedRun):
         return Progress(now, self.request.run_id, now - self.began_s, joining.steps, joining.result())
 
 
-def _in_words(error: Exception) -> Exception:
+def _as_text(error: Exception) -> Exception:
     """A process or folder that cannot be made, as a sentence of the run's."""
     if not isinstance(error, OSError):
         return error
@@ -362,7 +364,7 @@ class _Torchrun:
         """Whether a process is still connected."""
         return peer in self._server.peers
 
-    def tell_ranks(self, message: Message) -> None:
+    def report_ranks(self, message: Message) -> None:
         """Tell every rank something."""
         for peer in self._server.peers:
             if peer.rank is not None:

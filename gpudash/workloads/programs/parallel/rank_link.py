@@ -24,10 +24,10 @@ from gpudash.workloads.running.run_errors import WorkloadError, shortage_of
 BEAT_S = 0.1
 """Between two readings of a rank's memory."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """Between two looks for what the run asks."""
 
-FAREWELL_S = 5.0
+SHUTDOWN_S = 5.0
 """Longest that the last messages are waited for to be taken."""
 
 COMPUTING, COLLECTIVE, STARTING, LEAVING = "computing", "collective", "starting", "leaving"
@@ -88,7 +88,7 @@ class Link:
     def start(self, device: str) -> None:
         """Introduce this rank, and begin to tell how it is."""
         environment = os.environ
-        self.tell(
+        self.report(
             "hello",
             protocol=PROTOCOL,
             rank=self.rank,
@@ -102,7 +102,7 @@ class Link:
         )
         self._thread.start()
 
-    def tell(self, kind: str, **facts: Any) -> None:
+    def report(self, kind: str, **facts: Any) -> None:
         """Tell one message."""
         self._channel.post({"type": kind, **facts}, keep=True)
 
@@ -125,7 +125,7 @@ class Link:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._channel.drain(FAREWELL_S)
+        self._channel.drain(SHUTDOWN_S)
         self._channel.close()
 
     def beat(self) -> None:
@@ -148,21 +148,21 @@ class Link:
 
     def _work(self) -> None:
         due = 0.0
-        while not self._ended.wait(LOOK_S) and self._channel.alive:
+        while not self._ended.wait(POLL_S) and self._channel.alive:
             for message in self._channel.receive():
-                self._heed(message)
+                self._handle(message)
             now = time.monotonic()
             if now >= due:
                 due = now + BEAT_S
                 self.beat()
             self._channel.flush()
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         kind = message["type"]
         if kind == "stop":
             with self._changed:
                 self._held = True
-                self.tell("held", step=self._begun)
+                self.report("held", step=self._begun)
         elif kind == "end_at":
             with self._changed:
                 self._last = int(message["step"])
@@ -238,11 +238,11 @@ def _partner(error: BaseException, text: str) -> str | None:
     """Whether another rank is to blame: "gone" or "late"; ``None`` when it is this one's own failure."""
     if type(error).__name__ not in ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError"):
         return None
-    if any(words in text for words in LOST_PARTNER):
+    if any(label in text for label in LOST_PARTNER):
         return "gone"
     lower = text.lower()
     backend = type(error).__name__.startswith("Dist") or any(word in lower for word in ("gloo", "nccl", "collective"))
-    return "late" if backend and any(words in text for words in TIMED_OUT) else "gone" if backend else None
+    return "late" if backend and any(label in text for label in TIMED_OUT) else "gone" if backend else None
 
 
 def _frame_of(error: BaseException) -> str:

@@ -51,15 +51,15 @@ def main() -> None:
     device = job.spec.device_names[link.local_rank]
     link.start(device)
     try:
-        told = _train(job, link, device)
+        reported = _train(job, link, device)
     except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
         logger.warning("rank %d ended with an error", link.rank, exc_info=True)
         link.phase = LEAVING
         with suppress(RuntimeError):  # a broken device answers nothing more
             link.beat()
-        link.tell("failed", **facts_of(error, link, device))
+        link.report("failed", **facts_of(error, link, device))
         _leave(link, 1)
-    link.tell("done", **told)
+    link.report("done", **reported)
     _leave(link, 0)
 
 
@@ -77,13 +77,13 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     link.phase = COLLECTIVE
     _connect(BACKENDS[kind_of(name)], device, timedelta(seconds=spec.rank_timeout))
     link.phase = STARTING
-    context = Context(device, run_id=0, emit=_teller(link), clock=link.clock, warn_ratio=job.warn_ratio)
+    context = Context(device, run_id=0, emit=_reporter(link), clock=link.clock, warn_ratio=job.warn_ratio)
     with capped(device, job.cap):
-        told = RankTraining(spec, context, link).train()
+        reported = RankTraining(spec, context, link).train()
     link.beat()
     with suppress(RuntimeError):  # another rank may have left already: nothing is shared any more
         distributed.destroy_process_group()
-    return told
+    return reported
 
 
 def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
@@ -129,14 +129,14 @@ def _simulated_card(job: Job, name: str) -> Callable[[], dict[str, Any]]:
     return partial(sim_backend.card_figures, own)
 
 
-def _teller(link: Link) -> Any:
+def _reporter(link: Link) -> Any:
     """Takes what rank 0 tells of its stages, copies and data; steps and epochs are those of all ranks together."""
 
-    def tell(event: Event) -> None:
+    def report(event: Event) -> None:
         if link.rank == 0 and not isinstance(event, (StepFinished, EpochFinished)):
-            link.tell("event", event=event.to_json())
+            link.report("event", event=event.to_json())
 
-    return tell
+    return report
 
 
 def _leave(link: Link, code: int) -> NoReturn:

@@ -34,7 +34,7 @@ from gpudash.specs import TrainingSpec
 from gpudash.system.processes import waited_seconds
 from gpudash.workloads.programs.batches import Batch, Batches, data, epoch_order, micro_batches, placed
 from gpudash.workloads.programs.parallel.rank_link import COLLECTIVE, COMPUTING, LEAVING, EndsHere, Link, memory_facts
-from gpudash.workloads.programs.training import NAN_REMEDY, deterministic, loss_words, model_of, read_numbers
+from gpudash.workloads.programs.training import NAN_REMEDY, deterministic, loss_text, model_of, read_numbers
 from gpudash.workloads.programs.training_step import TrainingStep, optimizer_of
 from gpudash.workloads.running.accelerators import synchronize
 from gpudash.workloads.running.context import Context
@@ -88,7 +88,7 @@ class RankTraining:
         """
         context, step, whole = self._context, 0, True
         memory = memory_facts(str(context.device))
-        self._link.tell("ready", items=self._source.items, facts=self.facts, memory=memory)
+        self._link.report("ready", items=self._source.items, facts=self.facts, memory=memory)
         context.begin_steps()
         self._ended_s = time.perf_counter()
         with deterministic(self._spec.deterministic):
@@ -101,7 +101,7 @@ class RankTraining:
                 whole = False
         if self._times.late:
             self._times.begin()
-            self._tell_row(self._times.take())
+            self._report_row(self._times.take())
         self._link.phase = LEAVING
         context.flush()
         if not whole:
@@ -142,16 +142,16 @@ class RankTraining:
         seconds, self._ended_s = now - self._ended_s, now
         blocked = self._times.take()
         if self._times.late:
-            self._tell_row(blocked)
+            self._report_row(blocked)
         self._row = {"step": step, "time_s": self._link.clock(), "step_s": seconds, "loss": read_loss}
         self._row |= {"accuracy": accuracy, "starved_s": starved_s}
         if not self._times.late:
-            self._tell_row(blocked)
+            self._report_row(blocked)
         self._context.step(step, self._spec.steps, loss=read_loss, accuracy=accuracy)
         if not math.isfinite(read_loss) and self._spec.on_nan == "stop":
-            raise WorkloadError("nan", f"{loss_words(read_loss, step)}.", NAN_REMEDY)
+            raise WorkloadError("nan", f"{loss_text(read_loss, step)}.", NAN_REMEDY)
 
-    def _tell_row(self, blocked_s: float | None) -> None:
+    def _report_row(self, blocked_s: float | None) -> None:
         row, self._row = self._row, None
         if row is None:
             return
@@ -160,7 +160,7 @@ class RankTraining:
         if compute_s is not None:
             self._computed.append(compute_s - self._slowed_s)
         row["loss"] = row["loss"] if math.isfinite(row["loss"]) else str(row["loss"])
-        self._link.tell("step", **row, compute_s=compute_s, blocked_s=blocked_s)
+        self._link.report("step", **row, compute_s=compute_s, blocked_s=blocked_s)
 
     def _batches(self, index: int) -> Iterator[Batch]:
         """This rank's micro-batches on its device; gradients are shared with the last of them."""

@@ -22,8 +22,8 @@ from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
 from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted, Topic
-from gpudash.workloads.profiling import ProfileWish
-from gpudash.workloads.running.context import Wishes
+from gpudash.workloads.profiling import ProfileRequest
+from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.hosted.request import request_from
 from gpudash.workloads.running.installed import torch_report
 from gpudash.workloads.running.run_errors import UNHEARD, WorkloadError
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     faulthandler.enable(faults)
     os.dup2(2, 1)  # what anybody prints is none of the dashboard's output
     host = _Host(socket.socket(fileno=descriptor), parent)
-    host.tell_ready()
+    host.report_ready()
     code = 0
     try:
         host.run()
@@ -81,14 +81,14 @@ class _Host:
         self._parent = parent
         self._outbox = Outbox(link.sendall, self._unheard)
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._wishes = Wishes()
+        self._commands = Requests()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
-        self._asked = 0
+        self._requested = 0
         self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
         self._problem: str | None = None
 
-    def tell_ready(self) -> None:
+    def report_ready(self) -> None:
         """Import what a run needs, then say so."""
         report = torch_report()
         if report["version"] is None:
@@ -114,7 +114,7 @@ class _Host:
             self._refuse(message, error, clock())
             return
         self._cards = request.cards if request.device.startswith("sim") else ()
-        ending = Run(request, self._wishes, self._emit, clock, self._probed).perform(self._problem)
+        ending = Run(request, self._commands, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
         if isinstance(ending, RunFailed) and ending.error == "cuda_error":
@@ -155,8 +155,8 @@ class _Host:
 
     def _ask(self, what: str, **facts: Any) -> Any:
         """The answer of the process that started this one; ``None`` when it does not come soon."""
-        self._asked += 1
-        number, answered = self._asked, queue.SimpleQueue[Any]()
+        self._requested += 1
+        number, answered = self._requested, queue.SimpleQueue[Any]()
         self._answers[number] = answered
         self._outbox.put({"type": "ask", "number": number, "what": what, **facts}, urgent=True)
         try:
@@ -177,7 +177,7 @@ class _Host:
             if not data:
                 _leave()
             for message in messages:
-                self._heed(message)
+                self._handle(message)
 
     def _unheard(self) -> NoReturn:
         """Nothing can be sent: whoever listened is gone, or the workload has closed what is not its own."""
@@ -185,19 +185,19 @@ class _Host:
             _leave()
         os._exit(UNHEARD)
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         kind = message["type"]
         if kind == "request":
             self._requests.put(message)
         elif kind == "stop":
-            self._wishes.because = message.get("because")
-            self._wishes.stop.set()
+            self._commands.because = message.get("because")
+            self._commands.stop.set()
         elif kind == "explain":
-            self._wishes.explain.set()
+            self._commands.explain.set()
         elif kind == "profile":
-            self._wishes.profile = ProfileWish(message["steps"], message["stem"], message["from_start"])
+            self._commands.profile = ProfileRequest(message["steps"], message["stem"], message["from_start"])
         elif kind == "free_cache":
-            self._wishes.free_cache.set()
+            self._commands.free_cache.set()
         elif kind == "answer":
             answered = self._answers.get(message["number"])
             if answered is not None:
@@ -231,8 +231,8 @@ class _Readings:
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
                     reading = self._probe()
                     cards = [card_figures(card) for card in self._cards]
-                    told = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
-                    self._outbox.put(told, urgent=True)
+                    reported = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
+                    self._outbox.put(reported, urgent=True)
 
 
 def _leave() -> NoReturn:

@@ -28,7 +28,7 @@ from gpudash.telemetry.records import (
     Topic,
     event_from_json,
 )
-from gpudash.workloads.profiling import ProfileWish
+from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running.hosted.request import answer, message_of
 from gpudash.workloads.running.run import RequestedRun
 from gpudash.workloads.running.run_errors import MemoryKills, Progress, died, ending_of
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 STOP_S = 0.6
 """What a run has to end by itself once it is to stop; then its process is killed, so that Stop takes less than 1 s."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 """How often wishes are looked for while the process tells nothing."""
 
 LINGERS = "The run's process does not end: a driver holds it, and what it took of the device is not free yet."
@@ -58,8 +58,8 @@ class HostedRun(RequestedRun):
     _started: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
     _allocators: dict[str, PushedReading] = field(default_factory=dict, init=False)
-    _stop_asked_s: float | None = field(default=None, init=False)
-    _profile: ProfileWish | None = field(default=None, init=False)
+    _stop_requested_s: float | None = field(default=None, init=False)
+    _profile: ProfileRequest | None = field(default=None, init=False)
     _ending: Event | None = field(default=None, init=False)
     _kills: MemoryKills = field(default_factory=MemoryKills, init=False)
 
@@ -81,13 +81,13 @@ class HostedRun(RequestedRun):
             ending = ending_of(error, self._progress(), self.request.spec.name, self.request.device)
         if host is not None:
             try:
-                self._let_go(host)
+                self._release(host)
             except Exception as error:  # nor may a callback keep the end from being told
                 logger.exception("the run's own process could not be let go")
                 self._note(f"What the run's process held may still be shown ({type(error).__name__}: {error}).")
         return ending
 
-    def _let_go(self, host: Host) -> None:
+    def _release(self, host: Host) -> None:
         """End the process, and show what it held no longer."""
         host.close()
         if host.lingers:  # it still counts as ours
@@ -104,35 +104,35 @@ class HostedRun(RequestedRun):
         self.emit(Note(time_s=self.clock(), run_id=self.request.run_id, topic=Topic.WORKER, text=text))
 
     def _until_its_end(self, host: Host) -> Event:
-        asked, start_until = False, time.monotonic() + TORCH_IMPORT_S
+        requested, start_until = False, time.monotonic() + TORCH_IMPORT_S
         while self._ending is None:
-            if host.ready and not asked:
-                asked = True
-                self._pass_on_wishes(host)  # ahead of the request: a short run may be over before the next look
+            if host.ready and not requested:
+                requested = True
+                self._pass_on_requests(host)  # ahead of the request: a short run may be over before the next look
                 host.send(message_of(self.request, self.clock))
-            for message in host.receive(LOOK_S):
+            for message in host.receive(POLL_S):
                 self._take(message, host)
             if self._ending is not None:
                 break
             if host.gone:
                 return self._died(host)
-            if self.wishes.stop.is_set() and not asked:
+            if self.requests.stop.is_set() and not requested:
                 return self._stopped(self._progress())
-            if self.wishes.stop.is_set() and self._stop_is_overdue(host):
+            if self.requests.stop.is_set() and self._stop_is_overdue(host):
                 return self._killed(self._progress(), STOP_S)
-            if not asked and time.monotonic() > start_until:
+            if not requested and time.monotonic() > start_until:
                 return self._never_ready()
-            if asked:
-                self._pass_on_wishes(host)
+            if requested:
+                self._pass_on_requests(host)
         return self._ending
 
-    def _pass_on_wishes(self, host: Host) -> None:
-        if self.wishes.take_explain():
+    def _pass_on_requests(self, host: Host) -> None:
+        if self.requests.take_explain():
             host.send({"type": "explain"})
-        if self.wishes.free_cache.is_set():
-            self.wishes.free_cache.clear()
+        if self.requests.free_cache.is_set():
+            self.requests.free_cache.clear()
             host.send({"type": "free_cache"})
-        profile = self.wishes.profile
+        profile = self.requests.profile
         if profile is not None and profile is not self._profile:
             self._profile = profile
             host.send({"type": "profile", **asdict(profile)})
@@ -140,10 +140,10 @@ class HostedRun(RequestedRun):
     def _stop_is_overdue(self, host: Host) -> bool:
         """Whether the process, once told to stop, has had its time."""
         now = time.monotonic()
-        if self._stop_asked_s is None:
-            self._stop_asked_s = now
-            host.send({"type": "stop", "because": self.wishes.because})
-        return now - self._stop_asked_s > STOP_S
+        if self._stop_requested_s is None:
+            self._stop_requested_s = now
+            host.send({"type": "stop", "because": self.requests.because})
+        return now - self._stop_requested_s > STOP_S
 
     def _take(self, message: Message, host: Host) -> None:
         kind = message["type"]
@@ -164,7 +164,7 @@ class HostedRun(RequestedRun):
         elif isinstance(event, StepFinished):
             self._steps = event.step
         elif isinstance(event, Note) and event.topic == Topic.OPERATORS:
-            self.wishes.profile = None
+            self.requests.profile = None
         self.emit(event)
 
     def _read(self, message: Message, pid: int) -> None:
@@ -179,7 +179,7 @@ class HostedRun(RequestedRun):
 
     def _died(self, host: Host) -> Event:
         code = host.end(patience_s=DYING_S)
-        if self.wishes.stop.is_set():
+        if self.requests.stop.is_set():
             return self._stopped(self._progress())
         full, details = self._kills.rose(), host.faults()
         name = self.request.spec.name

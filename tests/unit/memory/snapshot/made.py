@@ -92,7 +92,7 @@ class Made:
     """
 
     def __init__(self, capacity: int = 64 * GIB, settings: AllocatorSettings | None = None) -> None:
-        self.model = CachingAllocator(DeviceMemory(capacity), settings, observer=self._told)
+        self.model = CachingAllocator(DeviceMemory(capacity), settings, observer=self._reported)
         self.settings = settings or AllocatorSettings()
         self.stack: Stack | None = FORWARD
         self.entries: list[TraceEntry] = []
@@ -110,7 +110,7 @@ class Made:
     def now_us(self) -> int:
         return BEGAN_US + EVENT_US * len(self.entries)
 
-    def _told(self, action: str, address: int, size: int, stream: int) -> None:
+    def _reported(self, action: str, address: int, size: int, stream: int) -> None:
         if not self._records:
             return
         stack = None if self.stack is None else STACKS.index(self.stack)

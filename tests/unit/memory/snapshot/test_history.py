@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpudash.memory.allocator import AllocatorSettings, BlockView, Segment
 from gpudash.memory.snapshot.history.groups import Node, tree
-from gpudash.memory.snapshot.history.history import History, difference_words
+from gpudash.memory.snapshot.history.history import History, difference_text
 from gpudash.memory.snapshot.history.model import Annotation, DeviceSnapshot, TraceEntry
 from gpudash.units import KIB, MIB
 from tests.unit.memory.snapshot.made import BACKWARD, BEGAN_US, EVENT_US, FORWARD, OPTIMIZER, STACKS, Made, events
@@ -281,17 +281,17 @@ def test_two_moments_are_compared_in_words() -> None:
     begin = len(made.entries) - 1
     made.malloc(20 * MIB, BACKWARD)
     history = History(made.device())
-    assert difference_words(history, begin, history, history.last) == (
+    assert difference_text(history, begin, history, history.last) == (
         "Between 1.00 ms and 3.00 ms allocated grew by 20 MiB: +20 MiB train.py:42 step (gradients)."
     )
-    assert "fell by 20 MiB: −20 MiB train.py:42" in difference_words(history, history.last, history, begin)
+    assert "fell by 20 MiB: −20 MiB train.py:42" in difference_text(history, history.last, history, begin)
 
 
 def test_a_moment_compared_with_itself_is_the_same() -> None:
     made = Made()
     made.malloc(8 * MIB)
     history = History(made.device())
-    assert difference_words(history, history.last, history, history.last) == (
+    assert difference_text(history, history.last, history, history.last) == (
         "Between 1.00 ms and 1.00 ms nothing changed: 8 MiB allocated at both."
     )
 
@@ -302,7 +302,7 @@ def test_two_snapshots_are_compared_by_their_lines() -> None:
     second.malloc(10 * MIB, FORWARD)
     second.malloc(4 * MIB, None)
     one, other = History(first.device()), History(second.device())
-    assert difference_words(one, one.last, other, other.last) == (
+    assert difference_text(one, one.last, other, other.last) == (
         "Between the first snapshot (1.00 ms) and the second (3.00 ms) allocated grew by 6 MiB: "
         "+4 MiB no stack recorded, +2 MiB train.py:41 step (activations)."
     )

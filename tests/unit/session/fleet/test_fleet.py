@@ -78,9 +78,9 @@ def test_one_poll_brings_every_gpu_with_few_questions(fleet: Fleet, server: Fake
     assert [gpu.name for gpu in fleet.gpus()] == ["node7 GPU 0", "node7 GPU 1"]
     assert fleet.problem is None and fleet.answered and not fleet.empty and fleet.server_version == "2.42.0"
     assert fleet.gpus()[0].seen_s == NOW - 0.5 and not fleet.gpus()[0].stale
-    asked = len(server.asked)
+    asked = len(server.requested)
     fleet.poll()
-    assert len(server.asked) - asked == 2
+    assert len(server.requested) - asked == 2
 
 
 def test_a_poll_that_brings_nothing_new_changes_nothing(fleet: Fleet, serving: Serving) -> None:
@@ -189,7 +189,7 @@ def test_closing_does_not_wait_for_a_server_that_is_slow(serving: Serving) -> No
         fleet = Fleet(fake.address, settings=Settings())
         fleet.start()
         waited = threading.Event()
-        while not fake.asked:
+        while not fake.requested:
             waited.wait(0.01)
         try:
             assert fleet.close()
@@ -215,7 +215,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 def test_a_look_at_a_gpu_that_is_not_there_is_refused(fleet: Fleet) -> None:
     fleet.poll()
     with pytest.raises(ValueError, match="knows no GPU"):
-        fleet.look("nobody", NOW - 60, NOW, 100)
+        fleet.scan("nobody", NOW - 60, NOW, 100)
     with pytest.raises(ValueError, match="knows no GPU"):
         fleet.compare(fleet.gpus()[0].key, (NOW - 60, NOW), "nobody", (NOW - 60, NOW), 100)
 

@@ -69,7 +69,7 @@ def test_a_range_is_there_whole_with_its_peak(view: FleetView) -> None:
     assert view.notices == [] and not view.loading and view.fetched == 1
     assert view.extent_s == (0.0, HOUR) and view.began_wall_s == NOW and view.store.position_s is None
     times, values = drawn(view, 0.0, HOUR)
-    assert len(times) <= view.points + 2 and view.asked_points <= view.points
+    assert len(times) <= view.points + 2 and view.requested_points <= view.points
     assert np.nanmax(values) == 7e10
 
 
@@ -128,7 +128,7 @@ def test_of_several_wishes_the_newest_wins(server: Fake, past: PastServer) -> No
     hold = threading.Event()
     past.fail = Reply(hold=hold)
     view = FleetView(GPU, Client(read_address(server.address)), NOW, NOW + 100, 100)
-    while not server.asked:
+    while not server.requested:
         hold.wait(0.01)
     for n in range(1, 20):
         view.show_range(NOW + n, NOW + n + 100, 100)
@@ -196,14 +196,14 @@ def test_the_gpu_is_the_device_that_is_shown(view: FleetView) -> None:
     assert [(device.name, device.uuid) for device in view.devices()] == [("cpu", None), ("n1 GPU 3", "GPU-a")]
     assert view.devices()[0].total_bytes == 10**11
     assert view.default_device() == "n1 GPU 3"
-    assert view.device_words("host") == "n1" and view.device_words("GPU-a") == "n1 GPU 3"
+    assert view.device_text("host") == "n1" and view.device_text("GPU-a") == "n1 GPU 3"
     assert [(gpu.nvml_index, gpu.uuid, gpu.product) for gpu in view.gpus] == [(3, "GPU-a", "NVIDIA H200")]
 
 
 def test_a_simulated_gpu_says_so(server: Fake) -> None:
     simulated = replace(GPU, simulated=True, uuid="SIM-0", index=0)
     view = FleetView(simulated, Client(read_address(server.address)), NOW, NOW + 10, 100)
-    assert "SIMULATED" in view.device_words("SIM-0") and view.devices()[1].simulated and view.gpus[0].simulated
+    assert "SIMULATED" in view.device_text("SIM-0") and view.devices()[1].simulated and view.gpus[0].simulated
     assert view.close()
 
 
@@ -215,6 +215,6 @@ def test_there_is_nothing_to_copy_run_or_mark(view: FleetView) -> None:
 
 def test_a_closed_view_asks_nothing_more(view: FleetView, server: Fake) -> None:
     assert view.close()
-    asked = len(server.asked)
+    asked = len(server.requested)
     view.show_range(NOW + HOUR, NOW + 2 * HOUR, 100)
-    assert view.settle(60.0) and len(server.asked) == asked
+    assert view.settle(60.0) and len(server.requested) == asked

@@ -17,13 +17,13 @@ from gpudash.session.fleet.overview import (
     silent_before,
 )
 from gpudash.settings import Settings
-from gpudash.sources.prometheus.gpus import Told, ToldGpu
+from gpudash.sources.prometheus.gpus import Reported, ReportedGpu
 from gpudash.units import GIB
-from tests.unit.session.fleet.told import NOW, fleet_gpu, seen, told, told_gpu
+from tests.unit.session.fleet.told import NOW, fleet_gpu, reported, seen, told_gpu
 
 
 def taken(overview: Overview, *gpus: object, now_s: float = NOW, at: float = NOW) -> tuple[FleetGpu, ...]:
-    return overview.take(told(*gpus), seen(*gpus, at=at), now_s)  # type: ignore[arg-type]
+    return overview.take(reported(*gpus), seen(*gpus, at=at), now_s)  # type: ignore[arg-type]
 
 
 def test_the_fullest_come_first_and_those_not_known_last() -> None:
@@ -79,7 +79,7 @@ def test_a_gpu_that_two_exporters_know_is_shown_once_as_gpudash_tells_it() -> No
 def test_of_two_exporters_the_one_that_is_not_late_is_shown() -> None:
     own, other = told_gpu("GPU-a", 10, port=1), told_gpu("a", 11, exporter="dcgm", port=2)
     times = {**seen(own, at=NOW - 60), **seen(other)}
-    (found,) = Overview().take(told(own, other), times, NOW)
+    (found,) = Overview().take(reported(own, other), times, NOW)
     assert found.exporter == "dcgm" and found.also == ("gpudash",) and not found.stale
 
 
@@ -103,13 +103,13 @@ def test_a_gpu_that_the_server_tells_of_no_more_stays_and_is_stale_until_it_is_f
     assert gone["a"].stale and not gone["b"].stale and gone["a"].used_bytes == 10 * GIB
     late = NOW + FORGET_S + 1
     assert [gpu.key for gpu in taken(overview, told_gpu("GPU-b"), now_s=late, at=late)] == ["b"]
-    assert "a" not in overview.told
+    assert "a" not in overview.reported
 
 
 def test_a_gpu_that_is_told_of_without_a_time_stays_when_another_goes() -> None:
     overview, gpu = Overview(), told_gpu("GPU-a")
     taken(overview, gpu, told_gpu("GPU-b"))
-    [timeless, gone] = sorted(overview.take(told(gpu), {}, NOW + 1), key=lambda shown: shown.key)
+    [timeless, gone] = sorted(overview.take(reported(gpu), {}, NOW + 1), key=lambda shown: shown.key)
     assert (timeless.key, timeless.stale, gone.key, gone.stale) == ("a", True, "b", True)
 
 
@@ -150,15 +150,15 @@ def test_gpus_that_fell_silent_before_the_fleet_was_opened_are_counted_by_machin
 
 
 def test_it_is_said_whose_figures_are_shown_and_who_else_knows_the_gpu() -> None:
-    assert fleet_gpu("a", 0.5).told_by == "gpudash"
-    assert fleet_gpu("a", 0.5, exporter="dcgm").told_by == "dcgm-exporter"
-    assert fleet_gpu("a", 0.5, also=("dcgm",)).told_by == "gpudash (dcgm-exporter knows it too)"
+    assert fleet_gpu("a", 0.5).reported_by == "gpudash"
+    assert fleet_gpu("a", 0.5, exporter="dcgm").reported_by == "dcgm-exporter"
+    assert fleet_gpu("a", 0.5, also=("dcgm",)).reported_by == "gpudash (dcgm-exporter knows it too)"
     both = fleet_gpu("a", 0.5, also=("dcgm", "nvidia_gpu_exporter"))
-    assert both.told_by == "gpudash (dcgm-exporter and nvidia_gpu_exporter know it too)"
+    assert both.reported_by == "gpudash (dcgm-exporter and nvidia_gpu_exporter know it too)"
 
 
 def over(
-    *gpus: FleetGpu, told: dict[str, ToldGpu] | None = None, watch: FleetWarnings | None = None
+    *gpus: FleetGpu, told: dict[str, ReportedGpu] | None = None, watch: FleetWarnings | None = None
 ) -> list[FleetWarning]:
     return (watch or FleetWarnings(Settings())).over(gpus, told or {}, {}, NOW)
 
@@ -200,15 +200,17 @@ def test_a_stale_gpu_is_told_as_silent_one_sentence_a_machine() -> None:
 
 def test_gpudashs_own_warning_stands_where_the_level_here_was_not_passed() -> None:
     gpu = told_gpu("GPU-a", warnings=("critical",))
-    assert [(w.level, w.text) for w in over(fleet_gpu("a", 0.5), told={"a": gpu})] == [
+    assert [(w.level, w.text) for w in over(fleet_gpu("a", 0.5), reported={"a": gpu})] == [
         ("critical", "n1 GPU 0: gpudash there warns of its memory")
     ]
-    assert len(over(fleet_gpu("a", 0.9), told={"a": gpu})) == 1
+    assert len(over(fleet_gpu("a", 0.9), reported={"a": gpu})) == 1
 
 
 def test_a_forecast_is_told_and_is_critical_when_it_is_near() -> None:
     for seconds, level, words in ((42.0, "critical", "42.0 s"), (300.0, "warning", "5 min")):
-        (found,) = over(fleet_gpu("a", 0.5), told={"a": told_gpu("GPU-a", forecast_s=seconds, warnings=("forecast",))})
+        (found,) = over(
+            fleet_gpu("a", 0.5), reported={"a": told_gpu("GPU-a", forecast_s=seconds, warnings=("forecast",))}
+        )
         assert (found.kind, found.level) == ("forecast", level) and words in found.text
 
 
@@ -220,7 +222,7 @@ def test_host_memory_the_servers_words_and_odd_entries_are_told() -> None:
     assert [warning.text for warning in of_server(["a", "b", "c", "d"])] == [
         f"The server says: {text}" for text in "abc"
     ]
-    assert odd_entries(Told()) == [] and "2 entries" in odd_entries(Told(odd=2))[0].text
+    assert odd_entries(Reported()) == [] and "2 entries" in odd_entries(Reported(odd=2))[0].text
 
 
 def test_an_xid_error_is_a_warning_as_grave_as_it_is_unless_a_program_caused_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.sources.prometheus.gpus import Told, ToldGpu
+from gpudash.sources.prometheus.gpus import Reported, ReportedGpu
 from gpudash.telemetry.metrics import Exporter
 from gpudash.units import GIB
 from tests.prometheus_server.fake import NOW
@@ -19,7 +19,7 @@ def told_gpu(
     host: str = "n1",
     port: int = 1,
     **beside: Any,
-) -> ToldGpu:
+) -> ReportedGpu:
     """One GPU of 80 GiB."""
     instance = f"{host}:{port}"
     values = {"total_bytes": 80.0 * GIB}
@@ -27,14 +27,14 @@ def told_gpu(
         values["used_bytes"] = used_gib * GIB
     labels = {"uuid": uuid, "instance": instance}
     key = uuid.lower().removeprefix("gpu-")
-    return ToldGpu(key, exporter, uuid, (instance, uuid), labels, host, values=values, **beside)
+    return ReportedGpu(key, exporter, uuid, (instance, uuid), labels, host, values=values, **beside)
 
 
-def told(*gpus: ToldGpu) -> Told:
-    return Told(list(gpus))
+def reported(*gpus: ReportedGpu) -> Reported:
+    return Reported(list(gpus))
 
 
-def seen(*gpus: ToldGpu, at: float = NOW) -> dict[tuple[str, str], float]:
+def seen(*gpus: ReportedGpu, at: float = NOW) -> dict[tuple[str, str], float]:
     """When each was scraped."""
     return {gpu.where: at for gpu in gpus}
 

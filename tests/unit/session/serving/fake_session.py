@@ -34,7 +34,7 @@ class FakeSession:
         self.host_capacity_source = "RAM"
         self.forecasts: dict[str, Forecast] = {}
         self.emitted: list[Record] = []
-        self.asked: list[tuple[Any, str]] = []
+        self.requested: list[tuple[Any, str]] = []
         self.answer: Any = None
         self.estimates = SimpleNamespace(ask=self._ask, newest=lambda: self.answer)
 
@@ -63,7 +63,7 @@ class FakeSession:
         self.apply(Sample(self.now_s, table, device, values, states or {}))
 
     def _ask(self, spec: Any, device: str, *, alternatives: bool) -> int:
-        self.asked.append((spec, device))
+        self.requested.append((spec, device))
         return 7
 
     @property

@@ -202,7 +202,7 @@ def test_the_prediction_of_the_run_is_asked_for_once_and_served_when_it_is_there
     client, spec = start(), MatmulSpec()
     fake = client.fake
     client.serving.predict(spec, "cuda:0")
-    assert fake.asked == [(spec, "cuda:0")]
+    assert fake.requested == [(spec, "cuda:0")]
     fake.apply(RunStarted(time_s=1.0, run_id=1, workload="matmul", device="cuda:0", spec={}))
     fake.answer = SimpleNamespace(id=6, estimate=Estimate("cuda:0", workload="matmul", peak_allocated_bytes=9))
     labels = 'device="cuda:0",kind="allocated",run="1",workload="matmul"'

@@ -14,7 +14,7 @@ from gpudash.simulator.device.simulated_gpu import A100
 from gpudash.simulator.dry_run.dry_run import DryRun
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models.steps import follow_model
-from tests.unit.simulator.models.small_models import ASKED, written
+from tests.unit.simulator.models.small_models import REQUESTED, written
 
 FLASH = {"attention": "flash_attention_2"}
 TURING = Architecture((7, 5), 40)
@@ -43,7 +43,7 @@ def found(folder: Path) -> dict[str, Any]:
     """Peak allocated, peak reserved and assumptions of each case, or why it is refused."""
     dry, answers = DryRun(), dict[str, Any]()
     for name, (family, differs, card) in CASES.items():
-        asked = {**ASKED, **differs, "path": str(written(folder, family))}
+        asked = {**REQUESTED, **differs, "path": str(written(folder, family))}
         try:
             followed, facts = follow_model(asked, dry, card)
         except CannotPredictError as refused:

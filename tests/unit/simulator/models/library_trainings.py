@@ -37,13 +37,13 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Words in a row, each to be told from those before."""
 
     def __init__(self, count: int = 64) -> None:
-        self._words = torch.randint(0, WORDS, (count, LENGTH), generator=torch.Generator().manual_seed(0))
+        self._text = torch.randint(0, WORDS, (count, LENGTH), generator=torch.Generator().manual_seed(0))
 
     def __len__(self) -> int:
-        return len(self._words)
+        return len(self._text)
 
     def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
-        return {"input_ids": self._words[place], "labels": self._words[place]}
+        return {"input_ids": self._text[place], "labels": self._text[place]}
 
 
 def language_model() -> Any:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.unit.simulator.models.small_models import ASKED, TEXT
+from tests.unit.simulator.models.small_models import REQUESTED, TEXT
 
 CONFIG = {
     **TEXT,
@@ -63,7 +63,7 @@ DIVIDED: dict[str, dict[str, Any]] = {
 def asked(folder: Path, differs: dict[str, Any]) -> dict[str, Any]:
     """What is asked of the model, which is written into ``folder``."""
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    return {**ASKED, **differs, "path": str(folder)}
+    return {**REQUESTED, **differs, "path": str(folder)}
 
 
 def predicted(folder: Path, card: str) -> dict[str, int]:
@@ -107,7 +107,7 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
     from torch import distributed
     from transformers import masking_utils  # noqa: F401 # imported while DDP runs, it leaves a bucket of DDP's behind
 
-    from gpudash.simulator.models.steps import AskedModel
+    from gpudash.simulator.models.steps import RequestedModel
     from tests.gpu.watched_programs import settle
 
     device, found = torch.device("cuda", int(rank)), {}
@@ -118,7 +118,7 @@ def allocated(folder: Path, rank: str, meeting: str) -> dict[str, int]:
         world = distributed.group.WORLD
         assert world is not None
         torch.cuda.reset_peak_memory_stats()
-        step = AskedModel(asked(folder, WAYS[way])).build(device)
+        step = RequestedModel(asked(folder, WAYS[way])).build(device)
         for _ in range(3):
             # what threads hold of the step before for some moments, and NCCL's watchdog for up to 100 ms, is gone
             settle()

@@ -154,7 +154,7 @@ CONFIGS["flux"] = {
     "pooled_projection_dim": 24,
 }
 
-ASKED: dict[str, Any] = {
+REQUESTED: dict[str, Any] = {
     "task": "train",
     "batch": 2,
     "sequence": 0,
@@ -222,7 +222,7 @@ def predicted(folder: Path, card: str = "") -> dict[str, int]:
     architecture = Architecture((major, minor), multiprocessors, cudnn_converts=not is_here())
     dry, found = DryRun(), {}
     for name, way in cases():
-        asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
+        asked = {**REQUESTED, **WAYS[way], "path": str(written(folder, name))}
         followed, _facts = follow_model(asked, dry, architecture)
         found[f"{name}: {way}"] = judge(followed.trace, Target("sim:0"), name).peak_allocated_bytes or 0
     return found
@@ -271,11 +271,11 @@ def built(folder: Path, name: str, way: str, device: Any) -> Any:
     """The function that takes a step of a case whose weights are drawn on ``device``."""
     import torch
 
-    from gpudash.simulator.models.steps import AskedModel
+    from gpudash.simulator.models.steps import RequestedModel
 
     torch.manual_seed(0)
-    asked = {**ASKED, **WAYS[way], "path": str(written(folder, name))}
-    return AskedModel(asked, draws=True).build(device)
+    asked = {**REQUESTED, **WAYS[way], "path": str(written(folder, name))}
+    return RequestedModel(asked, draws=True).build(device)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ import torch
 from gpudash.simulator.dry_run.refusals import CannotPredictError
 from gpudash.simulator.models import building, config
 from gpudash.simulator.models.quantised import EightBitAdamW
-from gpudash.simulator.models.steps import AskedModel
+from gpudash.simulator.models.steps import RequestedModel
 from tests.programs import told_by
 from tests.unit.simulator.models import real_models
-from tests.unit.simulator.models.small_models import ASKED, CONFIGS, cases, written
+from tests.unit.simulator.models.small_models import CONFIGS, REQUESTED, cases, written
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for all models to be followed and run
 
@@ -36,7 +36,7 @@ def test_a_model_takes_of_the_simulated_card_what_was_predicted(case: str, peaks
 
 
 def built(folder: Path, device: torch.device = META, **differs: Any) -> torch.nn.Module:
-    return building.build(config.read(str(folder)), device, {**ASKED, **differs})
+    return building.build(config.read(str(folder)), device, {**REQUESTED, **differs})
 
 
 def with_weights(folder: Path, name: str, *, dtype: torch.dtype = torch.bfloat16) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def with_weights(folder: Path, name: str, *, dtype: torch.dtype = torch.bfloat16
     made = written(folder, name)
     tensors = {key: torch.zeros(parameter.shape, dtype=dtype) for key, parameter in built(made).named_parameters()}
     save_file(tensors, str(made / "model.safetensors"))
-    asked = AskedModel({**ASKED, "path": str(made), "task": "infer"})
+    asked = RequestedModel({**REQUESTED, "path": str(made), "task": "infer"})
     asked.build(META)
     return asked.facts
 
@@ -54,7 +54,7 @@ def with_weights(folder: Path, name: str, *, dtype: torch.dtype = torch.bfloat16
 @pytest.mark.parametrize("name", real_models.CONFIGS)
 def test_a_published_model_has_the_parameters_of_its_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(real_models.CONFIGS[name]))
-    asked = AskedModel({**ASKED, "path": str(tmp_path), "task": "infer"})
+    asked = RequestedModel({**REQUESTED, "path": str(tmp_path), "task": "infer"})
     asked.build(META)
     if name in real_models.INDEXED:
         assert asked.facts["weight_bytes"] == real_models.INDEXED[name]
@@ -64,7 +64,7 @@ def test_a_published_model_has_the_parameters_of_its_files(name: str, tmp_path: 
 
 def test_experts_in_one_tensor_are_said_to_stay_unpacked(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(real_models.CONFIGS["Qwen3-30B-A3B"]))
-    asked = AskedModel({**ASKED, "path": str(tmp_path), "task": "infer", "quantisation": "nf4"})
+    asked = RequestedModel({**REQUESTED, "path": str(tmp_path), "task": "infer", "quantisation": "nf4"})
     asked.build(META)
     assert any(said.startswith("3% of the weights lie in linear layers") for said in asked.assumptions)
 

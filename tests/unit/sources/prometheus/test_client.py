@@ -154,7 +154,7 @@ def test_queries_go_over_one_connection_with_their_parameters_and_the_token() ->
         assert client.query("up", 12.5).result == []
         assert client.query_range("up", 1.0, 2.0, 0.5).result == []
         client.drop()
-    assert fake.asked == [
+    assert fake.requested == [
         ("/api/v1/query", {"query": "up", "time": "12.500"}),
         ("/api/v1/query_range", {"query": "up", "start": "1.000", "end": "2.000", "step": "0.500"}),
     ]
@@ -166,7 +166,7 @@ def test_a_path_before_the_interface_is_kept() -> None:
         client = Client(read_address(f"{fake.address}/prometheus/"))
         client.query("up")
         client.drop()
-    assert fake.asked[0][0] == "/prometheus/api/v1/query"
+    assert fake.requested[0][0] == "/prometheus/api/v1/query"
 
 
 def test_a_long_query_is_posted() -> None:
@@ -385,7 +385,7 @@ def test_closing_ends_a_question_that_another_thread_waits_for() -> None:
 
         thread = threading.Thread(target=ask)
         thread.start()
-        while not fake.asked:
+        while not fake.requested:
             thread.join(0.01)
         client.close()
         thread.join(10.0)

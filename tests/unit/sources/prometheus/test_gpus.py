@@ -19,7 +19,7 @@ from gpudash.sources.prometheus.gpus import (
     QUERY,
     TIMES_QUERY,
     UNNAMED,
-    ToldGpu,
+    ReportedGpu,
     machine_of,
     read_gpus,
     read_intervals,
@@ -34,7 +34,7 @@ PAGES = Path(__file__).parents[3] / "prometheus_server" / "pages"
 A100 = "0f6a3a1e-1111-4222-8333-0123456789ab"
 
 
-def told(page: str, instance: str = "node7:9400") -> dict[str, ToldGpu]:
+def told(page: str, instance: str = "node7:9400") -> dict[str, ReportedGpu]:
     """The GPUs of an exporter's page."""
     found = read_gpus(vector((PAGES / page).read_text(), instance))
     assert not found.odd

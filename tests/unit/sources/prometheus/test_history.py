@@ -105,7 +105,7 @@ def test_the_server_is_asked_for_no_more_points_than_pixels(points: int, length_
     past = past_of(server, length_s, points)
     allowed = min(max(points, FEWEST_POINTS), MOST_POINTS)
     assert 0 < max(server.sent) <= allowed
-    assert past.asked_points == max(server.sent)
+    assert past.requested_points == max(server.sent)
 
 
 def test_where_most_is_used_least_is_free() -> None:

@@ -17,8 +17,8 @@ from gpudash.telemetry.comparing.comparison import (
     headline,
     signed,
     specs_row,
-    value_words,
-    verdict_words,
+    value_text,
+    verdict_text,
 )
 from gpudash.telemetry.records import plain
 from gpudash.units import MIB
@@ -146,7 +146,7 @@ def test_what_would_matter_and_is_within_the_noise_is_too_noisy_to_tell() -> Non
     crowded = compare(MADE.run(crowding=0.3), slower.run("b", crowding=0.3))
     throughput = by_name(crowded)["median_throughput"]
     assert (throughput.verdict, throughput.judgement) == ("unclear", None)
-    assert verdict_words(throughput) == "too noisy to tell"
+    assert verdict_text(throughput) == "too noisy to tell"
     assert "too noisy to tell" in headline(crowded)
     assert (crowded.worse(0.1), crowded.unclear(0.1)) == ([], ["median_throughput"])
     assert crowded.unclear(0.5) == []
@@ -299,7 +299,7 @@ def test_the_sign_is_spelt_out() -> None:
     assert signed("s", 0.0031) == "+3.10 ms"
     assert signed("ratio", 0.05) == "+5.0 points"
     assert signed("nats", 0.0) == "0"
-    assert value_words("items/s", 9830.0) == "9\u202f830 items/s"
+    assert value_text("items/s", 9830.0) == "9\u202f830 items/s"
     worse = by_name(compare(MADE.run(), MADE.but(step_s=0.02).run("b")))["seconds"]
-    assert verdict_words(worse) == "more, worse"
+    assert verdict_text(worse) == "more, worse"
     assert worse.strength == pytest.approx(1.0)

@@ -18,7 +18,7 @@ from gpudash.workloads.programs.comparison import COMPARED_STEPS, of_losses, of_
 from gpudash.workloads.running import run as running
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Cancelled
-from tests.unit.workloads.conftest import Bench, Told
+from tests.unit.workloads.conftest import Bench, Reported
 
 MLP = {"model": "mlp", "width": 8, "depth": 1, "batch": 2}
 
@@ -87,7 +87,7 @@ def test_equal_sides_are_too_close_to_call_after_the_fewest_repetitions(
     assert found["cause"] is None
 
 
-def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Told, context: Context) -> None:
+def test_the_warm_up_steps_of_a_repetition_do_not_count(clock: Clock, told: Reported, context: Context) -> None:
     def workload(spec: Spec, part: Context) -> dict[str, Any]:
         part.begin_steps()
         for step in range(1, 7):
@@ -212,7 +212,7 @@ class _Fixed:
         return span
 
 
-def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Told, context: Context) -> None:
+def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Reported, context: Context) -> None:
     part = comparison_side.Side(context, "cpu", "cpu A", running.resolve(comparison().chosen))
     part.run(comparison(fields={**MLP, "steps": 5, "epochs": 1}).chosen)
     assert {event.name.partition(":")[0] for event in told if isinstance(event, StageFinished)} == {"cpu A"}
@@ -220,7 +220,7 @@ def test_stages_are_told_with_their_side_and_loss_curves_are_not_mixed(told: Tol
 
 
 def test_stop_ends_a_comparison_and_what_is_known_is_kept(
-    paced: Iterator[list[float]], told: Told, context: Context, monkeypatch: pytest.MonkeyPatch
+    paced: Iterator[list[float]], told: Reported, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_module, "ratio_of", _stopping(comparison_module.ratio_of, told))
     with pytest.raises(Cancelled):
@@ -228,12 +228,12 @@ def test_stop_ends_a_comparison_and_what_is_known_is_kept(
     assert context.kept.keys() >= CONTRACT
 
 
-def _stopping(original: Any, told: Told) -> Any:
+def _stopping(original: Any, told: Reported) -> Any:
     calls = itertools.count()
 
     def counted(*args: Any) -> Any:
         if next(calls) == 2 * comparison_module.FEWEST_FOURSOMES:
-            told.wishes.stop.set()
+            told.requests.stop.set()
         return original(*[[second * (1 + index % 3) for index, second in enumerate(args[0])], *args[1:]])
 
     return counted
@@ -284,7 +284,7 @@ def test_losses_within_the_precision_agree_and_the_tolerance_is_told() -> None:
     found = of_losses((LOSSES, [0.5] * 30), (other, [0.5] * 30), "fp32")
     assert found.agrees is True
     assert found.tolerance == tolerance("fp32")
-    assert "2e-04" in found.words
+    assert "2e-04" in found.label
     assert found.accuracy == (0.5, 0.5)
 
 

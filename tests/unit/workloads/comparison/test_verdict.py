@@ -23,12 +23,12 @@ from gpudash.workloads.programs.comparison_verdict import (
     autocorrelation,
     centre,
     decorrelated,
-    interval_words,
+    interval_text,
     more_needed,
     more_runs,
     ratio_of,
     round_size,
-    times_words,
+    times_text,
     verdict,
 )
 
@@ -287,13 +287,13 @@ def test_a_ratio_at_the_limit_does_not_ask_for_runs_without_end() -> None:
     ("ratio", "words"), [(1.2, "1.2×"), (9.94, "9.9×"), (9.96, "10×"), (14.4, "14×"), (140, "140×")]
 )
 def test_times_have_one_decimal_below_ten_and_none_above(ratio: float, words: str) -> None:
-    assert times_words(ratio) == words
+    assert times_text(ratio) == words
 
 
 def test_the_interval_is_one_digit_finer() -> None:
-    assert interval_words(Ratio(14.0, 13.62, 14.38, 9)) == "13.6 – 14.4"
-    assert interval_words(Ratio(1.2, 1.184, 1.216, 9)) == "1.18 – 1.22"
-    assert interval_words(Ratio(1.2, 0.0, math.inf, 2)) == "no interval yet"
+    assert interval_text(Ratio(14.0, 13.62, 14.38, 9)) == "13.6 – 14.4"
+    assert interval_text(Ratio(1.2, 1.184, 1.216, 9)) == "1.18 – 1.22"
+    assert interval_text(Ratio(1.2, 0.0, math.inf, 2)) == "no interval yet"
 
 
 def test_no_verdict_ever_speaks_of_percent_faster() -> None:

@@ -45,9 +45,9 @@ class Bench:
     def __init__(self, known: tuple[Device, ...] = (), **values: Any) -> None:
         spec = build(TrainingSpec, {"devices": "cpu,cpu", "model": "mlp", "steps": 4, "epochs": 2, **values})
         assert isinstance(spec, TrainingSpec)
-        self.told: list[Record] = []
+        self.reported: list[Record] = []
         self.now = 0.0
-        self.joining = Joining(spec, known, 7, self.told.append, lambda: self.now)
+        self.joining = Joining(spec, known, 7, self.reported.append, lambda: self.now)
 
     def hello(self, rank: int) -> None:
         self.joining.take(rank, {"type": "hello", "pid": 100 + rank, "host": "node", "run": "abc"})
@@ -68,7 +68,7 @@ class Bench:
         )
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [record for record in self.told if isinstance(record, kind)]
+        return [record for record in self.reported if isinstance(record, kind)]
 
 
 def test_a_step_is_told_once_all_ranks_have_told_it_with_the_mean_loss_and_all_items() -> None:
@@ -109,7 +109,7 @@ def test_the_ranks_are_introduced_when_all_have_come_with_the_smallest_device_th
     devices = (Device("cuda:0", "A", 24 * GIB, "GPU-0"), Device("cuda:1", "B", 16 * GIB, "GPU-1"))
     bench = Bench(devices, devices="cuda:0,cuda:1", batch=8, parallel="fsdp")
     bench.hello(1)
-    assert not bench.told
+    assert not bench.reported
     bench.hello(0)
 
     (note,) = bench.of(Note)
@@ -177,8 +177,8 @@ def test_a_straggler_is_named_once_and_kept_in_the_result() -> None:
     for step in range(1, 301):
         for rank in (0, 1):
             bench.step(rank, step, 1.0, compute_s=0.4 if rank else 0.3)
-    bench.joining.look(at_end=True)
-    bench.joining.look(at_end=True)
+    bench.joining.scan(at_end=True)
+    bench.joining.scan(at_end=True)
 
     (note,) = [note for note in bench.of(Note) if note.topic == "straggler"]
     assert note.details["rank"] == 1 and note.details["slower"] == pytest.approx(1 / 3, abs=0.01)
@@ -308,7 +308,7 @@ def test_an_error_of_its_own_comes_before_the_connections_that_it_broke() -> Non
     ],
 )
 def test_a_rank_that_fell_without_a_word_is_named_by_how(code: int, error: str, words: str) -> None:
-    ended = Ended(failed=[(0, GONE)], fell={0: 1, 1: code}, gone=[1])
+    ended = Ended(failed=[(0, GONE)], failed_ranks={0: 1, 1: code}, gone=[1])
 
     cause = cause_of(ended, ranks(), memory_was_full=False, printed="what was printed")
 
@@ -317,12 +317,12 @@ def test_a_rank_that_fell_without_a_word_is_named_by_how(code: int, error: str, 
 
 
 def test_a_rank_that_torchrun_ended_after_another_is_not_to_blame() -> None:
-    ended = Ended(fell={0: -signal.SIGTERM, 1: -signal.SIGKILL}, gone=[0, 1])
+    ended = Ended(failed_ranks={0: -signal.SIGTERM, 1: -signal.SIGKILL}, gone=[0, 1])
     assert cause_of(ended, ranks(), memory_was_full=False, printed="").rank == 1
 
 
 def test_a_rank_that_the_system_killed_for_memory_is_an_out_of_memory() -> None:
-    cause = cause_of(Ended(fell={1: -9}, gone=[1]), ranks(), memory_was_full=True, printed="")
+    cause = cause_of(Ended(failed_ranks={1: -9}, gone=[1]), ranks(), memory_was_full=True, printed="")
     ending = ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {}))
 
     assert isinstance(ending, OutOfMemory) and ending.error == "host" and "killed rank 1" in ending.message
@@ -330,7 +330,7 @@ def test_a_rank_that_the_system_killed_for_memory_is_an_out_of_memory() -> None:
 
 def test_who_held_the_others_up_is_named_before_its_process_that_was_ended_for_it() -> None:
     ended = Ended(
-        failed=[(0, {**GONE, "because_of": "late"})], fell={1: -9}, gone=[1], late=HeldUp(1, "Rank 1 stands.")
+        failed=[(0, {**GONE, "because_of": "late"})], failed_ranks={1: -9}, gone=[1], late=HeldUp(1, "Rank 1 stands.")
     )
     cause = cause_of(ended, ranks(), memory_was_full=False, printed="")
 

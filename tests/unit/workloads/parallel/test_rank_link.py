@@ -23,19 +23,19 @@ class Listening:
 
     def __init__(self, server: AgentServer) -> None:
         self.server = server
-        self.told: list[tuple[Peer, dict[str, Any]]] = []
+        self.reported: list[tuple[Peer, dict[str, Any]]] = []
 
     def until(self, kind: str) -> dict[str, Any]:
         """The newest message of a kind, waiting for one that is not known yet."""
         for _ in range(int(PATIENCE_S / 0.05)):
-            found = [message for _, message in self.told if message["type"] == kind]
+            found = [message for _, message in self.reported if message["type"] == kind]
             if found:
                 return found[-1]
-            self.told += self.server.receive(0.05)
-        raise AssertionError(f"no {kind} came, only {[message['type'] for _, message in self.told]}")
+            self.reported += self.server.receive(0.05)
+        raise AssertionError(f"no {kind} came, only {[message['type'] for _, message in self.reported]}")
 
     def ask(self, **message: Any) -> None:
-        self.server.send(self.told[0][0], message)
+        self.server.send(self.reported[0][0], message)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_rank_that_is_to_stop_waits_until_it_knows_after_which_step(listening:
 
 
 def test_what_a_rank_tells_at_its_end_arrives(listening: Listening, link: Link) -> None:
-    link.tell("done", steps=4)
+    link.report("done", steps=4)
     link.leave()
     assert listening.until("done")["steps"] == 4
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpudash.session.remote.machine import RemoteMachine
 
 
-class MemoryLook:
+class MemoryView:
     """A look at one memory.
 
     Args:

@@ -43,16 +43,16 @@ CREDENTIALS_BYTES = 12
 NAMESPACES = ("user", "mnt", "pid")
 """Those that have to be the same at both ends."""
 
-_door: Door | None = None
+_attach_socket: AttachSocket | None = None
 
 
-def open_door() -> bool:
+def open_attach_socket() -> bool:
     """Let the same user's gpudash attach to this process; false where that cannot be. A forked child has no door."""
-    global _door
-    if _door is not None or not hasattr(os, "register_at_fork"):
-        return _door is not None
+    global _attach_socket
+    if _attach_socket is not None or not hasattr(os, "register_at_fork"):
+        return _attach_socket is not None
     try:
-        _door = Door()
+        _attach_socket = AttachSocket()
     except OSError:
         return False
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
@@ -60,21 +60,21 @@ def open_door() -> bool:
 
 
 def _before_fork() -> None:
-    if _door is not None:
-        _door.leave()
+    if _attach_socket is not None:
+        _attach_socket.leave()
 
 
 def _after_fork_in_parent() -> None:
-    if _door is not None:
-        _door.wait()
+    if _attach_socket is not None:
+        _attach_socket.wait()
 
 
 def _after_fork_in_child() -> None:
-    if _door is not None:
-        _door.abandon()
+    if _attach_socket is not None:
+        _attach_socket.abandon()
 
 
-class Door:
+class AttachSocket:
     """Waits for those who come.
 
     Raises:
@@ -114,17 +114,17 @@ class Door:
         if not self._waits:
             return
         self._leaving = True
-        knocking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        connecting = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
-            knocking.setblocking(False)
-            knocking.connect(self._name)
+            connecting.setblocking(False)
+            connecting.connect(self._name)
             if not self._ended.acquire(True, PATIENCE_S):
                 return
         except OSError:
             # too many have come, or the program has closed the socket
             return
         finally:
-            knocking.close()
+            connecting.close()
         # Python lets go of a thread a little before the system does
         deadline = time.monotonic() + PATIENCE_S
         while os.path.exists(f"/proc/self/task/{self._thread}") and time.monotonic() < deadline:

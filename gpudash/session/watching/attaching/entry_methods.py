@@ -1,6 +1,6 @@
 """The ways into a Python program that runs already, and why one is closed.
 
-* The door: the program has opened it beforehand (`gpudash.agent.attach.door`).
+* The door: the program has opened it beforehand (`gpudash.agent.attach.attach_socket`).
 * ``sys.remote_exec`` of Python 3.14 (PEP 768), called by the program's own interpreter.
 * A debugger, only where the user asks for it: the agent's start is handed to `Py_AddPendingCall`, so that it runs
   where Python would handle a signal and not wherever the program happened to stand.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from gpudash.agent.attach import door, entering
+from gpudash.agent.attach import attach_socket, entering
 from gpudash.session.watching.attaching.addresses import Mapping, NoAddressError, addresses, mappings
 from gpudash.session.watching.attaching.registers import described_registers
 from gpudash.system.files import runtime_folder
@@ -36,7 +36,7 @@ OLDEST = (3, 9)
 REMOTE_EXEC = (3, 14)
 """The first Python that has ``sys.remote_exec``."""
 
-DOOR_S = 5.0
+ATTACH_SOCKET_S = 5.0
 """Longest wait for the thread behind the door."""
 
 HELPER_S = 30.0
@@ -51,7 +51,7 @@ ENDED = "it has ended meanwhile"
 
 HOW = (
     "To be seen from inside, a program is started with GPUDASH_AGENT=1 (gpudash watch --prepare prints the lines for a "
-    "shell), or calls gpudash.agent.open_door()"
+    "shell), or calls gpudash.agent.open_attach_socket()"
 )
 
 REFUSED = (
@@ -166,7 +166,7 @@ def enter(
     except psutil.Error:
         return Entered(closed={"any": ENDED})
     ways: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
-        {"gdb": _by_debugger} if by_gdb else {"door": _through_door, "remote_exec": _by_remote_exec}
+        {"gdb": _by_debugger} if by_gdb else {"door": _through_attach_socket, "remote_exec": _by_remote_exec}
     )
     for name, way in ways.items():
         try:
@@ -248,13 +248,13 @@ def _guarded(lines: tuple[str, ...]) -> str:
     return "".join(("try:\n", *(f" {line}\n" for line in lines), "except Exception:\n pass\n"))
 
 
-def _through_door(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
+def _through_attach_socket(process: psutil.Process, path: Path, config: str, has_come: Callable[[float], bool]) -> None:
     """Raises: WayClosedError: when it has none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(DOOR_S)
+        connection.settimeout(ATTACH_SOCKET_S)
         try:
-            connection.connect(door.NAME.format(pid=process.pid))
-            pid, user = door.peer_of(connection)
+            connection.connect(attach_socket.NAME.format(pid=process.pid))
+            pid, user = attach_socket.peer_of(connection)
             if (pid, user) != (process.pid, os.geteuid()):
                 raise WayClosedError("another process has taken the place of the program's")
             _send_as_this_process(connection, _script(path, config).encode())
@@ -264,12 +264,12 @@ def _through_door(process: psutil.Process, path: Path, config: str, has_come: Ca
             raise WayClosedError("the program has opened none") from None
         except TimeoutError:
             why = "the program is inside a long call that keeps Python to itself"
-            raise NotYetError(f"nobody answers at it within {DOOR_S:.0f} s; {why}") from None
+            raise NotYetError(f"nobody answers at it within {ATTACH_SOCKET_S:.0f} s; {why}") from None
         except OSError as error:
             raise WayClosedError(f"nobody answers at it ({error.strerror or error})") from None
-    if answer == door.REFUSED:
+    if answer == attach_socket.REFUSED:
         raise WayClosedError(REFUSED)
-    if answer != door.ENTERED or not has_come(ARRIVAL_S):
+    if answer != attach_socket.ENTERED or not has_come(ARRIVAL_S):
         raise WayClosedError("nothing was heard from behind it")
 
 
@@ -381,12 +381,12 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
     # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
-    words = ", ".join(f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8))
+    text = ", ".join(f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8))
     commands = [
         f"attach {pid}",
         f"set $mapped = {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}",
         "print $mapped",
-        f"set $written = $mapped && (({{unsigned long[{len(data) // 8}]}}{place} = {{{words}}}), 1)",
+        f"set $written = $mapped && (({{unsigned long[{len(data) // 8}]}}{place} = {{{text}}}), 1)",
     ]
     calling = f"((int (*)(void *, void *)) {calls.add_pending_call})"
     call = f"{calling}((void *) {calls.run_simple_string}, (void *) {place})"
@@ -490,12 +490,12 @@ def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:
     elif library is not None:
         version = int(library[1]), int(library[2])
     else:
-        version = _asked_version(link)
+        version = _requested_version(link)
     gone = str(link).endswith(" (deleted)")
     return (Path(f"/proc/{process.pid}/exe") if gone else link) if named is not None else None, version
 
 
-def _asked_version(python: Path) -> tuple[int, int]:
+def _requested_version(python: Path) -> tuple[int, int]:
     code = "import sys; print(*sys.version_info[:2])"
     try:
         done = subprocess.run(

@@ -8,8 +8,8 @@ import pytest
 
 from gpudash.session.fleet import FleetWarning
 from gpudash.ui.fleet.document import COLUMNS, table_text
+from gpudash.ui.fleet.labels import cell_of, details, format_age, gpu_name, levels, one_line, summary
 from gpudash.ui.fleet.layout import found_by
-from gpudash.ui.fleet.words import cell_of, details, format_age, gpu_name, levels, one_line, summary
 from gpudash.units import GIB
 from tests.ui.fleet.fake_fleet import NOW_S, gpu
 

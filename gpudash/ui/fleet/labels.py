@@ -126,10 +126,10 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         f"Run: {gpu.run}" if gpu.run else "",
         f"Held by {', '.join(gpu.holders)}" if gpu.holders else "",
         gpu.uuid,
-        f"Told by {gpu.told_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
+        f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
-    told = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
-    return "\n".join(line for line in [*lines, *told] if line)
+    reported = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
+    return "\n".join(line for line in [*lines, *reported] if line)
 
 
 def one_line(gpu: FleetGpu) -> str:
@@ -140,11 +140,11 @@ def one_line(gpu: FleetGpu) -> str:
         format_pair(gpu.taken_bytes, gpu.total_bytes),
         "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy",
         *marks(gpu.health.get("last_xid"), gpu.health.get("clocks_event_reasons")),
-        *(metric.told_apart(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
+        *(metric.distinguished(gpu.sensors[metric.name]) for metric in SENSORS if metric.name in gpu.sensors),
         "" if gpu.drawn_j is None else format_energy(gpu.drawn_j),
         gpu.run,
         ", ".join(gpu.holders),
-        gpu.told_by,
+        gpu.reported_by,
     ]
     return " · ".join(part for part in parts if part)
 
@@ -155,7 +155,7 @@ def _health(gpu: FleetGpu) -> Iterable[str]:
     for mark in marks(None, health.get("clocks_event_reasons")):
         yield mark.capitalize()
     if code := int(health.get("last_xid", 0)):
-        yield f"Newest XID error: {code}, {xid(code).words}"
+        yield f"Newest XID error: {code}, {xid(code).label}"
     received, sent = (health.get(f"nvlink_{way}_bytes_per_second") for way in ("rx", "tx"))
     if received is not None and sent is not None:
         yield f"NVLink: {format_rate(received)} in, {format_rate(sent)} out"
@@ -186,7 +186,7 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     return f"{size} · {format_pair(used, total)} used ({format_percent(used / total)}){rest}"
 
 
-def clock_words(wall_s: float) -> str:
+def clock_text(wall_s: float) -> str:
     """A moment of today or another day, in local time: "14:05:09", "3 Nov 14:05"."""
     moment = datetime.fromtimestamp(wall_s)  # noqa: DTZ006  # the user's own clock is meant
     if moment.date() == datetime.now().date():  # noqa: DTZ005

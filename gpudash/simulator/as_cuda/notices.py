@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-told: list[str] = []
+reported: list[str] = []
 """Sentences, in order."""
 
 listeners: list[Callable[[str], None]] = []
 """Called with each sentence at the call that it is about."""
 
 
-def tell(sentence: str) -> None:
+def emit(sentence: str) -> None:
     """Let it be known, once."""
-    if sentence not in told:
-        told.append(sentence)
+    if sentence not in reported:
+        reported.append(sentence)
         for listener in listeners:
             listener(sentence)
 
