@@ -66,7 +66,7 @@ class Settings(BaseModel):
     isolate: Literal["automatic", "always", "never"] = Field(
         "automatic",
         description="Host runs in a process of their own, so that a crash or a full GPU ends the run and nothing else",
-        json_schema_extra={"words": {"automatic": "Automatic (CUDA)", "always": "Always", "never": "Never"}},
+        json_schema_extra={"labels": {"automatic": "Automatic (CUDA)", "always": "Always", "never": "Never"}},
     )
     reports_bytes: Annotated[int, BeforeValidator(read_size)] = Field(
         2 * GIB,

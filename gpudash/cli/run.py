@@ -107,7 +107,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
     if not has_fields(spec_type):
         command.__annotations__ = flags
         return command
-    command_with_fields.__annotations__ = {"words": TEXT, **flags}
+    command_with_fields.__annotations__ = {"text": TEXT, **flags}
     return command_with_fields
 
 

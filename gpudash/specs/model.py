@@ -64,7 +64,7 @@ class ModelSpec(Spec):
     task: Literal["train", "lora", "qlora", "infer"] = field(
         "train",
         "Train all weights, adapters (LoRA), adapters over 4-bit weights (QLoRA), or run a prompt through it",
-        label={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference"},
+        labels={"train": "training", "lora": "LoRA", "qlora": "QLoRA", "infer": "inference"},
     )
     batch: int = field(1, "Samples per forward pass", ge=1, le=65536)
     sequence: int = field(
@@ -74,11 +74,11 @@ class ModelSpec(Spec):
         "auto",
         "Type of the weights and of what is computed: as stored, or another; amp and amp_fp16: fp32 weights under bf16 "
         "autocast, or under fp16 autocast with scaled gradients",
-        label={"auto": "as stored", "amp": "bf16 autocast", "amp_fp16": "fp16 autocast"},
+        labels={"auto": "as stored", "amp": "bf16 autocast", "amp_fp16": "fp16 autocast"},
     )
     steps: int = field(3, "Steps of a run", ge=1, le=10_000_000)
     optimizer: Literal["adamw", "adamw_fused", "adamw8bit", "adafactor", "momentum", "sgd"] = field(
-        "adamw", "What updates the weights", more="optimizer", label=OPTIMIZERS, when={"task": LEARNS}
+        "adamw", "What updates the weights", more="optimizer", labels=OPTIMIZERS, when={"task": LEARNS}
     )
     accumulation: int = field(
         1, "Forward and backward passes per optimizer step", more="optimizer", when={"task": LEARNS}, ge=1, le=65536
@@ -107,20 +107,20 @@ class ModelSpec(Spec):
         "auto",
         "How the weights of linear layers are packed; auto: as the config says, and nf4 for QLoRA",
         more="memory",
-        label={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
+        labels={"auto": "as stored", "nf4-double": "nf4, double", "int8": "8 bits", "gptq": "GPTQ", "awq": "AWQ"},
     )
     offload: Literal["none", "activations", "weights"] = field(
         "none",
         "What lies in the host's memory; weights: with their gradients and the optimizer's state, with task train",
         more="memory",
-        label={"none": "nothing", "activations": "activations (save_on_cpu)", "weights": "weights (FSDP2)"},
+        labels={"none": "nothing", "activations": "activations (save_on_cpu)", "weights": "weights (FSDP2)"},
         when={"task": LEARNS},
     )
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = field(
         "auto",
         "How transformers computes attention: by torch's fused kernels, with all scores at once, or by flash-attn",
         more="memory",
-        label={"auto": "the model's own", "flash_attention_2": "flash-attn 2"},
+        labels={"auto": "the model's own", "flash_attention_2": "flash-attn 2"},
     )
     devices: Devices = field(
         "",
@@ -132,7 +132,7 @@ class ModelSpec(Spec):
         "ddp",
         "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2)",
         more="several devices",
-        label={"ddp": "DDP", "fsdp": "FSDP2"},
+        labels={"ddp": "DDP", "fsdp": "FSDP2"},
         when={"task": LEARNS},
     )
     trust_remote_code: bool = field(False, "Run the code that comes with the model in its folder", more="data")

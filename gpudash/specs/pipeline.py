@@ -58,7 +58,7 @@ class PipelineSpec(Spec):
     move: Literal["to", "to_dtype", "to_other", "cuda", "cuda_index", "pinned", "direct"] = field(
         "to",
         "How the tensor gets to the device",
-        label={
+        labels={
             "to": ".to(device)",
             "to_dtype": ".to(device, dtype): to float64",
             "to_other": ".to(other_tensor)",
@@ -69,12 +69,12 @@ class PipelineSpec(Spec):
         },
     )
     back: Literal["cpu", "to_cpu"] = field(
-        "cpu", "How the result comes back", more="data", label={"cpu": ".cpu()", "to_cpu": '.to("cpu")'}
+        "cpu", "How the result comes back", more="data", labels={"cpu": ".cpu()", "to_cpu": '.to("cpu")'}
     )
     operation: Literal["add", "multiply", "matmul", "relu"] = field(
         "add",
         "What is computed on the device",
-        label={"add": "add scalar", "multiply": "multiply by scalar", "matmul": "x @ xᵀ", "relu": "relu"},
+        labels={"add": "add scalar", "multiply": "multiply by scalar", "matmul": "x @ xᵀ", "relu": "relu"},
     )
     scalar: float = field(
         10.0, "Number to add or multiply by", more="data", when={"operation": ("add", "multiply")}, ge=-1e6, le=1e6
@@ -83,7 +83,7 @@ class PipelineSpec(Spec):
     pitfall: Literal["none", "unassigned", "mixed_devices", "leaf", "numpy", "current_device"] = field(
         "none",
         "A common mistake, made for real, with torch's own words and the fix",
-        label={
+        labels={
             "none": "none",
             "unassigned": "unassigned: the result of .to() is dropped",
             "mixed_devices": "devices mixed",

@@ -28,7 +28,7 @@ class PressureSpec(Spec):
     pattern: Literal["ramp", "leak", "sawtooth", "fragmentation", "spike"] = field(
         "ramp",
         "How memory grows",
-        label={
+        labels={
             "ramp": "ramp: steady steps",
             "leak": "leak: losses kept with their graphs",
             "sawtooth": "sawtooth: up, and back to nothing",
@@ -39,7 +39,7 @@ class PressureSpec(Spec):
     until: Literal["cap", "oom"] = field(
         "cap",
         "Where it ends: at the cap, or when memory runs out (teeth and spikes then double in size)",
-        label={"cap": "the cap is reached", "oom": "memory runs out"},
+        labels={"cap": "the cap is reached", "oom": "memory runs out"},
     )
     step: Bytes = field(
         64 * MIB,

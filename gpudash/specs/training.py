@@ -80,7 +80,7 @@ class TrainingSpec(Spec):
     model: Literal["transformer", "mlp", "cnn"] = field(
         "transformer",
         "Transformer on text (next character), MLP on generated classes or CNN on generated images",
-        label={"mlp": "MLP", "cnn": "CNN"},
+        labels={"mlp": "MLP", "cnn": "CNN"},
     )
     mode: Literal["train", "inference"] = field("train", "Train, or run eval() under no_grad")
     width: int = field(128, "Width of the hidden layers; channels of a CNN", ge=8, le=16384)
@@ -101,7 +101,7 @@ class TrainingSpec(Spec):
         "adamw",
         "What updates the weights",
         more="optimizer",
-        label={"sgd": "SGD", "momentum": "SGD + momentum", "adam": "Adam", "adamw": "AdamW"},
+        labels={"sgd": "SGD", "momentum": "SGD + momentum", "adam": "Adam", "adamw": "AdamW"},
         when={"mode": ("train",)},
     )
     learning_rate: float = field(
@@ -110,7 +110,7 @@ class TrainingSpec(Spec):
     precision: Literal["fp32", "bf16", "fp16"] = field(
         "fp32",
         "fp32, bfloat16 autocast, or float16 autocast with its gradients scaled",
-        label={"bf16": "bf16 autocast", "fp16": "fp16 autocast"},
+        labels={"bf16": "bf16 autocast", "fp16": "fp16 autocast"},
     )
     checkpointing: bool = field(
         False,
@@ -122,7 +122,7 @@ class TrainingSpec(Spec):
         "moved",
         "Where batches live: on the device from the start, moved each step, or there and back each step",
         more="data",
-        label={"pingpong": "ping-pong"},
+        labels={"pingpong": "ping-pong"},
     )
     pretraining: int = field(
         0,
@@ -170,7 +170,7 @@ class TrainingSpec(Spec):
         "Every rank keeps the whole model (DistributedDataParallel) or a shard of it (FSDP2); split: no ranks, the "
         "first half of the layers on one device, the second on another",
         more="several devices",
-        label={"ddp": "DDP", "fsdp": "FSDP2", "split": "split by hand"},
+        labels={"ddp": "DDP", "fsdp": "FSDP2", "split": "split by hand"},
         when={"mode": ("train",)},
     )
     global_batch: int = field(

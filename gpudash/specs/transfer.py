@@ -44,7 +44,7 @@ class TransferSpec(Spec):
     directions: Literal["all", "h2d", "d2h", "h2h"] = field(
         "all",
         "Which copies are measured",
-        label={"all": "all", "h2d": "host → device", "d2h": "device → host", "h2h": "host → host"},
+        labels={"all": "all", "h2d": "host → device", "d2h": "device → host", "h2h": "host → host"},
     )
     memory: Literal["both", "pageable", "pinned"] = field("both", "Host memory the copies use")
     blocking: Literal["both", "blocking", "overlapped"] = field(

@@ -214,7 +214,7 @@ def test_a_long_export_shows_its_rows_and_can_be_cancelled(
     slow = Slow()
     told: list[str] = []
     monkeypatch.setattr(export, "write_data", lambda *arguments: slow(arguments[-1]))
-    monkeypatch.setattr(window.workspace.dashboard.status_line, "tell", told.append)
+    monkeypatch.setattr(window.workspace.dashboard.status_line, "report", told.append)
     choose(tmp_path / "out.csv")
     window.menus.actions["file.export.csv"].trigger()
     assert slow.begun.wait(20)

@@ -39,7 +39,7 @@ class Word:
     widget: QWidget
 
 
-def words(window: QWidget) -> list[Word]:
+def label(window: QWidget) -> list[Word]:
     """Labels, buttons and check boxes that are seen and have text; what lies under a strip or a page is not seen."""
     found = []
     for widget in [*window.findChildren(QLabel), *window.findChildren(QAbstractButton)]:
@@ -74,7 +74,7 @@ def page_complaints(page: QWidget) -> list[str]:
 
 
 def _cut(window: QWidget) -> Iterator[str]:
-    for word in words(window):
+    for word in label(window):
         widget, text = word.widget, _MARKUP.sub("", word.text)
         if text.endswith("…") and text not in MEANT:
             yield f"elided: {text!r}"
@@ -100,7 +100,7 @@ def _scrolled(widget: QWidget) -> bool:
 
 
 def _covered(window: QWidget) -> Iterator[str]:
-    lying = [word for word in words(window) if word.widget.property("role") != "bubble"]  # those lie over others
+    lying = [word for word in label(window) if word.widget.property("role") != "bubble"]  # those lie over others
     for first, second in combinations(lying, 2):
         if first.place.intersects(second.place):
             yield f"{first.text!r} covers {second.text!r}"
@@ -160,7 +160,7 @@ def weakest(window: MainWindow, image: QImage) -> list[tuple[float, str]]:
     ratio = image.devicePixelRatio()
     return sorted(
         (drawn_contrast(image, QRect(word.place.topLeft() * ratio, word.place.size() * ratio)), word.text)
-        for word in words(window)
+        for word in label(window)
         if word.place.size() == word.widget.size()
     )
 

@@ -18,14 +18,14 @@ from gpudash.system.processes import Conversation
 conversation = Conversation()
 conversation.start()
 print("not an answer")
-conversation.tell({"read": sys.stdin.read()})
+conversation.report({"read": sys.stdin.read()})
 while True:
     asked = conversation.next()
     if asked == "newest":
         while not conversation.waits:
             os.sched_yield()
         asked = conversation.newest()
-    conversation.tell({"asked": asked})
+    conversation.report({"asked": asked})
 """
 
 

@@ -98,4 +98,4 @@ def in_collectives_s() -> float | None:
 
 def reported() -> Sequence[str]:
     """What does nothing, or runs otherwise, on the simulated devices, of what the program asked for so far."""
-    return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.notices"), "told", ()))
+    return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.notices"), "reported", ()))

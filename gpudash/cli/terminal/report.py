@@ -45,7 +45,7 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
         on_progress: called ten times a second.
     """
     console = stderr()
-    figures = TextColumn("{task.fields[words]}", markup=False)
+    figures = TextColumn("{task.fields[label]}", markup=False)
     whole = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=BAR), figures)
     columns = whole if console.width >= WIDE else (figures,)
     shown = 0

@@ -224,7 +224,7 @@ def changed_text(workload: str, before: Mapping[str, Any], after: Mapping[str, A
     for name, value in after.items():
         if value != before.get(name):
             extra = fields[name].json_schema_extra if name in fields else None
-            text = extra.get("words") if isinstance(extra, dict) else None
+            text = extra.get("labels") if isinstance(extra, dict) else None
             reported.append(_changed(name, value, before.get(name), text if isinstance(text, dict) else {}))
     return ", ".join(reported)
 

@@ -398,7 +398,7 @@ def _facts(kept: Mapping[str, Any]) -> Facts:
     """
     values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
     known = [{field.name: run[field.name] for field in fields(RunFacts)} for run in values["runs"]]
-    values["runs"] = tuple(RunFacts(**{**run, "words": RunText(**run["words"])}) for run in known)
+    values["runs"] = tuple(RunFacts(**{**run, "label": RunText(**run["label"])}) for run in known)
     return Facts(**values)
 
 

@@ -140,7 +140,7 @@ def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     if choices:
         combo = ChoiceField()
         for choice in choices:
-            combo.addItem(extra.get("words", {}).get(choice, choice), choice)
+            combo.addItem(extra.get("labels", {}).get(choice, choice), choice)
         combo.setMinimumContentsLength(8)
         combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         return combo

@@ -430,7 +430,7 @@ def what(spec: Spec) -> str:
         if reported == "path":
             text.append(Path(value).expanduser().resolve().name)
         elif isinstance(value, str):
-            shown = str(extra.get("words", {}).get(value, value))
+            shown = str(extra.get("labels", {}).get(value, value))
             text.append(f"{reported} {shown}" if reported == "batches" else shown)
         else:
             text.append(f"{reported} {value}")

@@ -13,7 +13,7 @@ from gpudash.agent.guest import LONGEST_FAULT, MOST_FAULTS, guarded, note_fault,
 @pytest.fixture(autouse=True)
 def no_fault_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest, "_faults", [])
-    monkeypatch.setattr(guest, "_told", set())
+    monkeypatch.setattr(guest, "_reported", set())
 
 
 def fail(text: str) -> None:

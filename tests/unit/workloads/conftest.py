@@ -91,10 +91,12 @@ def told() -> Reported:
     return Reported()
 
 
-def context_on(device: str = "cpu", told: Reported | None = None, **known: Any) -> Context:
-    """A context whose clock stands still; what it tells is in ``told``."""
-    told = Reported() if told is None else told
-    return Context(torch.device(device), run_id=1, emit=told.append, clock=lambda: 0.0, requests=told.requests, **known)
+def context_on(device: str = "cpu", reported: Reported | None = None, **known: Any) -> Context:
+    """A context whose clock stands still; what it tells is in ``reported``."""
+    reported = Reported() if reported is None else reported
+    return Context(
+        torch.device(device), run_id=1, emit=reported.append, clock=lambda: 0.0, requests=reported.requests, **known
+    )
 
 
 @pytest.fixture

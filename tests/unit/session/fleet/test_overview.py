@@ -158,9 +158,9 @@ def test_it_is_said_whose_figures_are_shown_and_who_else_knows_the_gpu() -> None
 
 
 def over(
-    *gpus: FleetGpu, told: dict[str, ReportedGpu] | None = None, watch: FleetWarnings | None = None
+    *gpus: FleetGpu, reported: dict[str, ReportedGpu] | None = None, watch: FleetWarnings | None = None
 ) -> list[FleetWarning]:
-    return (watch or FleetWarnings(Settings())).over(gpus, told or {}, {}, NOW)
+    return (watch or FleetWarnings(Settings())).over(gpus, reported or {}, {}, NOW)
 
 
 def test_memory_past_the_levels_of_the_settings_is_told_critical_first() -> None:
