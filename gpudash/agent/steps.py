@@ -225,7 +225,7 @@ class OptimizerSteps:
             return
         hooks = getattr(module, "_global_optimizer_post_hooks", None)
         if hooks:
-            self._undo = _beside(hooks, next(reversed(hooks)), self.stepped)
+            self._undo = _call_with(hooks, next(reversed(hooks)), self.stepped)
         else:
             handle = register(self.stepped)
             self._undo = lambda: _removed(hooks, handle)
@@ -256,7 +256,7 @@ class OptimizerSteps:
             self._then(optimizer)
 
 
-def _beside(hooks: Any, number: int, also: Callable[..., None]) -> Callable[[], None]:
+def _call_with(hooks: Any, number: int, also: Callable[..., None]) -> Callable[[], None]:
     """Have ``also`` called after a hook of the program's own; returns what undoes it.
 
     Another thread may be calling the hooks: an entry more or less would end its turn with an error, another value does

@@ -130,10 +130,10 @@ def _studied(
     try:
         # meanwhile the file is read
         from gpudash.memory.snapshot.summary import studied
-        from gpudash.session.recordings.report_folder import beside
+        from gpudash.session.recordings.report_folder import sidecar_of
         from gpudash.system.foreign_files import source_line
 
-        known = beside(path)
+        known = sidecar_of(path)
         read = known.warned(_waited_for(opened))
     finally:
         opened.close()

@@ -109,7 +109,7 @@ class Spec(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _told_in_own_words(cls, value: Any, accept: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _in_own_words(cls, value: Any, accept: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         try:
             return accept(value)
         except ValidationError as error:

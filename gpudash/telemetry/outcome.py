@@ -187,7 +187,7 @@ def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
     return chart if len({size for line in chart.lines for size, _value in line.points}) > 1 else None
 
 
-_WAYS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
+_DIRECTIONS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
 """From and to the CPU → colour."""
 
 
@@ -200,7 +200,7 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
     lines = tuple(
         SizeLine(
             f"{shown_name(source)} → {shown_name(target)}, {memory}{'' if blocking else ', overlapped'}",
-            _WAYS[source == "cpu", target == "cpu"],
+            _DIRECTIONS[source == "cpu", target == "cpu"],
             "dot" if not blocking else "dash" if memory == "pageable" else "solid",
             tuple(sorted(points.items())),
         )

@@ -620,7 +620,7 @@ def with_loss(run_loss: PlotSpec, store: Store, places: Sequence[RankPlace]) -> 
     if len(places) < LEAST_RANKS:
         curves = tuple(replace(curve, smoothed=True) for curve in curves)
         return replace(run_loss, title=title, curves=(*curves, *run_loss.curves))
-    return replace(run_loss, title=f"{title}{many_words(places)}", curves=(*run_loss.curves, *curves))
+    return replace(run_loss, title=f"{title}{count_text(places)}", curves=(*run_loss.curves, *curves))
 
 
 def rank_curves(places: Sequence[RankPlace], metric: str, unit: Unit, unit_name: str = "") -> tuple[CurveSpec, ...]:
@@ -663,13 +663,13 @@ def _where(place: RankPlace) -> str:
     return " on ".join(filter(None, (place.device, place.host)))
 
 
-def many_words(places: Sequence[RankPlace]) -> str:
+def count_text(places: Sequence[RankPlace]) -> str:
     """How many ranks the curves are of, for a title; "" where each rank has its own."""
     return f" · {len(places)} ranks" if len(places) >= LEAST_RANKS else ""
 
 
 def _rank_memory(places: Sequence[RankPlace]) -> PlotSpec:
-    title = f"MEMORY BY RANK{many_words(places)}"
+    title = f"MEMORY BY RANK{count_text(places)}"
     if all(kind_of(place.device) == "cpu" for place in places):
         return PlotSpec(id="rank_memory", title=title, curves=rank_curves(places, "used_bytes", "bytes"), unit="bytes")
     curves = (*rank_curves(places, "allocated_bytes", "bytes"), *_rank_reserved(places))
@@ -699,7 +699,7 @@ def _rank_capacity(places: Sequence[RankPlace]) -> tuple[LineSpec, ...]:
 def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
     return PlotSpec(
         id="rank_step",
-        title=f"STEP TIME BY RANK{many_words(places)}",
+        title=f"STEP TIME BY RANK{count_text(places)}",
         curves=rank_curves(places, "step_s", "number", "s"),
         unit="number",
         unit_name="s",

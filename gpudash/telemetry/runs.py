@@ -490,10 +490,10 @@ class RunView:
         self.memory.raise_to("reserved_bytes", peaks.get("peak_reserved_bytes"))
         self.memory.raise_to("used_bytes", peaks.get("peak_used_bytes"))
         self.memory.capacity_bytes = self.memory.capacity_bytes or peaks.get("capacity_bytes")
-        reserved, beside = peaks.get("peak_reserved_bytes"), peaks.get("beside_bytes")
+        reserved, held_by_others = peaks.get("peak_reserved_bytes"), peaks.get("beside_bytes")
         capacity = self.memory.capacity_bytes
-        if reserved is not None and beside is not None:
-            used = reserved + beside
+        if reserved is not None and held_by_others is not None:
+            used = reserved + held_by_others
             self.memory.raise_to("used_bytes", used if capacity is None else min(used, capacity))
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
 

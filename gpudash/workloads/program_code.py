@@ -318,7 +318,7 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
         *(["    (stream or torch.cuda.current_stream()).synchronize()"] if cuda else []),
         "    return time.perf_counter() - began",
         "",
-        *(_beside() if overlapped else []),
+        *(_timed_together() if overlapped else []),
         "paths = [",
         *(f"    {', '.join(map(repr, paths[first : first + 2]))}," for first in range(0, len(paths), 2)),
         "]",
@@ -372,7 +372,7 @@ def _sample(overlapped: bool) -> str:
     return "beside(copies) if overlapped else seconds_of(copies)" if overlapped else "seconds_of(copies)"
 
 
-def _beside() -> list[str]:
+def _timed_together() -> list[str]:
     """Copies on a stream of their own, while products that last longer keep the GPU busy."""
     size = COMPUTE_SIZE
     return [

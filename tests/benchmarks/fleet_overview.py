@@ -149,7 +149,7 @@ class _Bare(QWidget):
         painter.drawText(inner, RIGHT, cell.percent)
         painter.setFont(self._small)
         painter.drawText(inner, Qt.AlignmentFlag.AlignBottom, cell.figure)
-        painter.drawText(inner, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignRight, cell.beside)
+        painter.drawText(inner, Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignRight, cell.status)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, places_of, rank_rows, rest_words, sentence
+from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, places_of, rank_rows, rest_text, sentence
 from gpudash.telemetry.records import RunFailed, RunFinished, Sample
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession
@@ -141,7 +141,7 @@ def test_time_without_a_core_is_not_computing_and_is_told(session: FakeSession) 
         session.feed(0.1)
     first = rows(session)[0]
     assert (first.computing, first.communicating, first.waiting) == pytest.approx((0.5, 0.1, 0.1))
-    assert rest_words(row.shares for row in rows(session)) == (
+    assert rest_text(row.shares for row in rows(session)) == (
         "Up to 30 % of a rank's time is none of these: it waited for a processor core."
     )
     feed.train(1)
@@ -156,7 +156,7 @@ def test_time_without_a_core_is_not_computing_and_is_told(session: FakeSession) 
         )
     )
     assert rows(session)[0].computing == pytest.approx(0.4)
-    assert rest_words([rows(session)[0].shares]) == ""
+    assert rest_text([rows(session)[0].shares]) == ""
 
 
 def test_the_rank_that_failed_is_the_one_that_is_named_first(session: FakeSession) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
@@ -42,3 +45,37 @@ def test_a_topic_of_a_note_is_a_member_of_topic_and_no_word_of_its_own() -> None
                 about += call.args[:1] if call.func.attr == "note" else []
             words += [f"{path.name}: {topic.value}" for topic in about if isinstance(topic, ast.Constant)]
     assert words == []
+
+
+OUTGROWN = re.compile(
+    r"(?i:(^|_)(words|tells?|told|heed(ing)?|looks?|looked|wish(es)?|grant|door|asked|meant|farewell|knock(ing)?|let_go"
+    r"|forth|beside|anew|limb|oracle|librarian|ways_(in|out))(_|$))"
+    r"|Told|Asked|Wish|Heed|Oracle|Limb|Librarian|Door|Words|Look(?!up)"
+)
+"""Names that a newcomer would not grep for: report, request, poll, handle, text and the like took their place."""
+
+THE_FIELDS = {
+    "tell": "a file's position, as Python calls it",
+    "looks_like_json": "what a newcomer would call it",
+    "_LOOKS_UP": "looking up in a table",
+    "look_at": "where somebody is to look in the demonstration",
+    "_looked_into": "a step that is taken apart",
+    "first_words": "words of a text, one by one",
+    "_in_own_words": "the sentence of a spec, not pydantic's",
+    "SHORT_NAME_WORDS": "a count of words",
+    "WORDS_WIDTH": "a width in words of text",
+    "AROUND_WORDS_PX": "space around words of text",
+    "energy_words": "a key of recorded results",
+    "overhead_words": "a key of recorded estimates",
+    "request_words": "a key of recorded explanations",
+}
+"""Names that would seem to be among them, and why they stay."""
+
+
+def test_names_are_those_of_the_field() -> None:
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        source = io.StringIO(path.read_text(encoding="utf-8"))
+        names = {token.string for token in tokenize.generate_tokens(source.readline) if token.type == tokenize.NAME}
+        found |= {name for name in names | {path.stem} if OUTGROWN.search(name)}
+    assert found == THE_FIELDS.keys()

@@ -190,9 +190,9 @@ def _received(coming: Any, pid: int) -> bytes | None:
         coming.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
         text, space = b"", _socket.CMSG_SPACE(CREDENTIALS_BYTES) + _socket.CMSG_SPACE(4)
         while True:
-            piece, beside, _flags, _address = coming.recvmsg(65536, space)
+            piece, ancillary, _flags, _address = coming.recvmsg(65536, space)
             senders = []
-            for _level, kind, data in beside:
+            for _level, kind, data in ancillary:
                 if kind == _socket.SCM_RIGHTS:
                     folders += _numbers(data)
                 elif kind == _socket.SCM_CREDENTIALS:

@@ -163,8 +163,8 @@ def _footprint(estimate: "Estimate", needed: int) -> "Footprint":
     from gpudash.telemetry.comparing.baseline import Footprint
 
     idle = needed - estimate.overhead_bytes - (estimate.peak_allocated_bytes or 0)
-    beside = {"context": estimate.overhead_bytes, "idle inside PyTorch": max(0, idle)}
-    categories = {**estimate.by_category, **{name: size for name, size in beside.items() if size}}
+    outside = {"context": estimate.overhead_bytes, "idle inside PyTorch": max(0, idle)}
+    categories = {**estimate.by_category, **{name: size for name, size in outside.items() if size}}
     phases: dict[str, int] = {}
     for peak in estimate.phases:
         name = peak.phase or "between phases"

@@ -182,10 +182,10 @@ def print_serving(answer: ServingAnswer) -> None:
         console.print(line, soft_wrap=True)
     if answer.ways:
         console.print()
-        print_table(_ways("change", answer), console)
+        print_table(_alternatives_table("change", answer), console)
     if answer.cards:
         console.print()
-        print_table(_ways("card", answer), console)
+        print_table(_alternatives_table("card", answer), console)
     elif answer.ways or not answer.enough:
         console.print(f"No card known by name serves them, {RANKS[-1]} in one machine at the most.")
 
@@ -258,7 +258,7 @@ def _served(answer: ServingAnswer) -> list[str]:
     return lines
 
 
-def _ways(title: str, answer: ServingAnswer) -> Table:
+def _alternatives_table(title: str, answer: ServingAnswer) -> Table:
     table = plain_table(Column(title, overflow="fold"), *numbers("KV cache", "requests", "of tokens"), "enough")
     for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
         ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes

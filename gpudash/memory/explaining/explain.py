@@ -179,8 +179,8 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
 
 def attainable(state: MemoryState) -> int:
     """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
-    beside = state.capacity - (state.context_bytes or 0)
-    return beside if state.allowed is None else min(beside, state.allowed)
+    for_torch = state.capacity - (state.context_bytes or 0)
+    return for_torch if state.allowed is None else min(for_torch, state.allowed)
 
 
 def _in_pieces(state: MemoryState, requested: int) -> bool:

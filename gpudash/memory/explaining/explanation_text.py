@@ -78,9 +78,9 @@ def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
     return [*sections[:-1], (title, [*rows, note])]
 
 
-def alternatives_title(ways: Sequence[Remedy]) -> str:
+def alternatives_title(alternatives: Sequence[Remedy]) -> str:
     """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
-    return "Would fit" if any(way.fits for way in ways) else "Would get past the refused request"
+    return "Would fit" if any(way.fits for way in alternatives) else "Would get past the refused request"
 
 
 def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:

@@ -104,13 +104,13 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
     """
     if estimate.minimum_capacity_bytes is not None:
         found = rejudged(found, estimate.minimum_capacity_bytes, estimate.peak_allocated_bytes)
-    ways = list(estimate.alternatives)
+    candidates = list(estimate.alternatives)
     allowed = found.allowed_bytes
     if allowed is not None:
-        ways = [way for way in ways if _under_the_cap(way, allowed)]
+        candidates = [way for way in candidates if _under_the_cap(way, allowed)]
         raised = raised_cap(estimate, allowed, _room_of(found)) if raises_cap else None
-        ways = ways if raised is None else [raised, *ways]
-    made = dry_run_remedies(ways)
+        candidates = candidates if raised is None else [raised, *candidates]
+    made = dry_run_remedies(candidates)
     if allowed is not None:
         made = tuple(_uncapped(remedy) if remedy.device == "cpu" else remedy for remedy in made)
     if found.verdict == "other process":
@@ -342,8 +342,8 @@ def with_raised_cap(found: Estimate, allowed: int | None, room: int | None) -> E
     if found.fits is True or allowed is None or peak is None or allowed >= peak + found.margin_bytes:
         return found
     raised = raised_cap(found, allowed, room)
-    ways = tuple(way for way in found.alternatives if way.card_bytes is None)
-    return replace(found, alternatives=ways if raised is None else (raised, *ways))
+    candidates = tuple(way for way in found.alternatives if way.card_bytes is None)
+    return replace(found, alternatives=candidates if raised is None else (raised, *candidates))
 
 
 def flags(alternative: Alternative) -> str:

@@ -376,8 +376,8 @@ def _least_card(room: int, target: Target) -> int | None:
     fraction = target.settings.per_process_memory_fraction
     if room > fraction * LARGEST_CAPACITY:
         return None
-    beside = room + target.overhead_bytes
-    return beside if fraction == 1 or not room else max(beside, card_of(room, fraction))
+    needed = room + target.overhead_bytes
+    return needed if fraction == 1 or not room else max(needed, card_of(room, fraction))
 
 
 def _on_cpu(found: Peaks, target: Target) -> Passage:

@@ -109,7 +109,7 @@ def explain_history(
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
         case = Case(history, found, capacity, source, uncapped=state.capacity)
-    ways = remedies(
+    suggested = remedies(
         history,
         what_if,
         found,
@@ -118,9 +118,9 @@ def explain_history(
         patch="" if leak is None else leak.patch(history, source),
         case=case,
     )
-    found_remedies = ways.remedies if leak is None else leak.with_rewrites(history, ways.remedies)
-    note = ways.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
-    return replace(found, cause=ways.cause).with_remedies(found_remedies, note)
+    found_remedies = suggested.remedies if leak is None else leak.with_rewrites(history, suggested.remedies)
+    note = suggested.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
+    return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
 
 
 def chosen_moment(history: History) -> int:

@@ -282,11 +282,11 @@ class MemoryWatch:
     def _advice(self, name: str, *more: str) -> str:
         """What can be done about a memory, in a sentence: the buttons beside it, and ``more``."""
         buttons = {STOP: "stop the run", FREE: "free the cache"}
-        ways = [*(buttons[action] for action in self._actions(name) if action in buttons), *more]
-        if not ways:
+        choices = [*(buttons[action] for action in self._actions(name) if action in buttons), *more]
+        if not choices:
             return ""
-        last = f"or {ways[-1]}" if ways[:-1] else ways[-1]
-        text = f"{ways[0]} {last}." if len(ways) == 2 else ", ".join([*ways[:-1], f"{last}."])
+        last = f"or {choices[-1]}" if choices[:-1] else choices[-1]
+        text = f"{choices[0]} {last}." if len(choices) == 2 else ", ".join([*choices[:-1], f"{last}."])
         return text[0].upper() + text[1:]
 
     def _process(self, sample: Sample) -> None:

@@ -103,7 +103,7 @@ class Fleet:
         self._warned = FleetWarnings(load_settings()[0] if settings is None else settings)
         self._shown: tuple[tuple[FleetGpu, ...], tuple[FleetWarning, ...]] = ((), ())
         self._machines: Mapping[str, tuple[str, ...]] = {}
-        self._beside: list[FleetWarning] = []
+        self._server_warnings: list[FleetWarning] = []
         self._at: tuple[float, float] = (0.0, 0.0)
         self._checked = False
         self._polls = self._failures = 0
@@ -193,7 +193,8 @@ class Fleet:
         self._machines = reported.machines
         shown = self._overview.take(reported, times, now_s)
         self._ahead = self._forecasts.take(shown, self._overview.intervals)
-        self._beside = [*silent_before(self._overview.missing()), *of_server(answer.warnings), *odd_entries(reported)]
+        silent = silent_before(self._overview.missing())
+        self._server_warnings = [*silent, *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown
         self.problem = self._nothing() if self.empty else None
         self._show(shown, now_s)
@@ -211,7 +212,7 @@ class Fleet:
 
     def _show(self, gpus: tuple[FleetGpu, ...], now_s: float) -> None:
         found = self._warned.over(gpus, self._overview.reported, self._machines, now_s, self._ahead)
-        shown = gpus, (*found, *self._beside)
+        shown = gpus, (*found, *self._server_warnings)
         if shown != self._shown:
             self._shown = shown
             self.version += 1

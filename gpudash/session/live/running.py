@@ -498,9 +498,9 @@ def profile_request(steps: int, recording: Path | None, spec: Spec | None = None
 
     check_steps(steps)
     name = "profile" if spec is None else spec.name
-    beside = recording or recording_name(recordings_folder(), name)
+    base = recording or recording_name(recordings_folder(), name)
     single = spec is not None and spec.steps_field is not None and getattr(spec, spec.steps_field) == 1
-    return ProfileRequest(steps, str(beside.absolute().with_suffix("")), from_start=single)
+    return ProfileRequest(steps, str(base.absolute().with_suffix("")), from_start=single)
 
 
 def check_steps(steps: int) -> None:

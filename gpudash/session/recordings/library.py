@@ -126,7 +126,7 @@ class LibraryWatcher:
         self.folder = folder or recordings_folder()
         self.trash = trash_folder(self.folder)
         self.library = Library()
-        self._beside: tuple[Path, ...] = ()
+        self._elsewhere: tuple[Path, ...] = ()
         self._cache: dict[Path, Kept] = {}
         self._saved: dict[Path, Kept] = {}
         self._commands: list[Callable[[], str]] = []
@@ -146,8 +146,8 @@ class LibraryWatcher:
 
     def include(self, path: Path) -> None:
         """List the recording at ``path`` as well, which lies elsewhere."""
-        if path.parent != self.folder and path not in self._beside:
-            self._beside = (*self._beside, path)
+        if path.parent != self.folder and path not in self._elsewhere:
+            self._elsewhere = (*self._elsewhere, path)
             self.scan()
 
     def answers(self) -> list[str]:
@@ -330,7 +330,7 @@ class LibraryWatcher:
         """The recordings in ``folder``, newest first, without what they are about."""
         found = []
         traced = any(folder.glob(f"*{TRACE_SUFFIX}"))
-        for path in (*folder.glob(f"*{SUFFIX}"), *(() if trashed else self._beside)):
+        for path in (*folder.glob(f"*{SUFFIX}"), *(() if trashed else self._elsewhere)):
             with suppress(OSError):
                 status = path.stat()
                 log = log_files(path)[0]

@@ -64,7 +64,7 @@ def write_json(path: Path, document: Any, indent: int | None = 2) -> None:
         )
 
 
-def beside(snapshot: Path) -> Sidecar:
+def sidecar_of(snapshot: Path) -> Sidecar:
     """What is known of a snapshot from its report's folder; nothing where it is not the snapshot of a report.
 
     What is damaged, or is something else, is left aside with a warning.

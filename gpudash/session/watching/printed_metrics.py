@@ -59,7 +59,7 @@ _TRAINING = frozenset({"train", "training"})
 _VALIDATION = frozenset(
     {"val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "test", "testing", "dev"}
 )
-_BESIDE_METRIC = frozenset(
+_METRIC_COMPANIONS = frozenset(
     {"avg", "average", "mean", "total", "running", "current", "cur", "final", "lm", "global", "smoothed", "metrics"}
     | {"step", "iter", "batch", "minibatch", "epoch", "the", "with", "and"}
     | {"info", "debug", "warning", "rank", "gpu", "worker", "node"}
@@ -79,7 +79,7 @@ MOST_SKIPPED = 8
 HELD_S = 10.0
 """Longest that an evaluation's figure of the training data waits for a step's loss, which would be the run's."""
 
-_BESIDE_COUNT = frozenset(
+_COUNT_COMPANIONS = frozenset(
     {"global", "optimizer", "the", "end", "of", "at", "info", "debug", "rank", "gpu", "worker", "node"}
 )
 """Words before "step" or "epoch" that leave it the one that is going on."""
@@ -429,8 +429,8 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     kind = _SUBJECTS.get(text[-1])
     if kind is None:
         return None, ""
-    beside = _BESIDE_METRIC if kind in ("loss", "accuracy") else _BESIDE_COUNT
-    known = all(_side(word) or word.rstrip("0123456789") in beside for word in text[:-1])
+    companions = _METRIC_COMPANIONS if kind in ("loss", "accuracy") else _COUNT_COMPANIONS
+    known = all(_side(word) or word.rstrip("0123456789") in companions for word in text[:-1])
     return (kind, split) if known else (None, "")
 
 

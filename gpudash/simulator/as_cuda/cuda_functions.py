@@ -219,10 +219,10 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 
 def _prefer(replaced: Replacements) -> None:
-    """Keep which library for linear algebra is wished for: the CPU's does the work, whichever it is."""
-    wished = [torch._C._get_linalg_preferred_backend()]
-    replaced.put(torch._C, "_get_linalg_preferred_backend", lambda: wished[-1])
-    replaced.put(torch._C, "_set_linalg_preferred_backend", wished.append)
+    """Keep which library for linear algebra is preferred: the CPU's does the work, whichever it is."""
+    preferred = [torch._C._get_linalg_preferred_backend()]
+    replaced.put(torch._C, "_get_linalg_preferred_backend", lambda: preferred[-1])
+    replaced.put(torch._C, "_set_linalg_preferred_backend", preferred.append)
 
 
 class _PlanCache:

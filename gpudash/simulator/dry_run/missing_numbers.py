@@ -336,7 +336,7 @@ class KnownIntegers:
 NUMBERS = (bool, int, float, complex)
 
 
-def number_as_tensor(value: Any, beside: torch.Tensor | None) -> torch.Tensor:
+def number_as_tensor(value: Any, operand: torch.Tensor | None) -> torch.Tensor:
     """The tensor that a plain number stands for, of a dtype that does not change that of a result.
 
     torch hands ``False`` of ``mask & False`` over as a number where the schema says tensor, and takes few operations'
@@ -344,15 +344,15 @@ def number_as_tensor(value: Any, beside: torch.Tensor | None) -> torch.Tensor:
 
     Args:
         value: the number.
-        beside: another argument of the operation; ``None`` where there is none.
+        operand: another argument of the operation; ``None`` where there is none.
     """
-    dtype = None if beside is None else torch.result_type(beside, value)
+    dtype = None if operand is None else torch.result_type(operand, value)
     return torch.tensor(value, dtype=dtype)
 
 
-def _as_tensor(value: Any, name: str, plan: Any, beside: torch.Tensor | None) -> Any:
+def _as_tensor(value: Any, name: str, plan: Any, operand: torch.Tensor | None) -> Any:
     is_number = name in plan.tensors and type(value) in NUMBERS
-    return number_as_tensor(value, beside) if is_number else value
+    return number_as_tensor(value, operand) if is_number else value
 
 
 class UnknownIntegerError(Exception):

@@ -337,9 +337,9 @@ def _denied(host: SshHost, name: str, problems: str, *, answered: bool) -> str:
     Args:
         name: who has refused: the host or its jump host.
     """
-    ways, by_hand = problems.rpartition("Permission denied")[2], host.login.removeprefix("ssh ")
+    methods, by_hand = problems.rpartition("Permission denied")[2], host.login.removeprefix("ssh ")
     key = f"leave a key there: ssh-copy-id {by_hand}"
-    if "password" in ways or "keyboard-interactive" in ways:
+    if "password" in methods or "keyboard-interactive" in methods:
         if answered:
             return f"{name} did not accept the password; try again with another, or {key}"
         return f"{name} wants a password; Reconnect, or opening {host} from a terminal, lets ssh ask for it; or {key}"

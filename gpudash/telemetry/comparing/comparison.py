@@ -21,7 +21,7 @@ MOST_RUNS = 6
 ENDING = "status"
 """Name under which a run that did not end as well as the other one is worse."""
 
-_BESIDE = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
+_IMPLIED_BY = {"peak_used_bytes": ("peak_allocated_bytes", "peak_reserved_bytes")}
 """Memory in use, other programs' included, does not count against a run whose own memory is counted exactly."""
 
 _REPORTED_BY = {"seconds": ("median_throughput", "steps_per_second")}
@@ -103,7 +103,7 @@ class Comparison:
 
     def worse(self, tolerance: float = 0.0) -> list[str]:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, and more than the noise."""
-        found = [difference.name for difference in self._judged(_BESIDE) if difference.exceeds(tolerance)]
+        found = [difference.name for difference in self._judged(_IMPLIED_BY) if difference.exceeds(tolerance)]
         if (
             self.a.view.status == "finished" != self.b.view.status
         ):  # one whose end is not recorded has not done its work
@@ -114,15 +114,15 @@ class Comparison:
 
     def unclear(self, tolerance: float = 0.0) -> list[str]:
         """Names of what counts and is worse in B by more than ``tolerance``, a share of A, but within the noise."""
-        beside = {**_BESIDE, **_REPORTED_BY}
-        return [difference.name for difference in self._judged(beside) if difference.may_exceed(tolerance)]
+        implied_by = {**_IMPLIED_BY, **_REPORTED_BY}
+        return [difference.name for difference in self._judged(implied_by) if difference.may_exceed(tolerance)]
 
-    def _judged(self, beside: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
+    def _judged(self, implied_by: Mapping[str, Sequence[str]]) -> Iterator[FigureDifference]:
         """What counts against a run, but for figures ``beside`` others, by name, which tell better."""
         names = {difference.name for difference in self.differences}
         for difference in self.differences:
             counts = difference.a.judged and difference.b.judged
-            if counts and not names.intersection(beside.get(difference.name, ())):
+            if counts and not names.intersection(implied_by.get(difference.name, ())):
                 yield difference
 
     def document(self, tolerance: float | None = None) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        _beside(_requested(a), _requested(b)),
-        _beside(a.machine, b.machine),
+        _field_pairs(_requested(a), _requested(b)),
+        _field_pairs(a.machine, b.machine),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
 
@@ -162,7 +162,7 @@ def _requested(run: ComparedRun) -> Mapping[str, Any]:
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
 
-def _beside(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[FieldPair]:
+def _field_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[FieldPair]:
     pairs = [FieldPair(name, a.get(name), b.get(name)) for name in (*a, *(name for name in b if name not in a))]
     return sorted(pairs, key=lambda pair: not pair.differs)
 

@@ -333,7 +333,7 @@ def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any
     return None if figures is None else int(figures.max)
 
 
-def rest_words(shares: Iterable[Sequence[float | None]]) -> str:
+def rest_text(shares: Iterable[Sequence[float | None]]) -> str:
     """How much of a step is none of its parts; "" for next to nothing.
 
     Args:
@@ -360,7 +360,7 @@ def rank_sentences(result: Mapping[str, Any]) -> Iterator[str]:
     for key in ("straggler", "memory_imbalance"):
         if found := result.get(key):
             yield str(found["text"])
-    if rest := rest_words(map(_shares, result["ranks"])):
+    if rest := rest_text(map(_shares, result["ranks"])):
         yield rest
     if parameters := parameters_text(result):
         yield parameters

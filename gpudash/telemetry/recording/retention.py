@@ -108,8 +108,8 @@ def _stored(folder: Path) -> list[_Stored]:
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):
             status = path.stat()
-            beside = (*log_files(path), *traces_of(path))
-            more = sum(file.stat().st_size for file in beside if file.exists())
+            companions = (*log_files(path), *traces_of(path))
+            more = sum(file.stat().st_size for file in companions if file.exists())
             found.append(_Stored(path, status.st_size + more, status.st_mtime))
     return found
 

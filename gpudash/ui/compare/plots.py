@@ -157,10 +157,10 @@ class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))
-        ways = [value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count)]
+        choices = [value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count)]
         edge = EDGE * (high - low)  # a tick there has no room for its words
-        inner = ([low + edge < place < high - edge for place, _text in marks].count(True) for marks in ways)
-        self._text = dict(next((marks for marks, seen in zip(ways, inner, strict=True) if seen > 1), ways[-1]))
+        inner = ([low + edge < place < high - edge for place, _text in marks].count(True) for marks in choices)
+        self._text = dict(next((marks for marks, seen in zip(choices, inner, strict=True) if seen > 1), choices[-1]))
         marks = list(self._text)
         return [(marks[1] - marks[0] if len(marks) > 1 else 1.0, marks)]
 

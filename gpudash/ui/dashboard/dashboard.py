@@ -59,7 +59,7 @@ MARGIN_S, MARGIN_RATIO = 0.5, 0.05
 """Seconds shown on either side of a run, and their largest share of a short one."""
 
 
-FORWARD_SHARE, BESIDE_PX, TABLES_PX = 0.6, 140, 250
+FORWARD_SHARE, PLOT_PX, TABLES_PX = 0.6, 140, 250
 """Share of the plots' height of one that is put forward; logical pixels that each of the others needs, and the most
 that tables get which are given a share.
 """
@@ -368,22 +368,22 @@ class Dashboard(PlotsPage):
                 warned=self.banner.warns,
                 own=process_text(run_in_view(session.store, self.view.range()), session.store.newest_s),
             )
-            beside = (key for key in compared if key != selected)
+            shown = (key for key in compared if key != selected)
             others = [
                 memory_plot(session.store, key, by_key[key], by_key[key], warn, to_capacity=False, gpu=gpus.get(key))
-                for key in beside
+                for key in shown
             ]
         found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
         return found if self._forward is None else self._in_front(found)
 
     def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
         """The plot that is put forward, large, and of the others those that have room beside it."""
-        room = int((1 - FORWARD_SHARE) * self.plots.height() / scaled(BESIDE_PX))
-        beside = [plot.id for plot in plots if plot.id != self._forward and not plot.extra][:room]
+        room = int((1 - FORWARD_SHARE) * self.plots.height() / scaled(PLOT_PX))
+        shown = [plot.id for plot in plots if plot.id != self._forward and not plot.extra][:room]
         return [
             replace(plot, extra=False, least_share=FORWARD_SHARE)
             if plot.id == self._forward
-            else replace(plot, extra=plot.id not in beside, least_share=0.0)
+            else replace(plot, extra=plot.id not in shown, least_share=0.0)
             for plot in plots
         ]
 

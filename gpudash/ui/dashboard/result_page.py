@@ -81,7 +81,7 @@ class ResultPage(QFrame):
         self.rows = Table(
             "Result", (Column("what"), Column("outcome", wide=True, wraps=True)), "The run told nothing more."
         )
-        self._beside = FiguresBeside()
+        self._side_figures = FiguresAside()
         self._figures = QHBoxLayout()
         self._shown: list[tuple[str, str]] = []
         self._tiles: list[QWidget] = []
@@ -105,12 +105,12 @@ class ResultPage(QFrame):
         column.addWidget(self.ending)
         column.addLayout(self._figures)
         column.addWidget(self.chart, 3)
-        beside = in_row(self.rows, margins=(8, 0, 8, 0))
-        column.addLayout(beside, 2)
+        side = in_row(self.rows, margins=(8, 0, 8, 0))
+        column.addLayout(side, 2)
         self._bodies = QStackedWidget()
         self._bodies.addWidget(general)
         self._bodies.addWidget(self.verdict)
-        self._bodies.addWidget(self._beside)
+        self._bodies.addWidget(self._side_figures)
         in_column(head, (self._bodies, 1), parent=self, margins=(0, 0, 0, BOTTOM_PX), spacing=BELOW_HEAD_PX - BOTTOM_PX)
 
     def show_run(self, run: RunView, runs: Sequence[RunView], name: str, *, commanding: bool = False) -> None:
@@ -137,30 +137,30 @@ class ResultPage(QFrame):
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
         more = [(name, value) for name, value in rows if not self._reports(name, value)]
-        self._beside.show_figures(self._shown, more, rest=bool(found) and not rows)
+        self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
 
     def _reports(self, name: str, value: str) -> bool:
         """Whether a row is among the figures already."""
         return (name.partition(",")[0], value) in self._shown
 
-    def place_in(self, stage: QRect, beside: QRect, free: int) -> QRect:
+    def place_in(self, stage: QRect, side: QRect, free: int) -> QRect:
         """Where it lies: beside the plots if there is room and no chart in it, else over their lower part.
 
         Args:
             stage: of the plots and of what is beside them, without the time axis.
-            beside: of what is beside them, down to the lower edge of the axis; empty where nothing is.
+            side: of what is beside them, down to the lower edge of the axis; empty where nothing is.
             free: logical pixels of the height of ``beside`` that it may hide; values that are cut in two are none, so
                 it lies over all of them where it needs more.
         """
         comparison = self._bodies.currentWidget() is self.verdict
-        aside = not comparison and self.chart.isHidden() and not beside.isEmpty()
+        aside = not comparison and self.chart.isHidden() and not side.isEmpty()
         self._close.setText(CLOSE_SHORT if aside else CLOSE_TEXT)
         if not comparison:
-            self._bodies.setCurrentWidget(self._beside if aside else self._general)
+            self._bodies.setCurrentWidget(self._side_figures if aside else self._general)
             self._put_ending(aside=aside)
         for part in self.findChildren(QWidget):
             part.ensurePolished()  # what was never shown does not know its font, by which its height is told
-        place = QRect(beside if aside else stage)
+        place = QRect(side if aside else stage)
         self.resize(place.size())  # it needs more height where its words wrap
         height = self._height_within(place.height())
         if not aside or height <= free:
@@ -169,7 +169,7 @@ class ResultPage(QFrame):
 
     def _put_ending(self, *, aside: bool) -> None:
         """Let the page that is shown say why the run ended badly."""
-        column = self._beside.column if aside else self._column
+        column = self._side_figures.column if aside else self._column
         if column.indexOf(self.ending) < 0:
             self.ending.set_narrow(aside)
             column.insertWidget(0, self.ending)
@@ -178,8 +178,8 @@ class ResultPage(QFrame):
         """Logical pixels it takes of ``room``: all of it for a chart, else what the verdict or the figures need."""
         border, width = self.height() - self.contentsRect().height(), self.contentsRect().width()
         head = border + self._head.totalHeightForWidth(width) + BELOW_HEAD_PX
-        if self._bodies.currentWidget() is self._beside:
-            return min(room, head + self._beside.height_of_all)
+        if self._bodies.currentWidget() is self._side_figures:
+            return min(room, head + self._side_figures.height_of_all)
         if self._bodies.currentWidget() is self.verdict:
             needed = head + self.verdict.height_within(width)
             return needed if room - needed >= LEAST_PLOT_PX else room
@@ -216,7 +216,7 @@ SHORT, IN_TAB = 22, "The rest is in the Result tab."
 """Characters of a value that has room beside its name, and where the others are."""
 
 
-class FiguresBeside(QScrollArea):
+class FiguresAside(QScrollArea):
     """Names and values under one another, the most telling first and larger; as narrow as what it lies on.
 
     Attributes:
@@ -309,8 +309,7 @@ class BadEnding(QWidget):
 
     def set_narrow(self, narrow: bool) -> None:
         """Stand in a column: buttons below the words, and one remedy below the other."""
-        ways = QBoxLayout.Direction
-        self._reported.setDirection(ways.TopToBottom if narrow else ways.LeftToRight)
+        self._reported.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
         self._reported.setSpacing(6 if narrow else 12)
         self.remedies.set_stacked(narrow)
         self._cause.setProperty("role", "" if narrow else "figure-small")  # under a title that is as heavy

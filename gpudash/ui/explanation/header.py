@@ -134,8 +134,7 @@ class RemediesView(QWidget):
         """Put one below the other, where it is narrow, instead of all in one line."""
         if stacked != self._stacked:
             self._stacked = stacked
-            ways = QBoxLayout.Direction
-            self._row.setDirection(ways.TopToBottom if stacked else ways.LeftToRight)
+            self._row.setDirection(QBoxLayout.Direction.TopToBottom if stacked else QBoxLayout.Direction.LeftToRight)
             self._row.setSpacing(STACKED_GAP if stacked else GAP)
             self._lead.setWordWrap(stacked)
             self._fit()

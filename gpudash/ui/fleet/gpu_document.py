@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FIRST = Range()
 """What is looked at first: the last hour."""
 
-NARROWEST, BESIDE = 200, 330
+NARROWEST, BUTTONS_PX = 200, 330
 """Fewest points that are asked for, and pixels of the window that are beside the plots."""
 
 ROLL_S = 5.0
@@ -39,7 +39,7 @@ ROLL_S = 5.0
 
 def points_for(width: int) -> int:
     """Points a curve that are worth asking for in a window so wide: one a pixel column of the plots."""
-    return max(NARROWEST, width - BESIDE)
+    return max(NARROWEST, width - BUTTONS_PX)
 
 
 class GpuDocument(Document):

@@ -126,11 +126,11 @@ class CellPainter:
             painter.drawText(head if in_head else below, RIGHT, SIMULATED)
         if cell.marked:
             painter.setPen(self._marks[cell.level])
-            painter.drawText(below, RIGHT, cell.beside)
+            painter.drawText(below, RIGHT, cell.status)
         painter.setFont(self._small)
         if not cell.marked and in_head:
             painter.setPen(self._muted)
-            painter.drawText(below, RIGHT, cell.beside)
+            painter.drawText(below, RIGHT, cell.status)
         painter.setPen(self._text)
         painter.drawText(below, LEFT, cell.figure)
 

@@ -39,7 +39,7 @@ class Cell:
         level: of its worst warning.
         stale: whether its newest reading is old.
         simulated: whether nothing of it is there but its memory's bookkeeping.
-        beside: what stands beside the figure: shape and word of its worst state, else how busy it is.
+        status: what stands beside the figure: shape and word of its worst state, else how busy it is.
         marked: whether that is a state.
         short: the state in a few letters, for small cells.
     """
@@ -52,7 +52,7 @@ class Cell:
     level: Level
     stale: bool
     simulated: bool
-    beside: str
+    status: str
     marked: bool
     short: str
 
@@ -84,7 +84,7 @@ def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
         level=level,
         stale=gpu.stale,
         simulated=gpu.simulated,
-        beside=f"{SHAPES[state]} {word}" if state else busy,
+        status=f"{SHAPES[state]} {word}" if state else busy,
         marked=bool(state),
         short=f"{SHAPES[state]} {ABBREVIATED[state]}" if state else "SIM" if gpu.simulated else "",
     )

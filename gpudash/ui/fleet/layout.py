@@ -240,7 +240,7 @@ LARGER = (2.0, 1.8, 1.6, 1.4, 1.2, 1.0)
 LARGEST: Mapping[Density, float] = {"cells": 1.6, "heat map": LARGER[0]}
 """The most of them: large cells have words, which are not to be louder than the head of the page."""
 
-BESIDE = 16
+COLUMN_GAP = 16
 """Logical pixels between groups that stand side by side."""
 
 TITLED = 580
@@ -309,10 +309,10 @@ class FleetLayout:
         self._blocks: list[_Block] = []
         top, first, below = 0, 0, 0
         for number, section in enumerate(self._sections):
-            beside = number % self._across
-            top = top if beside else below
+            place_across = number % self._across
+            top = top if place_across else below
             cells_top = top + (self._title if section.title else 0)
-            self._blocks.append(_Block(section, first, beside * (self._room + BESIDE), top, cells_top))
+            self._blocks.append(_Block(section, first, place_across * (self._room + COLUMN_GAP), top, cells_top))
             below = max(below, cells_top + self._rows(section) * (height + gap))
             first += len(section.keys)
         self.height = max(0, below - gap)
@@ -321,9 +321,9 @@ class FleetLayout:
         """How many groups stand beside one another, and the width that each has."""
         if len(self._sections) < 2:
             return 1, width
-        least = max(longest * pitch, scaled(TITLED)) + BESIDE
-        across = min(max(1, (width + BESIDE) // least), len(self._sections))
-        return across, (width + BESIDE) // across - BESIDE
+        least = max(longest * pitch, scaled(TITLED)) + COLUMN_GAP
+        across = min(max(1, (width + COLUMN_GAP) // least), len(self._sections))
+        return across, (width + COLUMN_GAP) // across - COLUMN_GAP
 
     def _rows(self, section: Section) -> int:
         return -(-len(section.keys) // self.columns)

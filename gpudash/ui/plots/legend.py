@@ -224,8 +224,8 @@ class LevelKey(QWidget):
         The first keeps its value longest, and its name where all others have none; a name without room is shortened.
         """
         texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
-        ways = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
-        fitting = (text for text in ways if sum(self._widths(text)) <= room)
+        choices = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
+        fitting = (text for text in choices if sum(self._widths(text)) <= room)
         self._text = next(fitting, [])
         if names and not self._text and room >= scaled(LEAST_NAME_PX + AROUND_PX):
             metrics = QFontMetrics(self._font)

@@ -150,11 +150,11 @@ class Readout(QWidget):
         painter.drawPixmap(round(place.left()), top, swatch(row.curve, self._palette, ratio))
         painter.setPen(QColor(self._palette.text))
         painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
-        beside = scaled(SWATCH_PX)
-        room = place.width() - beside - metrics.horizontalAdvance(value) - 8
+        indent = scaled(SWATCH_PX)
+        room = place.width() - indent - metrics.horizontalAdvance(value) - 8
         painter.setPen(QColor(self._palette.muted))
         name = metrics.elidedText(row.curve.name, Qt.TextElideMode.ElideRight, room)
-        painter.drawText(place.adjusted(beside, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
+        painter.drawText(place.adjusted(indent, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
 
 
 def _written(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> list[tuple[str, list[tuple[CurveSpec, str]]]]:

@@ -118,7 +118,7 @@ class PlotStack(QFrame):
         self._card_above = self._forward = False
         self._card_at: QPoint | None = None
         self._cover: QWidget | None = None
-        self._cover_place: Callable[[QRect, QRect, int], QRect] = lambda stage, _beside, _free: stage
+        self._cover_place: Callable[[QRect, QRect, int], QRect] = lambda stage, _readout_rect, _free: stage
         self._build()
         for signal in (view.changed, view.cursor_changed, view.selection_changed):
             signal.connect(self._touch)
@@ -343,9 +343,9 @@ class PlotStack(QFrame):
         if self._cover is not None:
             stage = self._scroll.geometry()
             stage.setRight(self.width() - CARD_GAP_PX)
-            beside = QRect() if self.readout.isHidden() else self.readout.geometry()
-            beside.setRight(stage.right() if not beside.isEmpty() else beside.right())
-            self._cover.setGeometry(self._cover_place(stage, beside, self.readout.free_height))
+            readout_rect = QRect() if self.readout.isHidden() else self.readout.geometry()
+            readout_rect.setRight(stage.right() if not readout_rect.isEmpty() else readout_rect.right())
+            self._cover.setGeometry(self._cover_place(stage, readout_rect, self.readout.free_height))
 
     def dismiss(self) -> None:
         """Esc: uncover the plots, else select nothing and close the figures of the range."""

@@ -505,8 +505,8 @@ class _Moves:
         Raises:
             RecordingError: a sentence for each of them that cannot be moved; the others are.
         """
-        ways = zip(self._trashed, self.places, strict=True)
-        self.places = _moved([partial(self._restore, trashed, place) for trashed, place in ways])
+        trashed_places = zip(self._trashed, self.places, strict=True)
+        self.places = _moved([partial(self._restore, trashed, place) for trashed, place in trashed_places])
 
     def forward(self) -> None:
         """Into the trash.

@@ -18,7 +18,7 @@ from gpudash.memory.snapshot.history.history import difference_text
 from gpudash.memory.snapshot.history.lives import reserved_changes
 from gpudash.memory.snapshot.history.model import NONE, OOM, DeviceSnapshot, Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
-from gpudash.session.recordings.report_folder import beside
+from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.telemetry.explanation import Explanation, Growth, Part, StackLine
 from gpudash.ui.snapshot.drawing.call_tree import Branch, own_code, whole
 from gpudash.ui.snapshot.drawing.levels import Levels
@@ -200,8 +200,8 @@ class Study:
         reserved = self.levels.at(moment)[1]
         parts.append(Part("pending", "freed, in use by another stream", waiting))
         parts.append(Part("idle", "idle inside PyTorch", max(0, reserved - live - waiting)))
-        beside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
-        parts += beside
+        outside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
+        parts += outside
         taken = sum(part.bytes for part in parts)
         full = max(taken, self.explanation.capacity_bytes) if self.knows_capacity else taken
         parts.append(Part("free", "free", full - taken))
@@ -248,7 +248,7 @@ class Studying(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.study = Study(*self._requested, beside(self._path))
+            self.study = Study(*self._requested, sidecar_of(self._path))
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
             logger.exception("a snapshot cannot be explained")
             self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."

@@ -94,13 +94,13 @@ class _Step(QUndoCommand):
         self,
         undoing: Undoing,
         text: str,
-        ways: tuple[Callable[[], object], Callable[[], object]],
+        directions: tuple[Callable[[], object], Callable[[], object]],
         kind: str,
         done_s: float,
     ) -> None:
         super().__init__(text)
         self._undoing = undoing
-        self.back, self.forward = ways
+        self.back, self.forward = directions
         self.kind = kind
         self.done_s = done_s
         self._done = True

@@ -39,7 +39,7 @@ SEVERAL_GPUS, ANOTHER_CARD = "several GPUs", "another card"
 MULTIPLY = {"checkpointing", "task"}
 """Fields by which more or less is multiplied."""
 
-BESIDE = {"optimizer", "offload"}
+ALSO_TRIED = {"optimizer", "offload"}
 """Fields that change other things than what is multiplied."""
 
 TOKENS = 128
@@ -270,7 +270,7 @@ class _ModelEstimation:
         """
         if "accumulation" in change.fields:
             return 1.0, SAME_PRODUCTS
-        multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - BESIDE
+        multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - ALSO_TRIED
         if not multiplies or other or spec.packed != self._spec.packed or before is None or after is None:
             return None, ""
         return (after.flops / before.flops, FLOPS) if before.flops else (None, "")

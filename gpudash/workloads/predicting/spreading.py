@@ -42,7 +42,7 @@ def spread_over(
         Exception: as ``trace``.
     """
     if kind_of(target.device) != "cpu":
-        yield from _Spreading(spec, target, elsewhere, trace).ways()
+        yield from _Spreading(spec, target, elsewhere, trace).alternatives()
 
 
 class _Spreading:
@@ -57,7 +57,7 @@ class _Spreading:
         same = (other for other in elsewhere if kind_of(other.device) == kind_of(target.device))
         self._there = sorted([target, *same], key=_room, reverse=True)
 
-    def ways(self) -> Iterator[Alternative]:
+    def alternatives(self) -> Iterator[Alternative]:
         """See `spread_over`."""
         there = len(self._there)
         for count in sorted({count for count in (*COUNTS, there) if 2 <= count <= there}):

@@ -407,7 +407,7 @@ _REPORTED = (
 )
 """Fields that time depends on, as they are told."""
 
-_WAYS = ("mode", "batches")
+_DIFFERING = ("mode", "batches")
 """Fields that are told where they are not as usual."""
 
 _LEFT_TO_IT = (None, 0, "", "auto")
@@ -425,7 +425,7 @@ def what(spec: Spec) -> str:
         value, field = getattr(spec, reported), fields[reported]
         extra: Any = field.json_schema_extra or {}
         matters = all(str(getattr(spec, other)) in allowed for other, allowed in extra.get("when", {}).items())
-        if not matters or value in _LEFT_TO_IT or (reported in _WAYS and value == field.default):
+        if not matters or value in _LEFT_TO_IT or (reported in _DIFFERING and value == field.default):
             continue
         if reported == "path":
             text.append(Path(value).expanduser().resolve().name)

@@ -113,7 +113,7 @@ class Side:
             at_step: called after every step.
         """
         heard = _Heard()
-        part = self._context.beside(_Part, self._torch_device, lambda event: self._hear(event, heard))
+        part = self._context.sibling(_Part, self._torch_device, lambda event: self._hear(event, heard))
         part.heard, part.at_step = heard, at_step
         torch.manual_seed(spec.seed)
         return self._on_device(lambda: part.whole(lambda: self._workload(spec, part)))

@@ -104,14 +104,14 @@ def _cut(count: int, confidence: float) -> int:
         deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         middle = count * (count + 1) / 4
         return max(0, math.floor(middle - statistics.NormalDist().inv_cdf(1 - tail) * deviation))
-    ways = [1]
+    counts = [1]
     for rank in range(1, count + 1):
-        longer = [*ways, *[0] * rank]
-        for total, number in enumerate(ways):
+        longer = [*counts, *[0] * rank]
+        for total, number in enumerate(counts):
             longer[total + rank] += number
-        ways = longer
+        counts = longer
     below, whole = 0, 2**count
-    for total, number in enumerate(ways):
+    for total, number in enumerate(counts):
         below += number
         if below > tail * whole:
             return total

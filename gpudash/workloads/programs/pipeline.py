@@ -135,7 +135,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         wide = DTYPE_BYTES["float64"] if spec.move == "to_dtype" else DTYPE_BYTES[spec.dtype]
         context.about_to_allocate(original.numel() * wide)
     other = torch.empty(0, dtype=original.dtype, device=device)
-    ways: dict[str, Callable[[], torch.Tensor]] = {
+    moves: dict[str, Callable[[], torch.Tensor]] = {
         "to": lambda: original.to(device),
         "to_dtype": lambda: original.to(device, torch.float64),
         "to_other": lambda: original.to(other),
@@ -144,7 +144,7 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
         "pinned": lambda: original.to(device, non_blocking=True),
         "direct": lambda: original.to(device),
     }
-    move = ways[spec.move]
+    move = moves[spec.move]
     with context.stage("move", from_device="cpu", to_device=str(device)) as stage:
         stage.memory = "pinned" if spec.move == "pinned" else "pageable"
         moved = move()

@@ -262,7 +262,7 @@ class Context:
         self._commands.stop.wait(max(0.0, seconds))
         self.check_cancelled()
 
-    def beside(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
+    def sibling(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
         """A context of the same run on ``device``, with steps and stages of its own.
 
         Args:

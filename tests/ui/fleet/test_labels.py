@@ -16,7 +16,7 @@ from tests.ui.fleet.fake_fleet import NOW_S, gpu
 
 def test_a_cell_says_fullness_in_words_and_how_busy_the_gpu_is() -> None:
     cell = cell_of(gpu("node-07", 3, full=0.75), "", NOW_S)
-    assert (cell.name, cell.figure, cell.percent, cell.beside) == (
+    assert (cell.name, cell.figure, cell.percent, cell.status) == (
         "node-07 · GPU 3",
         "60.0 of 80.0 GiB",
         "75 %",
@@ -64,7 +64,7 @@ def test_why_a_figure_was_left_out_is_in_the_tooltip() -> None:
 )
 def test_a_state_is_told_by_a_shape_and_a_word(level: str, stale: bool, beside: str, short: str) -> None:
     cell = cell_of(gpu(stale=stale), level, NOW_S)  # type: ignore[arg-type]
-    assert (cell.beside, cell.short, cell.marked) == (beside, short, True)
+    assert (cell.status, cell.short, cell.marked) == (beside, short, True)
 
 
 def test_a_simulated_gpu_says_so_wherever_it_is_told_of() -> None:
@@ -78,7 +78,7 @@ def test_a_simulated_gpu_says_so_wherever_it_is_told_of() -> None:
 def test_what_is_not_known_is_never_a_zero() -> None:
     found = gpu(full=None, utilisation=None, temperature_c=None)
     cell = cell_of(found, "", NOW_S)
-    assert (cell.fullness, cell.percent, cell.figure, cell.beside) == (None, "?", "not reported of 80.0 GiB", "")
+    assert (cell.fullness, cell.percent, cell.figure, cell.status) == (None, "?", "not reported of 80.0 GiB", "")
     assert "Temperature: not reported" in details(found, (), NOW_S)
     without = dataclasses.replace(found, total_bytes=None)
     assert cell_of(without, "", NOW_S).figure == "memory not reported"

@@ -23,7 +23,7 @@ from gpudash.memory.snapshot.summary import studied
 from gpudash.session import Replay
 from gpudash.session.recordings import samples as samples_module
 from gpudash.session.recordings.file_kinds import HEAD_BYTES, find_file, kind_of
-from gpudash.session.recordings.report_folder import beside
+from gpudash.session.recordings.report_folder import sidecar_of
 from gpudash.session.recordings.samples import SampleRecording, sample, samples
 from gpudash.system.files import resource
 
@@ -191,7 +191,7 @@ def test_the_report_opens_with_its_explanation_and_steps() -> None:
     (found,) = (found for found in samples() if found.path.is_dir())
     snapshot = find_file(found.path)
     assert snapshot.kind == "snapshot"
-    known = beside(snapshot.path)
+    known = sidecar_of(snapshot.path)
     assert known.steps and not known.warnings
     assert pickle.loads(snapshot.path.read_bytes())["segments"]
     assert "SIMULATED" in found.label and set(known.cards) == {0}
@@ -201,7 +201,7 @@ def test_the_sample_report_gives_the_figures_that_are_read_from_its_snapshot_tod
     (found,) = (found for found in samples() if found.path.is_dir())
     snapshot = find_file(found.path).path
     told = (snapshot.parent / "report.txt").read_text(encoding="utf-8").splitlines()[0]
-    read = studied(read_snapshot(snapshot), known=beside(snapshot))[0].found.headline
+    read = studied(read_snapshot(snapshot), known=sidecar_of(snapshot))[0].found.headline
     figures = " of every step: by now "
     assert figures in told and told.split(figures)[1] == read.split(figures)[1]
 

@@ -18,7 +18,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.report_html import report as page
 from gpudash.memory.snapshot.sidecar import NOTHING
 from gpudash.memory.snapshot.summary import studied
-from gpudash.session.recordings.report_folder import STEPS_NAME, beside, write_json, write_steps
+from gpudash.session.recordings.report_folder import STEPS_NAME, sidecar_of, write_json, write_steps
 from gpudash.session.watching.out_of_memory import explanation_of
 from gpudash.telemetry.explanation import Explanation, Need, explanation_from_json
 from gpudash.units import GIB, MIB
@@ -34,7 +34,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def found(snapshot: Snapshot, path: Path) -> Explanation:
-    return studied(snapshot, known=beside(path))[0].found
+    return studied(snapshot, known=sidecar_of(path))[0].found
 
 
 def test_a_report_tells_what_the_dashboard_told(snapshot: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_report_tells_what_the_dashboard_told(snapshot: Path) -> None:
     assert report(again) == report(told)
     assert again.parts == told.parts and again.device == "sim:0"
     assert explanation_from_json(told.to_json()) == told
-    assert "keeps 6 MiB of every step" in page(read, "run", known=beside(snapshot))
+    assert "keeps 6 MiB of every step" in page(read, "run", known=sidecar_of(snapshot))
 
 
 def test_a_report_tells_what_reruns_had_found_and_leaves_out_what_they_refuted(snapshot: Path) -> None:
@@ -79,7 +79,7 @@ def test_with_the_steps_alone_the_growth_is_named(snapshot: Path) -> None:
 def test_another_card_is_a_what_if_that_leaves_the_recorded_state_alone(snapshot: Path) -> None:
     read, steps = leaking()
     write_json(snapshot.with_name("explanation.json"), explanation_of(read, refused(steps)).to_json())
-    as_it_was, asked = (studied(read, capacity, known=beside(snapshot))[0] for capacity in (None, GIB))
+    as_it_was, asked = (studied(read, capacity, known=sidecar_of(snapshot))[0] for capacity in (None, GIB))
     assert asked.found.capacity_bytes == as_it_was.found.capacity_bytes == 600 * MIB
     assert asked.found.parts == as_it_was.found.parts
     assert asked.outcome is not None and as_it_was.outcome is None
@@ -87,8 +87,8 @@ def test_another_card_is_a_what_if_that_leaves_the_recorded_state_alone(snapshot
 
 def test_a_snapshot_that_is_not_of_a_report_is_known_by_itself(tmp_path: Path) -> None:
     write_steps(tmp_path, ((1, 1),))
-    assert beside(tmp_path / "run7.pickle") is NOTHING
-    assert beside(tmp_path / "none" / "snapshot.pickle") == NOTHING
+    assert sidecar_of(tmp_path / "run7.pickle") is NOTHING
+    assert sidecar_of(tmp_path / "none" / "snapshot.pickle") == NOTHING
 
 
 def test_a_report_without_steps_keeps_none_of_the_one_before(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_report_without_steps_keeps_none_of_the_one_before(tmp_path: Path) -> 
 )
 def test_steps_that_are_damaged_or_something_else_are_left_aside(snapshot: Path, content: bytes) -> None:
     snapshot.with_name(STEPS_NAME).write_bytes(content)
-    known = beside(snapshot)
+    known = sidecar_of(snapshot)
     assert known.steps == ()
     assert known.warnings == (f"steps.json {LEFT}it is no list of times and numbers of steps.",)
     read, _ = leaking()
@@ -145,27 +145,27 @@ def test_an_explanation_that_is_damaged_or_something_else_is_left_aside(
     snapshot: Path, content: bytes, why: str
 ) -> None:
     snapshot.with_name("explanation.json").write_bytes(content)
-    known = beside(snapshot)
+    known = sidecar_of(snapshot)
     assert known.cards == {} and known.warnings == (f"explanation.json {LEFT}{why}",)
 
 
 def test_what_cannot_be_read_is_said(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot.with_name(STEPS_NAME).mkdir()
-    assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: it is a folder, not a file.",)
+    assert sidecar_of(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: it is a folder, not a file.",)
     snapshot.with_name(STEPS_NAME).rmdir()
     write_steps(snapshot.parent, ((1, 1),))
     monkeypatch.setattr("gpudash.session.recordings.report_folder.MOST_BYTES", 3)
-    assert beside(snapshot).warnings == (f"steps.json {LEFT}it is larger than 0 MiB.",)
+    assert sidecar_of(snapshot).warnings == (f"steps.json {LEFT}it is larger than 0 MiB.",)
 
     def forbidden(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", forbidden)
-    assert beside(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: Permission denied.",)
+    assert sidecar_of(snapshot).warnings == (f"steps.json {LEFT}it cannot be read: Permission denied.",)
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 2**62 - 1), st.integers(0, 2**62 - 1)), max_size=20))
 def test_steps_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]]) -> None:
     folder = tmp_path_factory.mktemp("report")
     write_steps(folder, steps)
-    assert beside(folder / "snapshot.pickle").steps == tuple(sorted(steps))
+    assert sidecar_of(folder / "snapshot.pickle").steps == tuple(sorted(steps))

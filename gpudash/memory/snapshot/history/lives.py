@@ -246,12 +246,12 @@ class _Undoing:
     def went(self, event: int, address: int, size: int, stream: int, pool: Hashable, grows: bool) -> None:
         """Go back over an event with which memory went."""
         is_small = size == SMALL_SEGMENT or (grows and size % LARGE_SEGMENT_SIZE != 0)
-        beside = self._beside(address, address + size, stream) if grows else None
-        if beside is not None:
-            is_small, pool = beside.is_small, beside.pool
+        neighbour = self._neighbour(address, address + size, stream) if grows else None
+        if neighbour is not None:
+            is_small, pool = neighbour.is_small, neighbour.pool
         self._put(Piece(address, size, stream, is_small, pool, grows, -1, event))
 
-    def _beside(self, address: int, end: int, stream: int) -> Piece | None:
+    def _neighbour(self, address: int, end: int, stream: int) -> Piece | None:
         """The piece of the same expandable segment that ends or begins where this one does."""
         place = bisect_left(self._begins, address) - 1
         before = self._held[self._begins[place]] if place >= 0 else None

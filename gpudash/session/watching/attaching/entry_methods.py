@@ -165,10 +165,10 @@ def enter(
         return Entered(closed={"any": str(error)})
     except psutil.Error:
         return Entered(closed={"any": ENDED})
-    ways: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
+    methods: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
         {"gdb": _by_debugger} if by_gdb else {"door": _through_attach_socket, "remote_exec": _by_remote_exec}
     )
-    for name, way in ways.items():
+    for name, way in methods.items():
         try:
             way(process, path, config, has_come)
         except (WayClosedError, psutil.Error) as error:

@@ -161,7 +161,7 @@ class NumberlessRun(ProgramRerun):
 
     def _cards(self, followed: FollowedRun) -> Sequence[CardRequests]:
         """Raises: NeedUnknownError: when that is not known."""
-        beside = self._found.part_bytes("process", "unattributed")
+        others = self._found.part_bytes("process", "unattributed")
         context = self._found.part_bytes("context")
         try:
             cards = [
@@ -169,7 +169,7 @@ class NumberlessRun(ProgramRerun):
                     card,
                     str(answer["allocator"]),
                     context_bytes=context,
-                    others_bytes=beside if int(card["index"]) == self._card.index else 0,
+                    others_bytes=others if int(card["index"]) == self._card.index else 0,
                 )
                 for answer in followed.answers
                 for card in answer["cards"]

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import shown_name
 from gpudash.telemetry.cells import tab_separated
-from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_words, sentence
+from gpudash.telemetry.ranks.rows import RankPlace, RankRow, rank_rows, rest_text, sentence
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK, LIGHT, luminance
 from gpudash.ui.widgets.layouts import in_column
@@ -212,7 +212,7 @@ class RanksTab(QWidget):
     def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
         """Show the ranks of the store's run; the caller holds its lock."""
         rows = rank_rows(store, places)
-        rest = rest_words(row.shares for row in rows)
+        rest = rest_text(row.shares for row in rows)
         self.show_ranks(rows, " ".join(filter(None, (sentence(store.run, places), rest))))
 
     def show_ranks(self, rows: Sequence[RankRow], text: str) -> None:

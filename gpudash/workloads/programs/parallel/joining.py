@@ -488,10 +488,11 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
             f"Its device is the smallest: {format_bytes(total)}, the others' have {format_bytes(min(totals))} or more."
         )
     if kind_of(standings[rank].device) != "cpu":
-        beside, besides = _beside(facts), [found for found in map(_beside, others) if found is not None]
-        if beside is not None and besides and beside > NOTABLE * max(besides):
-            most = format_bytes(max(besides))
-            return f"Other processes hold {format_bytes(beside)} of its device, and at most {most} of the others'."
+        held_bytes = _held_by_others(facts)
+        held_elsewhere = [found for found in map(_held_by_others, others) if found is not None]
+        if held_bytes is not None and held_elsewhere and held_bytes > NOTABLE * max(held_elsewhere):
+            most = format_bytes(max(held_elsewhere))
+            return f"Other processes hold {format_bytes(held_bytes)} of its device, and at most {most} of the others'."
     name = "used_bytes" if kind_of(standings[rank].device) == "cpu" else "allocated_bytes"
     own, held = standings[rank].memory.get(f"peak_{name}", facts.get(name)), _known(others, f"peak_{name}")
     if own is not None and held and own > NOTABLE * max(held):
@@ -554,7 +555,7 @@ def _known(memories: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     return [memory[name] for memory in memories if memory.get(name) is not None]
 
 
-def _beside(memory: Mapping[str, Any]) -> int | None:
+def _held_by_others(memory: Mapping[str, Any]) -> int | None:
     """What of a GPU is in use beside the rank's own allocator."""
     total, free, reserved = memory.get("total_bytes"), memory.get("free_bytes"), memory.get("reserved_bytes")
     return None if total is None or free is None or reserved is None else max(0, int(total - free - reserved))
