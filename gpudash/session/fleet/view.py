@@ -5,7 +5,6 @@ detail.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +26,9 @@ from gpudash.telemetry.recording.seekable_store import (
     Everything,
     Moment,
     PositionedStore,
-    RecordedSeries,
-    Span,
 )
 from gpudash.telemetry.records import Sample
-from gpudash.telemetry.series import Series
+from gpudash.telemetry.series import Series, Span
 from gpudash.telemetry.store import Key, Store
 
 logger = logging.getLogger(__name__)
@@ -118,7 +115,7 @@ class FleetView(PastSource):
         self.points = points
         self.began_wall_s, self._length_s = began_wall_s, ended_wall_s - began_wall_s
         self.store = FleetStore(uuid, gpu.torch_name)
-        self.store.whole.ask = self._ask
+        self.store.whole.request = self._ask
         self.store.whole.newest_s = self._length_s
         self.store.show_end()
         self.show_range(began_wall_s, ended_wall_s, points)
@@ -289,21 +286,6 @@ class FleetView(PastSource):
 _S = TypeVar("_S", bound=Store)
 
 
-class PastSeries(RecordedSeries):
-    """A history that may be known in more detail elsewhere: its extremes are exact, its times those of steps."""
-
-    def exact_from(self) -> float:
-        """From when on every sample is kept as it came: here a server may know more of all of it."""
-        return math.inf
-
-    def _exact(self, t0: float, t1: float) -> Series | None:
-        """What is known in more detail from ``t0`` to ``t1``; more still is asked for, and may be refused at once."""
-        raw = super()._exact(t0, t1)
-        if raw is not None:
-            self.ask(t0, t1)
-        return raw
-
-
 class _Filled(Store):
     """A store that is filled at once."""
 
@@ -320,7 +302,8 @@ class PastStore(Everything, _Filled):
     """All that was fetched of a range."""
 
     def _begun(self, key: Key) -> Series:
-        series = PastSeries(buckets=DETAIL_BUCKETS)
+        series = Series(buckets=DETAIL_BUCKETS)
+        series.thinned = True
         self._sharpen(key, series)
         return series
 
@@ -347,11 +330,9 @@ class FleetStore(PositionedStore):
         whole = self._linked(PastStore())
         whole.fill(past)
         whole.newest_s = length_s
-        whole.lock, whole.ask = self.lock, self.whole.ask
+        whole.lock, whole.request = self.lock, self.whole.request
         with self.lock:
             self.whole, self._samples = whole, past.samples
-            self._seen.clear()
-            self._views.clear()
             self._show_end()
             self.rewound += 1
             self.sharpened += 1

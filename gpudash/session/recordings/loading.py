@@ -11,9 +11,10 @@ from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import WIDEST
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
+from gpudash.telemetry.recording.seekable_store import Detail, Everything, read_moment
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.series import Series
 from gpudash.telemetry.store import MAX_EVENTS, Key, Store
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Loaded:
 
 def load(
     recording: Recording,
-    buckets: Callable[[Pages, Key, int], RecordedSeries | None],
+    buckets: Callable[[Pages, Key, int], Series | None],
     progress: Progress,
     *,
     growing: bool = False,
@@ -121,10 +122,10 @@ def read_part(recording: Recording, whole: Everything, after: Rows, until: Rows,
     return part
 
 
-def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> RecordedSeries | None:
+def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> Series | None:
     """What the first ``until`` pages tell of a series; ``None`` when they tell nothing."""
     rows, count = pages.buckets(recording, key, until)
-    return RecordedSeries.preloaded(rows, count, WIDEST) if rows.shape[1] else None
+    return Series.preloaded(rows, count, WIDEST) if rows.shape[1] else None
 
 
 def take_links(store: Store, note: Note) -> None:

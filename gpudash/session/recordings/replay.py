@@ -30,8 +30,6 @@ from gpudash.telemetry.recording.seekable_store import (
     LATE_ROWS,
     Everything,
     PositionedStore,
-    RecordedSeries,
-    Span,
     read_moment,
 )
 from gpudash.telemetry.records import (
@@ -47,7 +45,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.runs import WATCH, RunView
-from gpudash.telemetry.series import Series
+from gpudash.telemetry.series import Series, Span
 from gpudash.telemetry.store import Key
 
 logger = logging.getLogger(__name__)
@@ -134,7 +132,7 @@ class PastPosition:
         )
         for name, key in keys:
             series = self._whole.series(*key)
-            found = None if series is None else Series.statistics(series, view.began_s, time_s)  # extremes are exact
+            found = None if series is None else series.statistics(view.began_s, time_s, exactly=False)
             if found is not None:
                 view.memory.raise_to(name, found.max)  # type: ignore[arg-type]  # three literals
         total = self._whole.latest(*(("host", "total_bytes") if view.device == "cpu" else ("gpu", "total_bytes", uuid)))
@@ -173,7 +171,7 @@ class Sharpening:
         self._thread: threading.Thread | None = None
         self._closed = False
         self.problem = ""
-        store.whole.ask = self.ask
+        store.whole.request = self.ask
 
     def ask(self, t0: float, t1: float) -> None:
         """Have the span from ``t0`` to ``t1`` read; the newest request wins. Returns at once."""
@@ -379,7 +377,7 @@ class Replay(PastSource):
         self.gpus = tuple(known.values())[:MOST_GPUS]
         take_links(self.store.whole, note)
 
-    def _buckets(self, pages: Pages, key: Key, until: int) -> RecordedSeries | None:
+    def _buckets(self, pages: Pages, key: Key, until: int) -> Series | None:
         try:
             with self._reading() as recording:
                 return series_of(pages, recording, key, until)

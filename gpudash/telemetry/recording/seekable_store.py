@@ -6,20 +6,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Self, cast
-
-import numpy as np
+from typing import cast
 
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Event, Record, Sample, State, Table, Value
 from gpudash.telemetry.runs import RunView
-from gpudash.telemetry.series import Floats, Series, Statistics
+from gpudash.telemetry.series import Request, Series, Span
 from gpudash.telemetry.store import NEVER_READ, PROCESSES_S, Key, Reading, Store
-
-Span = tuple[float, float]
-Ask = Callable[[float, float], None]
 
 LATE_ROWS = 64
 """Rows behind the one a moment falls on that are looked at as well: a lane may be a few rows late."""
@@ -41,88 +36,6 @@ AT_A_TIME = 256
 
 MOST_DETAILS = 3
 """Spans known sample by sample at a time: the window, a selection and what was seen before."""
-
-
-def ask_nobody(t0: float, t1: float) -> None:
-    """What is not known more exactly stays as it is."""
-
-
-class RecordedSeries(Series):
-    """A series that answers from raw samples wherever they have been read, else from its buckets.
-
-    What a drawing or a selection needs more exactly is asked for with `ask`, which must return at once; it is there
-    when `sharpen` brings it. Until then extremes are exact and times are those of the buckets' extremes.
-    """
-
-    ask: Ask = staticmethod(ask_nobody)
-    _raw: Sequence[tuple[Span, Series]] = ()
-    _end: tuple[float, float] | None = None
-
-    def sharpen(self, raw: Sequence[tuple[Span, Series]]) -> None:
-        """From now on answer within each span from the series beside it, which has every sample there."""
-        self._raw = raw
-
-    def until(self, t: float, seen: Series | None = None) -> Self:
-        """The series as it was at ``t``, see `Series.until`."""
-        view: Self = super().until(t, seen)
-        view._raw = [(span, raw.until(t)) for span, raw in self._raw]
-        return view
-
-    def end_with(self, t: float, v: float) -> None:
-        """The newest sample of a view, where the buckets do not say what it was."""
-        if t > self._newest:
-            self._end, self._newest = (t, v), t
-
-    def last(self) -> tuple[float, float] | None:
-        """Time and value of the newest sample, see `Series.last`."""
-        return super().last() if self._end is None else self._end
-
-    def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
-        """Times and values to draw, see `Series.window`."""
-        raw = self._exact(t0, t1) if t0 < t1 else None
-        if raw is not None:
-            return raw.window(t0, t1, columns)
-        times, values = super().window(t0, t1, columns)
-        if self._end is None or not t0 <= self._end[0] <= t1:
-            return times, values
-        return np.append(times, self._end[0]), np.append(values, self._end[1])
-
-    def statistics(self, t0: float, t1: float) -> Statistics | None:
-        """Figures of the samples from ``t0`` to ``t1``: of the samples themselves once they have been read.
-
-        Until then, and for ranges of more samples than are read again, they come from the buckets: `min` and `max`
-        are those of samples, and a bucket that the range cuts counts whole when its centre lies inside.
-        """
-        raw = self._exact(t0, t1)
-        return super().statistics(t0, t1) if raw is None else raw.statistics(t0, t1)
-
-    def at(self, t: float, max_gap: float = math.inf) -> float | None:
-        """Value of the newest known sample at or before ``t``, see `Series.at`."""
-        raw = self._known_within(t, t)
-        if raw is not None:
-            return raw.at(t, max_gap)
-        if self._end is None or t < self._end[0]:
-            return super().at(t, max_gap)
-        return None if math.isnan(self._end[1]) or t - self._end[0] > max_gap else self._end[1]
-
-    def neighbour(self, t: float, steps: int) -> float | None:
-        """Time of the known sample ``steps`` after or before ``t``, see `Series.neighbour`."""
-        raw = self._known_within(t, t)
-        found = None if raw is None else raw.neighbour(t, steps)
-        return super().neighbour(t, steps) if found is None or self._known_within(found, found) is None else found
-
-    def _exact(self, t0: float, t1: float) -> Series | None:
-        """What has every sample from ``t0`` to ``t1``, where this series itself has not; asks for it otherwise."""
-        extent = self.extent()
-        if extent is None or t0 >= self.exact_from() or t1 <= extent[0] or t0 >= extent[1]:
-            return None
-        raw = self._known_within(max(t0, extent[0]), min(t1, extent[1]))
-        if raw is None and math.isfinite(t0) and math.isfinite(t1):
-            self.ask(t0, t1)
-        return raw
-
-    def _known_within(self, t0: float, t1: float) -> Series | None:
-        return next((raw for span, raw in self._raw if span[0] <= t0 and t1 <= span[1] and len(raw)), None)
 
 
 class Moment(Store):
@@ -198,7 +111,7 @@ def read_moment(recording: Recording, rows: Rows, time_s: float, links: Mapping[
     return moment
 
 
-Load = Callable[[Key], RecordedSeries | None]
+Load = Callable[[Key], Series | None]
 
 
 class Detail(Store):
@@ -218,7 +131,7 @@ class Everything(Store):
 
     def __init__(self, unloaded: Collection[Key] = (), load: Load | None = None) -> None:
         super().__init__()
-        self.ask: Ask = ask_nobody
+        self.request: Request | None = None
         self._waiting: dict[Key, list[tuple[float, float | None]]] = {key: [] for key in unloaded}
         self._load = load
         self._details: list[tuple[Span, Store]] = []
@@ -267,7 +180,7 @@ class Everything(Store):
             self._fetch(key)
 
     def _begun(self, key: Key) -> Series:
-        series = RecordedSeries()
+        series = Series()
         self._sharpen(key, series)
         return series
 
@@ -284,13 +197,13 @@ class Everything(Store):
             super()._append(key, time_s, value)
 
     def _sharpen(self, key: Key, series: Series) -> None:
-        if isinstance(series, RecordedSeries):
-            series.ask = self._requested
-            found = ((span, detail.series(*key)) for span, detail in self._details)
-            series.sharpen([(span, raw) for span, raw in found if raw is not None])
+        series.request = self._requested
+        found = ((span, detail.series(*key)) for span, detail in self._details)
+        series.sharpen([(span, raw) for span, raw in found if raw is not None])
 
     def _requested(self, t0: float, t1: float) -> None:
-        self.ask(t0, t1)
+        if self.request is not None:
+            self.request(t0, t1)
 
 
 class PositionedStore(Store):
@@ -307,8 +220,6 @@ class PositionedStore(Store):
         self.lock = whole.lock
         self.position_s: float | None = None
         self._moment: Moment | None = None
-        self._views: dict[Key, Series] = {}
-        self._seen: dict[Key, Series] = {}
         with self.lock:
             self._show_end()
 
@@ -321,8 +232,6 @@ class PositionedStore(Store):
         for first in range(0, len(records), AT_A_TIME):
             with self.lock:
                 self.whole.take(records[first : first + AT_A_TIME])
-                self._views.clear()  # they share memory with what has just grown
-                self._seen.clear()
                 if self.position_s is None:
                     self._show_end()
 
@@ -353,8 +262,6 @@ class PositionedStore(Store):
         """Answer within ``span`` from ``detail``, which knows every sample there."""
         self.whole.sharpen(span, detail)
         with self.lock:
-            self._views.clear()
-            self._seen.clear()
             self.version += 1
             self.sharpened += 1
 
@@ -373,15 +280,10 @@ class PositionedStore(Store):
     def series(self, table: str, metric: str, device: str | None = None) -> Series | None:
         """The history of a metric up to the position; empty when it begins later, ``None`` when there never was one."""
         key = (table, metric, device)
-        if key not in self._views:
-            whole = self.whole.series(*key)
-            if whole is None or self.position_s is None or self._moment is None:
-                return whole
-            self._views[key] = view = whole.until(self.position_s, self._seen.get(key))
-            newest = self._moment.newest(key)
-            if newest is not None and isinstance(view, RecordedSeries):
-                view.end_with(*newest)
-        return self._views[key]
+        whole = self.whole.series(*key)
+        if whole is None or self.position_s is None or self._moment is None:
+            return whole
+        return whole.until(self.position_s, self._moment.newest(key))
 
     def curves(self) -> Sequence[tuple[Key, Series]]:
         """Every history up to the position, by table, metric and device."""
@@ -403,8 +305,6 @@ class PositionedStore(Store):
         """Another moment is shown: forget what only held before."""
         if position_s < self.newest_s:
             self.rewound += 1
-        self._seen.update(self._views)
-        self._views.clear()
         self.version += 1
         self.sharpened += 1
 
