@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.recording import seekable_store as positioned
-from gpudash.telemetry.recording.seekable_store import Everything, Moment, PositionedStore
+from gpudash.telemetry import store as store_module
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series, summary
+from gpudash.telemetry.store import MemoryBackend, Store
 
 KEY = ("host", "used_bytes", None)
 KEPT = 8192
@@ -44,10 +44,10 @@ class Looking:
 
 
 def test_whoever_draws_between_new_records_sees_the_moment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positioned, "AT_A_TIME", 1)
-    store = PositionedStore(Everything())
+    monkeypatch.setattr(store_module, "AT_A_TIME", 1)
+    store = Store()
     store.apply_all([reading(i) for i in range(KEPT)])
-    store.show(6000.0, Moment(), [])
+    store.seek(6000.0)
     seen: list[list[float]] = []
 
     def look() -> None:
@@ -56,20 +56,23 @@ def test_whoever_draws_between_new_records_sees_the_moment_as_it_was(monkeypatch
         seen.append(series.window(5990.0, 7000.0, 100)[1].tolist())
 
     look()
-    store.lock = store.whole.lock = Looking(look)  # type: ignore[assignment]
+    store.lock = Looking(look)  # type: ignore[assignment]
     store.apply_all([reading(i) for i in range(KEPT, KEPT + 3)])
     assert seen == [[float(i) for i in range(5989, 6001)]] * 4
 
 
 def test_what_nobody_looks_at_does_not_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positioned, "MOST_WAITING", 10)
+    monkeypatch.setattr(store_module, "MOST_WAITING", 10)
     loads = []
 
     def load(key: tuple[str, str, str | None]) -> Series:
         loads.append(key)
         return Series.preloaded(summary(np.arange(4.0), np.arange(4.0), 2), 4, 64)
 
-    whole = Everything([KEY], load)
+    backend = MemoryBackend()
+    monkeypatch.setattr(backend, "keys", [KEY])
+    monkeypatch.setattr(backend, "load", load)
+    whole = Store(backend)
     for i in range(4, 14):
         whole.apply(reading(i))
     assert loads == []
