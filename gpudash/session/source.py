@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from gpudash.session.live.session import Session, Status
     from gpudash.session.watching.output_log import OutputLog
     from gpudash.settings import Settings
-    from gpudash.telemetry.recording.seekable_store import PositionedStore
     from gpudash.telemetry.records import Warning
     from gpudash.telemetry.store import Store
 
@@ -125,7 +125,7 @@ class PastSource:
     torch_ready = True
     gpu_problem: str | None = None
     settings: Settings
-    store: PositionedStore
+    store: Store
 
     def clock(self) -> float:
         """The position in session time."""
@@ -152,5 +152,5 @@ class PastSource:
 
     def _host(self, product: str) -> Device:
         """The machine, whose memory is as large as it was read to be."""
-        size = self.store.whole.latest("host", "total_bytes").value
+        size = self.store.latest("host", "total_bytes", at=math.inf).value
         return Device("cpu", product, int(size) if isinstance(size, (int, float)) else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import copy
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Self
@@ -16,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Span = tuple[float, float]
+Point = tuple[float, float]
+Request = Callable[[float, float], None]
 
 STEPS_PER_OCTAVE = 4
 """Cell widths are 2^(k/4) seconds, so that a growing window keeps its cells and a curve does not shimmer."""
@@ -313,8 +317,22 @@ class Series:
     lowest, highest, last and first missing sample stay, with their own times. Memory is taken as samples come: a
     recording may have any number of series.
 
+    A series of the past may be known more exactly than it is kept. Where `request` is set, a drawing or a selection
+    calls it with the range that it would have more exactly; `sharpen` brings what was found. Until then extremes are
+    exact, and times are those of the extremes.
+
     Not thread-safe: whoever shares one holds a lock around every call (`Store.lock`). What is returned is a copy.
+
+    Attributes:
+        request: has a range known more exactly, and returns at once; ``None`` where there is nothing more to know.
+        thinned: whether the newest samples, too, stand for more than themselves.
     """
+
+    request: Request | None = None
+    thinned = False
+    _details: Sequence[tuple[Span, Series]] = ()
+    _end: Point | None = None
+    _view: tuple[tuple[object, ...], Self] | None = None
 
     def __init__(self, recent: int = 8192, buckets: int = 2048) -> None:
         if recent < 8 or buckets < 2 or buckets % 2:
@@ -344,23 +362,37 @@ class Series:
         series._folded, series._newest = count, float(rows[BucketRow.END_T, -1])
         return series
 
-    def until(self, t: float, seen: Series | None = None) -> Self:
+    def sharpen(self, details: Sequence[tuple[Span, Series]]) -> None:
+        """From now on answer within each span from the series beside it, which knows more there."""
+        self._details = details
+
+    def until(self, t: float, newest: Point | None = None) -> Self:
         """The series as it was at ``t``: a view that shares memory and is good until the next `append`.
 
         Args:
             t: session time in seconds.
-            seen: a view made before of the same samples, whose thinned history is used where it still holds.
+            newest: time and value, NaN for a gap, of the newest sample then, where the buckets do not say what it was.
         """
+        state = (len(self), *(detail for _, detail in self._details))
+        kept = self._view if self._view is not None and self._view[0][2:] == state else None
+        if kept is not None and kept[0][:2] == (t, newest):
+            return kept[1]
+        before: Series = self if kept is None else kept[1]  # what a view has thinned holds for the next one, too
         view: Self = copy.copy(self)
+        view._view = None
         view._size = int(np.searchsorted(self._times[: self._size], t, "right"))
         if not view._size and self._folded:
             view._buckets = self._buckets.until(t)
             view._folded = len(view._buckets.points()[0])
-        before: Series = self if seen is None else seen
         cache = before._cache
         view._cache = cache if cache is not None and cache.until <= t and cache.total <= len(view) else None
+        view._details = [(span, detail.until(t)) for span, detail in self._details]
         last = view.last()
         view._newest = -math.inf if last is None else last[0]
+        if newest is not None and newest[0] > view._newest:
+            view._end = newest
+            view._newest = newest[0]
+        self._view = (t, newest, *state), view
         return view
 
     def __len__(self) -> int:
@@ -388,6 +420,8 @@ class Series:
 
     def last(self) -> tuple[float, float] | None:
         """Time and value (NaN for a gap) of the newest sample; ``None`` when there is none."""
+        if self._end is not None:
+            return self._end
         if self._size:
             return self._t[self._size - 1], self._v[self._size - 1]
         times, values = self._buckets.points()
@@ -408,12 +442,6 @@ class Series:
         first = self._buckets.points()[0][0] if self._folded else self._t[0]
         return float(first), self._newest
 
-    def exact_from(self) -> float:
-        """From when on every sample is kept as it came, in session time."""
-        if not self._folded:
-            return -math.inf
-        return self._t[0] if self._size else math.inf
-
     def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
         """Times and values to draw between ``t0`` and ``t1`` on ``columns`` pixel columns.
 
@@ -426,6 +454,16 @@ class Series:
         """
         if not t0 < t1 or columns < 1:
             raise ValueError(f"nothing can be drawn from {t0} to {t1} on {columns} columns")
+        detail = self._more_exact(t0, t1)
+        if detail is not None:
+            return detail.window(t0, t1, columns)
+        times, values = self._kept(t0, t1, columns)
+        if self._end is None or not t0 <= self._end[0] <= t1:
+            return times, values
+        return np.append(times, self._end[0]), np.append(values, self._end[1])
+
+    def _kept(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
+        """What `window` draws of the samples that are kept here."""
         old, _ = self._buckets.points()
         recent = self._times[: self._size]
         old_range = np.searchsorted(old, t0, "left"), np.searchsorted(old, t1, "right")
@@ -441,12 +479,19 @@ class Series:
             np.concatenate((before[1], *(values for _, values in inside), after[1])),
         )
 
-    def statistics(self, t0: float, t1: float) -> Statistics | None:
+    def statistics(self, t0: float, t1: float, *, exactly: bool = True) -> Statistics | None:
         """Figures of the samples from ``t0`` to ``t1``, gaps left out; ``None`` when there are none.
 
-        Exact where every sample is still kept. Older buckets are exact too, but count whole: one that the range cuts
-        counts when its centre lies inside.
+        Exact where every sample is still kept, or known again. Older buckets are exact too, but count whole: one that
+        the range cuts counts when its centre lies inside.
+
+        Args:
+            t0, t1: the range.
+            exactly: whether what is not kept here is wanted, too; extremes are those of samples in any case.
         """
+        detail = self._more_exact(t0, t1) if exactly else None
+        if detail is not None:
+            return detail.statistics(t0, t1)
         rows = self._buckets.rows
         centre = (rows[BucketRow.START_T] + rows[BucketRow.END_T]) / 2
         rows = rows[:, (centre >= t0) & (centre <= t1) & (rows[BucketRow.COUNT] > 0)]
@@ -486,12 +531,17 @@ class Series:
         if extent is None or extent[0] > t1 or extent[1] < t0:
             return False
         since, until = max(t0, extent[0]), min(t1, extent[1])
-        # what is known is enough: a recording's series would read its file for more
-        times, values = Series.window(self, since, max(until, math.nextafter(since, math.inf)), 1)
+        # What is kept is enough: `window` would have more read from a file.
+        times, values = self._kept(since, max(until, math.nextafter(since, math.inf)), 1)
         return bool(np.any(np.isfinite(values) & (times >= since) & (times <= until)))
 
     def at(self, t: float, max_gap: float = math.inf) -> float | None:
         """Value of the newest known sample at or before ``t``; ``None`` for a gap or one older than ``max_gap`` s."""
+        detail = self._detail(t, t)
+        if detail is not None:
+            return detail.at(t, max_gap)
+        if self._end is not None and t >= self._end[0]:
+            return None if math.isnan(self._end[1]) or t - self._end[0] > max_gap else self._end[1]
         index = self._count_until(t) - 1
         if index < 0:
             return None
@@ -501,12 +551,31 @@ class Series:
 
     def neighbour(self, t: float, steps: int) -> float | None:
         """Time of the known sample ``steps`` after (before, when negative) ``t``, at most the outermost one."""
+        detail = self._detail(t, t)
+        found = None if detail is None else detail.neighbour(t, steps)
+        if found is not None and self._detail(found, found) is not None:
+            return found
         total = len(self._buckets.points()[0]) + self._size
         if total == 0:
             return None
         index = self._count_until(t) - 1 + steps if steps >= 0 else self._count_before(t) + steps
         index = min(max(index, 0), total - 1)
         return float(self._known(index, index + 1)[0][0])
+
+    def _more_exact(self, t0: float, t1: float) -> Series | None:
+        """What knows more from ``t0`` to ``t1`` than is kept here, which is requested where it is not known yet."""
+        extent = self.extent()
+        if self.request is None or extent is None or t1 <= extent[0] or t0 >= extent[1]:
+            return None
+        if not self.thinned and (not self._folded or (self._size and t0 >= self._t[0])):
+            return None
+        detail = self._detail(max(t0, extent[0]), min(t1, extent[1]))
+        if (detail is None or self.thinned) and math.isfinite(t0) and math.isfinite(t1):
+            self.request(t0, t1)
+        return detail
+
+    def _detail(self, t0: float, t1: float) -> Series | None:
+        return next((each for span, each in self._details if span[0] <= t0 and t1 <= span[1] and len(each)), None)
 
     def _make_room(self) -> None:
         if self._room < self._recent:

@@ -1,15 +1,17 @@
-"""What the application knows right now, for whoever draws it: series, latest readings, runs, events.
+"""What the application knows, now and at any moment before, for whoever draws it: series, readings, runs, events.
 
+A store holds what it took in. What it does not hold, its `StoreBackend` reads: a recording's file, a Prometheus server.
 `gpu_bands` adds memory of different sources up to what is used.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from gpudash.devices.names import shown_devices
 from gpudash.telemetry.metrics import METRICS
@@ -36,7 +38,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.runs import WATCH, RunView, run_of
-from gpudash.telemetry.series import Series
+from gpudash.telemetry.series import Floats, Point, Request, Series, Span
 
 MAX_EVENTS = 10_000
 MAX_RUNS = 200
@@ -46,6 +48,21 @@ JOIN_S = 2.0
 
 PROCESSES_S = 10.0
 """Age at which a list of processes is no longer shown."""
+
+LOOKED_BACK = 1024
+"""Readings of a table before a moment that are looked back over at most."""
+
+ALL_KNOWN = 64
+"""Readings in a row that bring no metric that was not known: then the slowest have been seen."""
+
+MOST_WAITING = 24_576
+"""Samples that wait for the older part of their series, more than reading a recording's end brings."""
+
+AT_A_TIME = 256
+"""Records that are taken in before whoever draws has a turn."""
+
+MOST_DETAILS = 3
+"""Spans known more exactly at a time: the window, a selection and what was seen before."""
 
 Key = tuple[str, str, str | None]
 
@@ -76,46 +93,229 @@ NEVER_READ = Reading(None, State.NOT_SUPPORTED, None)
 """What `Store.latest` answers for a metric that was never asked for."""
 
 
-class Store:
-    """Everything read and everything that happened, bounded.
-
-    One thread applies records; any thread may read, holding `lock` while it does and copying what it keeps. The
-    methods that read do not take the lock themselves, so that one drawing sees one state of affairs.
+@dataclass(slots=True)
+class Instant:
+    """What is known at one moment, apart from series.
 
     Attributes:
-        version: grows with every record.
-        newest_s: time of the newest record.
+        newest_s: time of the newest record, or the moment.
+        runs: at most 200, oldest first.
         events: what a person may look for, at most 10 000; steps, stages and transfers are in series and runs.
         event_count: how many events ever went into `events`.
         markers: markers, and one for each warning and each beginning and end of a run; at most 10 000.
-        runs: at most 200, oldest first.
-        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
-        rewound: grows when a replay shows an earlier moment: whoever follows events begins anew.
-        sharpened: grows when a replay shows another moment, or something of the past becomes known more exactly.
+        readings: the newest of every metric.
+        processes: when the processes of a GPU (by UUID) or of the host were listed last, and the rows of the list.
+        bands: time and value, NaN for a gap, of what is made of readings of several sources.
     """
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.version = 0
-        self.newest_s = 0.0
-        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self.event_count = 0
-        self.markers: deque[Marker] = deque(maxlen=MAX_EVENTS)
-        self.runs: list[RunView] = []
-        self.renamed = 0
-        self.rewound = 0
-        self.sharpened = 0
-        self._series: dict[Key, Series] = {}
-        self._latest: dict[Key, Reading] = {}
-        self._processes: dict[str | None, tuple[float, list[Mapping[str, Value]]]] = {}
-        self._uuids: dict[str, str] = {}
-        self._allocators: dict[str, str] = {}
-        self._rank_shares = RankShares()
+    newest_s: float = 0.0
+    runs: list[RunView] = field(default_factory=list)
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    event_count: int = 0
+    markers: deque[Marker] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    readings: dict[Key, Reading] = field(default_factory=dict)
+    processes: dict[str | None, tuple[float, list[Mapping[str, Value]]]] = field(default_factory=dict)
+    bands: dict[Key, Point] = field(default_factory=dict)
 
     @property
     def run(self) -> RunView | None:
         """The run that is on, else the last one."""
         return self.runs[-1] if self.runs else None
+
+    def newest(self, key: Key) -> Point | None:
+        """Time and value, NaN for a gap, of a metric or a band that is a number; ``None`` when it is not known."""
+        if key in self.bands:
+            return self.bands[key]
+        reading = self.readings.get(key, NEVER_READ)
+        if reading.time_s is None or isinstance(reading.value, str):
+            return None
+        return reading.time_s, math.nan if reading.value is None else reading.value
+
+    def look_back(self, samples: Iterable[Sample]) -> None:
+        """Take in readings, the newest first, from `newest_s` back to where they bring nothing that was not known."""
+        taken = known = 0
+        for sample in samples:
+            if sample.time_s > self.newest_s:
+                continue
+            taken += 1
+            known = 0 if self._take_older(sample) else known + 1
+            outdated = sample.table == "process" and sample.time_s < self.newest_s - PROCESSES_S
+            if outdated or known >= ALL_KNOWN or taken >= LOOKED_BACK:
+                return
+
+    def _take_older(self, sample: Sample) -> bool:
+        """Take in a reading that is older than all before; whether it brought anything new."""
+        if sample.table == "process":
+            time_s, rows = self.processes.setdefault(sample.device, (sample.time_s, []))
+            if time_s == sample.time_s and sample.values.get("pid") is not None:
+                rows.insert(0, sample.values)
+            return time_s == sample.time_s
+        before = len(self.readings)
+        for metric, value in sample.values.items():
+            state = State.OK if value is not None else sample.states.get(metric, State.STALE)
+            self.readings.setdefault((sample.table, metric, sample.device), Reading(value, state, sample.time_s))
+        return len(self.readings) > before
+
+    def add_bands(self, allocators: Mapping[str, str]) -> None:
+        """Work out the bands of every memory from its newest readings; ``allocators`` are torch's names by UUID."""
+        for table, metric, device in list(self.readings):
+            time_s = self.readings[table, metric, device].time_s
+            if metric == "used_bytes" and table in ("host", "gpu") and time_s is not None:
+                for key, value in self.bands_of(table, device, allocators.get(device or ""), time_s):
+                    self.bands[key] = time_s, math.nan if value is None else value
+
+    def bands_of(
+        self, table: str, device: str | None, allocator: str | None, time_s: float
+    ) -> Iterator[tuple[Key, float | None]]:
+        """The bands of a memory whose use was read at ``time_s``; ``allocator`` is what torch calls the device."""
+        used = self.recent((table, "used_bytes", device), time_s)
+        process = self.recent((table, "process_bytes", device), time_s)
+        if table == "host":
+            yield ("host", "others_bytes", None), host_others(used, process)
+            return
+        allocated = self.recent(("allocator", "allocated_bytes", allocator), time_s)
+        reserved = self.recent(("allocator", "reserved_bytes", allocator), time_s)
+        linked = ("allocator", "reserved_bytes", allocator) in self.readings
+        bands = gpu_bands(used, process, allocated, reserved, linked=linked)
+        for name in ("allocated", "idle", "context", "other"):
+            yield ("gpu", f"{name}_bytes", device), getattr(bands, name)
+
+    def recent(self, key: Key, time_s: float) -> float | None:
+        """The newest value, unless it is a gap or too old to be joined with a reading at ``time_s``."""
+        reading = self.readings.get(key, NEVER_READ)
+        if isinstance(reading.value, str) or reading.time_s is None or time_s - reading.time_s > JOIN_S:
+            return None
+        return reading.value
+
+
+class StoreBackend(Protocol):
+    """Reads what a store does not hold: a past that is too long for it, or that lies elsewhere."""
+
+    @property
+    def keys(self) -> Collection[Key]:
+        """The series whose older part `load` reads when they are first asked for."""
+
+    @property
+    def thinned(self) -> bool:
+        """Whether also the newest samples of series stand for more than themselves."""
+
+    @property
+    def request(self) -> Request | None:
+        """Has a range of all series known more exactly, and returns at once; `Store.sharpen` brings what was found.
+
+        ``None`` where there is nothing more to know.
+        """
+
+    def load(self, key: Key) -> Series | None:
+        """The older part of a series; ``None`` when it cannot be read."""
+
+    def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
+        """The newest readings and lists of processes at ``time_s``.
+
+        Args:
+            store: the one that asks.
+            time_s: session time in seconds.
+            runs: whether the runs that had begun are wanted, as they were then; the store's lock is not held then.
+
+        Raises:
+            Exception: the backend's own, when it cannot be read.
+        """
+
+
+class MemoryBackend:
+    """The backend of a store that holds everything: a live session's, a machine's over ssh."""
+
+    keys: Collection[Key] = ()
+    thinned = False
+    request: Request | None = None
+
+    def load(self, key: Key) -> Series | None:
+        """There is no more of a series."""
+        return None
+
+    def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
+        """What has not been read again since: the series know the rest. Runs are as far as they have come."""
+        now = store.end
+        readings = {key: reading for key, reading in now.readings.items() if (reading.time_s or 0.0) <= time_s}
+        processes = {device: found for device, found in now.processes.items() if found[0] <= time_s}
+        begun = [run for run in now.runs if run.began_s <= time_s] if runs else []
+        return Instant(time_s, begun, readings=readings, processes=processes)
+
+
+class Store:
+    """Everything read and everything that happened, bounded, and what was known at any moment of it.
+
+    One thread applies records; any thread may read, holding `lock` while it does and copying what it keeps. The
+    methods that read do not take the lock themselves, so that one drawing sees one state of affairs.
+
+    Answers are of the moment ``at`` that a method is given, else of `position_s`. A moment behind the newest record is
+    the end.
+
+    Args:
+        backend: reads what is not held here; left out: there is nothing else.
+        buckets: of every series, see `Series`.
+
+    Attributes:
+        end: what is known at the end, whatever the position.
+        position_s: the moment that answers are of, in session time; ``None`` is the end, which may move on.
+        version: grows with every record, and whenever answers may be others.
+        renamed: grows when a marker has another label than before: whoever follows markers begins anew.
+        rewound: grows when an earlier moment is shown: whoever follows events begins anew.
+        sharpened: grows when another moment is shown, or something of the past becomes known more exactly.
+    """
+
+    def __init__(self, backend: StoreBackend | None = None, buckets: int = 2048) -> None:
+        self.lock = threading.Lock()
+        self.end = Instant()
+        self.position_s: float | None = None
+        self.version = 0
+        self.renamed = 0
+        self.rewound = 0
+        self.sharpened = 0
+        self._backend: StoreBackend = MemoryBackend() if backend is None else backend
+        self._buckets = buckets
+        self._shown = self.end
+        self._series: dict[Key, Series] = {}
+        self._waiting: dict[Key, list[tuple[float, float | None]]] = {key: [] for key in self._backend.keys}
+        self._details: list[tuple[Span, Store]] = []
+        self._uuids: dict[str, str] = {}
+        self._allocators: dict[str, str] = {}
+        self._rank_shares = RankShares()
+
+    @property
+    def newest_s(self) -> float:
+        """Time of the newest record, or the position."""
+        return self._shown.newest_s
+
+    @property
+    def runs(self) -> list[RunView]:
+        """See `Instant.runs`."""
+        return self._shown.runs
+
+    @property
+    def run(self) -> RunView | None:
+        """The run that is on, else the last one."""
+        return self._shown.run
+
+    @property
+    def events(self) -> deque[Event]:
+        """See `Instant.events`."""
+        return self._shown.events
+
+    @property
+    def event_count(self) -> int:
+        """See `Instant.event_count`."""
+        return self._shown.event_count
+
+    @property
+    def markers(self) -> deque[Marker]:
+        """See `Instant.markers`."""
+        return self._shown.markers
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """The GPUs' UUIDs, by what torch calls them."""
+        return dict(self._uuids)
 
     def link(self, device: str, uuid: str) -> None:
         """Say that torch's ``device`` ("cuda:0") is the GPU ``uuid``; bands and peaks need it."""
@@ -127,138 +327,233 @@ class Store:
         """What torch calls the GPU ``uuid``; ``None`` where no `link` said so."""
         return self._allocators.get(uuid)
 
+    def seek(self, time_s: float | None) -> None:
+        """Answer as of ``time_s`` from now on; ``None`` is the end. The caller does not hold the lock.
+
+        Raises:
+            Exception: the backend's own, when that moment cannot be read; the position stays.
+        """
+        found = None if time_s is None else self._backend.instant(self, time_s, runs=True)
+        with self.lock:
+            end = self.end
+            shown = end if found is None else found
+            if shown is not end:
+                shown.events = deque((each for each in end.events if each.time_s <= shown.newest_s), end.events.maxlen)
+                shown.event_count = end.event_count - (len(end.events) - len(shown.events))
+                shown.markers = type(end.markers)(mark for mark in end.markers if mark.time_s <= shown.newest_s)
+            self._show(time_s, shown)
+
+    def replace(self, other: Store) -> None:
+        """Know what ``other`` knows in place of everything before, and answer as of its end; ``other`` is used up."""
+        with self.lock:
+            self.end = other.end
+            self._series = other._series
+            self._waiting = other._waiting
+            self._details = []
+            self._shown = self.end
+            self.position_s = None
+            self.version += 1
+            self.rewound += 1
+            self.sharpened += 1
+
+    def sharpen(self, span: Span, detail: Store) -> None:
+        """Answer within ``span`` from ``detail``, which knows more there; the oldest such span is forgotten."""
+        with self.lock:
+            self._details = [(span, detail), *self._details][:MOST_DETAILS]
+            for key, series in self._series.items():
+                self._sharpen(key, series)
+            self.version += 1
+            self.sharpened += 1
+
+    def _show(self, position_s: float | None, shown: Instant) -> None:
+        if shown.newest_s < self._shown.newest_s:
+            self.rewound += 1
+        self.position_s = position_s
+        self._shown = shown
+        self.version += 1
+        self.sharpened += 1
+
     def process_devices(self) -> list[str | None]:
         """Where lists of processes were read: ``None`` is the host, the others GPUs by UUID."""
-        return sorted(self._processes, key=lambda device: device or "")
+        return sorted(self._shown.processes, key=lambda device: device or "")
 
     def apply(self, record: Record) -> None:
         """Take in a record. Called by one thread."""
         with self.lock:
             self._take(record)
 
-    def series(self, table: str, metric: str, device: str | None = None) -> Series | None:
-        """The history of a metric; ``None`` when nothing of it was ever asked for.
+    def apply_all(self, records: Sequence[Record]) -> None:
+        """Take in records. Called by one thread; whoever draws has a turn meanwhile."""
+        for first in range(0, len(records), AT_A_TIME):
+            with self.lock:
+                for record in records[first : first + AT_A_TIME]:
+                    self._take(record)
+
+    def append(self, key: Key, time_s: float, value: float | None) -> None:
+        """Add a sample to a series, ``None`` for a gap; the caller holds the lock where others read."""
+        series = self._series.get(key)
+        if series is None and key in self._waiting:
+            waiting = self._waiting[key]
+            waiting.append((time_s, value))
+            if len(waiting) > MOST_WAITING:
+                self._fetch(key)
+            return
+        if series is None:
+            series = self._keep(key, Series(buckets=self._buckets))
+        series.append(time_s, value)
+
+    def mark(self, event: Event) -> None:
+        """Have the marker of an event that is not applied, in its place among the others."""
+        with self.lock:
+            self._mark(event)
+            self.end.markers = deque(sorted(self.end.markers, key=lambda mark: mark.time_s), self.end.markers.maxlen)
+
+    def begin_with(self, instant: Instant) -> None:
+        """Begin with the newest readings and lists of ``instant``, of which there are no series."""
+        with self.lock:
+            self.end.readings.update(instant.readings)
+            self.end.processes.update(instant.processes)
+            self.end.newest_s = max(self.end.newest_s, instant.newest_s)
+
+    def series(self, table: str, metric: str, device: str | None = None, at: float | None = None) -> Series | None:
+        """The history of a metric; empty when it begins later, ``None`` when nothing of it was ever asked for.
 
         Tables: those of the readings, with GPUs by UUID and allocators by torch's name; "run" with loss, accuracy and
         throughput; "transfer" with h2d, d2h, h2h, d2d in bytes a second. Made here: host ``others_bytes``; gpu
         ``allocated_bytes, idle_bytes, context_bytes, other_bytes`` (see `GpuBands`), all at the GPU's own ticks; rank
         ``compute_share, communication_share, waiting_share`` (see `RankShares`), of each rank and of "mean".
         """
-        return self._series.get((table, metric, device))
+        key = (table, metric, device)
+        if key in self._waiting:
+            self._fetch(key)
+        series = self._series.get(key)
+        time_s = self.position_s if at is None else at
+        if series is None or time_s is None or time_s >= self.end.newest_s:
+            return series
+        return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
 
     def curves(self) -> Sequence[tuple[Key, Series]]:
         """Every history there is, by table, metric and device."""
-        return [
-            (key, self._series[key]) for key in sorted(self._series, key=lambda key: (key[0], key[2] or "", key[1]))
-        ]
+        keys = sorted({*self._series, *self._waiting}, key=lambda key: (key[0], key[2] or "", key[1]))
+        return [(key, series) for key in keys if (series := self.series(*key)) is not None]
 
-    def latest(self, table: str, metric: str, device: str | None = None) -> Reading:
-        """The newest reading of a metric; `NEVER_READ` when it was never asked for."""
-        return self._latest.get((table, metric, device), NEVER_READ)
+    def latest(self, table: str, metric: str, device: str | None = None, at: float | None = None) -> Reading:
+        """The newest reading of a metric; `NEVER_READ` when it was never asked for.
 
-    def processes(self, device: str | None = None) -> Sequence[Mapping[str, Value]]:
+        Of a moment that is not the position the backend is asked each time.
+        """
+        known = self._instant(at)
+        found = known.readings.get((table, metric, device), NEVER_READ)
+        if found is not NEVER_READ or known is self.end:
+            return found
+        # It may be read too seldom to be among the readings before that moment.
+        series = self.series(table, metric, device, at)
+        last = None if series is None else series.last()
+        return NEVER_READ if last is None or math.isnan(last[1]) else Reading(last[1], State.OK, last[0])
+
+    def window(
+        self, key: Key, t0: float, t1: float, columns: int, at: float | None = None
+    ) -> tuple[Floats, Floats] | None:
+        """What is drawn of a metric between two times, see `Series.window`; ``None`` when it was never asked for."""
+        series = self.series(*key, at)
+        return None if series is None else series.window(t0, t1, columns)
+
+    def processes(self, device: str | None = None, at: float | None = None) -> Sequence[Mapping[str, Value]]:
         """Rows of the newest list of processes of a GPU (by UUID) or of the host; empty when it is out of date."""
-        time_s, rows = self.process_list(device)
-        return rows if self.newest_s - time_s <= PROCESSES_S else []
+        known = self._instant(at)
+        time_s, rows = known.processes.get(device, (0.0, []))
+        return list(rows) if known.newest_s - time_s <= PROCESSES_S else []
 
     def process_list(self, device: str | None) -> tuple[float, list[Mapping[str, Value]]]:
         """When the processes of a GPU or of the host were listed last, and what the list said, however old."""
-        time_s, rows = self._processes.get(device, (0.0, []))
+        time_s, rows = self._shown.processes.get(device, (0.0, []))
         return time_s, list(rows)
 
-    def take_readings(self, moment: Store) -> None:
-        """Begin with the newest readings and lists of ``moment``, of which no history is kept."""
-        with self.lock:
-            self._latest.update(moment._latest)
-            self._processes.update(moment._processes)
-            self.newest_s = max(self.newest_s, moment.newest_s)
+    def _instant(self, at: float | None) -> Instant:
+        if at is None or at == self.position_s:
+            return self._shown
+        return self.end if at >= self.end.newest_s else self._backend.instant(self, at, runs=False)
+
+    def _keep(self, key: Key, series: Series) -> Series:
+        """Have a series of the store's own, with what is known of it more exactly."""
+        series.request = self._backend.request
+        series.thinned = self._backend.thinned
+        self._series[key] = series
+        if self._details:
+            self._sharpen(key, series)
+        return series
+
+    def _sharpen(self, key: Key, series: Series) -> None:
+        found = ((span, detail.series(*key)) for span, detail in self._details)
+        series.sharpen([(span, raw) for span, raw in found if raw is not None])
+
+    def _fetch(self, key: Key) -> None:
+        """Load the older part of a series, and append what came since."""
+        waiting = self._waiting.pop(key)
+        loaded = self._backend.load(key)
+        if loaded is not None:
+            self._keep(key, loaded)
+        for time_s, value in waiting:
+            self.append(key, time_s, value)
 
     def _take(self, record: Record) -> None:
         self.version += 1
-        self.newest_s = max(self.newest_s, record.time_s)
+        self.end.newest_s = max(self.end.newest_s, record.time_s)
         if isinstance(record, Sample):
             self._sample(record)
         else:
             self._event(record)
-
-    def _append(self, key: Key, time_s: float, value: float | None) -> None:
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = self._begun(key)
-        series.append(time_s, value)
-
-    def _begun(self, key: Key) -> Series:
-        """The history of a metric that has a first sample."""
-        return Series()
 
     def _sample(self, sample: Sample) -> None:
         if sample.table == "process":
             self._process(sample)
             return
         table, device, time_s = sample.table, sample.device, sample.time_s
-        states = sample.states
+        states, readings = sample.states, self.end.readings
         for metric, value in sample.values.items():
             key = (table, metric, device)
-            state = State.OK if value is not None else states.get(metric, State.STALE)
-            self._latest[key] = Reading(value, state, time_s)
+            readings[key] = Reading(value, State.OK if value is not None else states.get(metric, State.STALE), time_s)
             if not isinstance(value, str) and (table, metric) in _PLOTTED:
-                self._append(key, time_s, value)
+                self.append(key, time_s, value)
         if table == "rank":
             self._keep_shares(self._rank_shares.take(sample))
         elif "used_bytes" in sample.values:
-            self._bands(sample)
-        if self.runs and self.runs[-1].running and time_s >= self.runs[-1].began_s:
-            self._peaks(self.runs[-1], table, device, time_s)
+            allocator = self._allocators.get(device or "")
+            for band, size in self.end.bands_of(table, device, allocator, time_s):
+                self.append(band, time_s, size)
+        run = self.end.run
+        if run is not None and run.running and time_s >= run.began_s:
+            self._peaks(run, table, device, time_s)
 
     def _keep_shares(self, shares: Iterable[Share]) -> None:
         for metric, device, time_s, share in shares:
-            self._append(("rank", metric, device), time_s, share)
+            self.append(("rank", metric, device), time_s, share)
 
     def _process(self, sample: Sample) -> None:
         """A row of the list of this tick, or, without a PID, only the news that the list was read."""
-        time_s, rows = self._processes.get(sample.device, (-1.0, []))
+        processes = self.end.processes
+        time_s, rows = processes.get(sample.device, (-1.0, []))
         if sample.time_s != time_s:
             rows = []
-            self._processes[sample.device] = (sample.time_s, rows)
+            processes[sample.device] = (sample.time_s, rows)
         if sample.values.get("pid") is not None:
             rows.append(sample.values)
-
-    def _recent(self, table: str, metric: str, device: str | None, time_s: float) -> float | None:
-        """The newest value, unless it is a gap or too old to be joined with a reading at ``time_s``."""
-        reading = self.latest(table, metric, device)
-        if isinstance(reading.value, str) or reading.time_s is None or time_s - reading.time_s > JOIN_S:
-            return None
-        return reading.value
-
-    def _bands(self, sample: Sample) -> None:
-        table, device, time_s = sample.table, sample.device, sample.time_s
-        used = self._recent(table, "used_bytes", device, time_s)
-        process = self._recent(table, "process_bytes", device, time_s)
-        if table == "host":
-            self._append(("host", "others_bytes", None), time_s, host_others(used, process))
-            return
-        allocator = self._allocators.get(device or "")
-        allocated = self._recent("allocator", "allocated_bytes", allocator, time_s)
-        reserved = self._recent("allocator", "reserved_bytes", allocator, time_s)
-        linked = ("allocator", "reserved_bytes", allocator) in self._latest
-        bands = gpu_bands(used, process, allocated, reserved, linked=linked)
-        for name in ("allocated", "idle", "context", "other"):
-            self._append(("gpu", f"{name}_bytes", device), time_s, getattr(bands, name))
 
     def _peaks(self, run: RunView, table: str, device: str | None, time_s: float) -> None:
         """Raise the running run's peaks by what a sample of ``device`` just brought."""
         memory = run.memory
+        recent = self.end.recent
         if table == "allocator" and device == run.device:
             for metric in ("allocated_bytes", "reserved_bytes"):
                 for name in (metric, f"peak_{metric}"):
-                    memory.raise_to(metric, self._recent("allocator", name, device, time_s))
+                    memory.raise_to(metric, recent(("allocator", name, device), time_s))
         elif table == "host" and run.device == "cpu":
-            memory.raise_to("used_bytes", self._recent("host", "process_bytes", None, time_s))
+            memory.raise_to("used_bytes", recent(("host", "process_bytes", None), time_s))
         elif table == "gpu" and device == self._uuids.get(run.device):
-            memory.raise_to("used_bytes", self._recent("gpu", "used_bytes", device, time_s))
+            memory.raise_to("used_bytes", recent(("gpu", "used_bytes", device), time_s))
         where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
         if (table, device) == where or memory.capacity_bytes is None:  # that of a simulated card may become another
-            total = self.latest(where[0], "total_bytes", where[1]).value
+            total = self.end.readings.get((where[0], "total_bytes", where[1]), NEVER_READ).value
             memory.capacity_bytes = memory.capacity_bytes if total is None else int(total)
 
     def _event(self, event: Event) -> None:
@@ -266,33 +561,33 @@ class Store:
             self._keep_shares(self._rank_shares.flush())
         if isinstance(event, RunStarted):
             self._begin(event)
-        elif (run := run_of(self.runs, event.run_id)) is not None:
+        elif (run := run_of(self.end.runs, event.run_id)) is not None:
             run.apply(event)
             if isinstance(event, Note) and event.topic == Topic.DEVICE:
                 self._rename_beginning(run)
         if isinstance(event, StepFinished):
-            run = run_of(self.runs, event.run_id)
+            run = run_of(self.end.runs, event.run_id)
             for name, value in event.metrics():
                 if name in STEP_METRICS or (run is not None and name in run.metrics):
-                    self._append(("run", name, None), event.time_s, value)
+                    self.append(("run", name, None), event.time_s, value)
         elif isinstance(event, Transfer):
             self._transfer(event)
         self._mark(event)
         if not isinstance(event, _IN_SERIES):
-            self.events.append(event)
-            self.event_count += 1
+            self.end.events.append(event)
+            self.end.event_count += 1
 
     def _begin(self, event: RunStarted) -> None:
         """Start a run's view, and break the lines of the run before."""
-        self.runs.append(RunView.of(event))
-        del self.runs[:-MAX_RUNS]
+        self.end.runs.append(RunView.of(event))
+        del self.end.runs[:-MAX_RUNS]
         for key in [key for key in self._series if key[0] == "rank" or (key[0] == "run" and key[2] is None)]:
-            self._append(key, event.time_s, None)
+            self.append(key, event.time_s, None)
         before = [("gpu", self._uuids.get(event.device)), ("allocator", event.device)]
         if event.workload != WATCH:  # until now it was read what this process holds, not the program
             before.append(("host", None))
         for table, device in before:
-            self._peaks(self.runs[-1], table, device, event.time_s)
+            self._peaks(self.end.runs[-1], table, device, event.time_s)
 
     def _transfer(self, event: Transfer) -> None:
         """A step as long as the copy took, and a gap behind it, so that idle time is not drawn as a slope."""
@@ -300,25 +595,25 @@ class Store:
             return
         key = ("transfer", event.direction, None)
         rate = event.bytes / event.seconds
-        self._append(key, event.time_s - event.seconds, rate)
-        self._append(key, event.time_s, rate)
-        self._append(key, event.time_s, None)
+        self.append(key, event.time_s - event.seconds, rate)
+        self.append(key, event.time_s, rate)
+        self.append(key, event.time_s, None)
 
     def _mark(self, event: Event) -> None:
         """Keep a marker, or make the one that the plots show for a warning or for a run's beginning or end."""
         if isinstance(event, Marker):
-            self.markers.append(event)
+            self.end.markers.append(event)
         elif (mark := _mark(event)) is not None:
             label, category = mark
-            self.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
+            self.end.markers.append(Marker(time_s=event.time_s, run_id=event.run_id, label=label, category=category))
 
     def _rename_beginning(self, run: RunView) -> None:
         """Let the marker of a run's beginning name the device that the run turned to: at first it is a guess."""
         label = _beginning(run.workload, run.device, run.spec)
-        for place, marker in enumerate(self.markers):
+        for place, marker in enumerate(self.end.markers):
             if marker.category == "run" and (marker.run_id, marker.time_s) == (run.run_id, run.began_s):
                 if marker.label != label:
-                    self.markers[place] = replace(marker, label=label)
+                    self.end.markers[place] = replace(marker, label=label)
                     self.renamed += 1
                 return
 

@@ -118,18 +118,15 @@ def _values(plot: int, curve: int, t: Floats) -> Floats:
     return 0.3 + 0.2 * curve + 0.1 * np.sin(t / t[-1] * (20 + plot)) + noise
 
 
-class FilledStore(Store):
-    """A store of curves that nothing reads, whose samples come one by one: a million of them without their records."""
-
-    def add(self, key: Key, time_s: float, value: float) -> None:
-        """Take in a sample of a curve."""
-        self._append(key, time_s, value)
-        self.newest_s = max(self.newest_s, time_s)
-        self.version += 1
+def _add(store: Store, key: Key, time_s: float, value: float) -> None:
+    """Have the store take in a sample of a curve that nothing reads: a million of them without their records."""
+    store.append(key, time_s, value)
+    store.end.newest_s = max(store.end.newest_s, time_s)
+    store.version += 1
 
 
 def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Frame, Callable[[], None]]:
-    store, t = FilledStore(), np.arange(samples) / RATE_HZ
+    store, t = Store(), np.arange(samples) / RATE_HZ
     specs = []
     for plot in range(PLOTS):
         curves = []
@@ -137,7 +134,7 @@ def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Fra
             key = ("gpu", f"metric {curve}", f"device {plot}")
             values = _values(plot, curve, t)
             for time_s, value in zip(t.tolist(), values.tolist(), strict=True):
-                store.add(key, time_s, value)
+                _add(store, key, time_s, value)
             down_to = "curve 0" if areas and curve == CURVES - 1 else ""
             curves.append(CurveSpec(key, f"curve {curve}", "ratio", COLOURS[curve], down_to=down_to))
         specs.append(PlotSpec(f"plot {plot}", f"PLOT {plot}", tuple(curves), "ratio"))
@@ -153,7 +150,7 @@ def _gpudash(samples: int, window_s: float, *, areas: bool = False) -> tuple[Fra
         with store.lock:
             for spec in specs:
                 for curve in spec.curves:
-                    store.add(curve.key, newest, 0.5 + 0.1 * math.sin(number))
+                    _add(store, curve.key, newest, 0.5 + 0.1 * math.sin(number))
         stack.refresh()
         for plot in stack.plots:
             plot.canvas.viewport().repaint()

@@ -5,11 +5,11 @@ detail.
 from __future__ import annotations
 
 import logging
-import math
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.fleet.overview import FleetGpu
@@ -19,20 +19,9 @@ from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.recording.seekable_store import (
-    DETAIL_BUCKETS,
-    KNOWN_ROWS,
-    MOST_DETAILS,
-    Detail,
-    Everything,
-    Moment,
-    PositionedStore,
-    RecordedSeries,
-    Span,
-)
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import MOST_DETAILS, Instant, Key, Store
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +76,8 @@ class FleetView(PastSource):
         asked_points: points of one curve that the newest question asked the server for.
     """
 
-    store: FleetStore
+    keys: Collection[Key] = ()
+    thinned = True
     shift_s, grows = 0.0, False
     """Its session time begins with the range, which stays until another is asked for."""
 
@@ -117,10 +107,11 @@ class FleetView(PastSource):
         self.fetched = self.requested_points = 0
         self.points = points
         self.began_wall_s, self._length_s = began_wall_s, ended_wall_s - began_wall_s
-        self.store = FleetStore(uuid, gpu.torch_name)
-        self.store.whole.ask = self._ask
-        self.store.whole.newest_s = self._length_s
-        self.store.show_end()
+        self._samples: list[Sample] = []
+        self.store = Store(self)
+        self.store.end.newest_s = self._length_s
+        if gpu.torch_name:
+            self.store.link(gpu.torch_name, uuid)
         self.show_range(began_wall_s, ended_wall_s, points)
 
     @property
@@ -137,8 +128,7 @@ class FleetView(PastSource):
     @property
     def empty(self) -> bool:
         """Whether the server had nothing in the range."""
-        with self.store.lock:
-            return self.fetched > 0 and not self.store.whole.version
+        return self.fetched > 0 and not self._samples
 
     @property
     def notices(self) -> list[str]:
@@ -164,11 +154,7 @@ class FleetView(PastSource):
 
     def seek(self, time_s: float | None) -> None:
         """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end."""
-        if time_s is None or time_s >= self._length_s:
-            self.store.show_end()
-            return
-        time_s = max(time_s, 0.0)
-        self.store.show(time_s, self.store.moment(time_s), [])
+        self.store.seek(None if time_s is None or time_s >= self._length_s else max(time_s, 0.0))
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything that was asked for has come; false when the time passed first."""
@@ -207,8 +193,19 @@ class FleetView(PastSource):
         """
         raise RecordingError("This is a server's past, not a recording; export its curves instead")
 
-    def _ask(self, t0: float, t1: float) -> None:
-        """More detail between two session times is wished for by whoever draws; returns at once."""
+    def load(self, key: Key) -> Series | None:
+        """Everything that was fetched is in the store."""
+        return None
+
+    def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
+        """The newest readings at ``time_s``; of runs a server knows curves alone."""
+        found = Instant(time_s)
+        found.look_back(reversed(self._samples))
+        found.add_bands({uuid: name for name, uuid in store.links.items()})
+        return found
+
+    def request(self, t0: float, t1: float) -> None:
+        """Have a part known in more detail, where it is not known well enough; returns at once."""
         t0, t1 = max(t0, 0.0), min(t1, self._length_s)
         if t1 - t0 < SHORTEST_S:
             return
@@ -262,14 +259,20 @@ class FleetView(PastSource):
         if not inside:
             past = self._read(began, ended)
             self.began_wall_s, self._length_s = began, length_s
-            self.store.hold(past, length_s)
+            self._samples = past.samples
+            fetched = Store(self)
+            self._fill(fetched, past)
+            fetched.end.newest_s = length_s
+            self.store.replace(fetched)
             self._learn([_Known(0.0, length_s, past.step_s, past.exact)])
             return
         margin_s = length_s * MARGIN
         low, high = max(began - margin_s, self.began_wall_s), min(ended + margin_s, end_s)
         past = self._read(low, high)
         span = low - self.began_wall_s, high - self.began_wall_s
-        self.store.add_detail(past, span)
+        detail = Store()
+        self._fill(detail, past, span[0])
+        self.store.sharpen(span, detail)
         parts = self._known[:-1][: MOST_DETAILS - 1]
         self._learn([_Known(*span, past.step_s, past.exact), *parts, self._known[-1]])
 
@@ -285,100 +288,12 @@ class FleetView(PastSource):
         with self._lock:
             self._known = known
 
-
-_S = TypeVar("_S", bound=Store)
-
-
-class PastSeries(RecordedSeries):
-    """A history that may be known in more detail elsewhere: its extremes are exact, its times those of steps."""
-
-    def exact_from(self) -> float:
-        """From when on every sample is kept as it came: here a server may know more of all of it."""
-        return math.inf
-
-    def _exact(self, t0: float, t1: float) -> Series | None:
-        """What is known in more detail from ``t0`` to ``t1``; more still is asked for, and may be refused at once."""
-        raw = super()._exact(t0, t1)
-        if raw is not None:
-            self.ask(t0, t1)
-        return raw
-
-
-class _Filled(Store):
-    """A store that is filled at once."""
-
-    def fill(self, past: Past, since_s: float = 0.0) -> None:
-        """Take in what was fetched, ``since_s`` later; the caller holds the lock where others read already."""
+    def _fill(self, store: Store, past: Past, since_s: float = 0.0) -> None:
+        """Have a store take in what was fetched of a part of the range that begins at ``since_s``."""
+        for device, uuid in self.store.links.items():
+            store.link(device, uuid)
         for sample in past.samples:
-            self._take(replace(sample, time_s=sample.time_s + since_s) if since_s else sample)
+            store.apply(replace(sample, time_s=sample.time_s + since_s) if since_s else sample)
         for column, points in past.curves.items():
             for time_s, value in points:
-                self._append((RUN, column, None), time_s + since_s, value)
-
-
-class PastStore(Everything, _Filled):
-    """All that was fetched of a range."""
-
-    def _begun(self, key: Key) -> Series:
-        series = PastSeries(buckets=DETAIL_BUCKETS)
-        self._sharpen(key, series)
-        return series
-
-
-class PastDetail(Detail, _Filled):
-    """A part of it, in more detail."""
-
-
-class FleetStore(PositionedStore):
-    """The store of a `FleetView`: the same object, whichever range it holds.
-
-    Args:
-        device: UUID that the GPU's readings have.
-        torch_name: what torch calls it on its machine; empty where that is not known.
-    """
-
-    def __init__(self, device: str, torch_name: str) -> None:
-        self._device, self._torch_name = device, torch_name
-        self._samples: list[Sample] = []
-        super().__init__(self._linked(PastStore()))
-
-    def hold(self, past: Past, length_s: float) -> None:
-        """Hold another range from now on: what was there is forgotten."""
-        whole = self._linked(PastStore())
-        whole.fill(past)
-        whole.newest_s = length_s
-        whole.lock, whole.ask = self.lock, self.whole.ask
-        with self.lock:
-            self.whole, self._samples = whole, past.samples
-            self._seen.clear()
-            self._views.clear()
-            self._show_end()
-            self.rewound += 1
-            self.sharpened += 1
-
-    def add_detail(self, past: Past, span: Span) -> None:
-        """Answer within ``span`` from ``past``, whose times begin with it."""
-        detail = self._linked(PastDetail())
-        detail.fill(past, span[0])
-        self.sharpen(span, detail)
-
-    def moment(self, time_s: float) -> Moment:
-        """The newest readings at ``time_s``; the caller does not hold the lock."""
-        moment = self._linked(Moment())
-        moment.newest_s = time_s
-        with self.lock:
-            samples = self._samples
-        known = 0
-        for sample in reversed(samples):
-            if sample.time_s > time_s:
-                continue
-            known = 0 if moment.take_older(sample) else known + 1
-            if known >= KNOWN_ROWS:
-                break
-        moment.add_bands()
-        return moment
-
-    def _linked(self, store: _S) -> _S:
-        if self._torch_name:
-            store.link(self._torch_name, self._device)
-        return store
+                store.append((RUN, column, None), time_s + since_s, value)

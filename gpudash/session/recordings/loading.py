@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from gpudash.telemetry.recording.backend import RecordingBackend, read_instant, read_part
 from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
-from gpudash.telemetry.recording.recorder import WIDEST
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import Detail, Everything, RecordedSeries, read_moment
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH
-from gpudash.telemetry.store import MAX_EVENTS, Key, Store
+from gpudash.telemetry.store import MAX_EVENTS, Store
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class Loaded:
     """What was read.
 
     Attributes:
-        whole: the store.
+        store: takes in what is read.
         pages: the recording's summaries.
         rows: up to which each table was read.
         first_s: time of the first record.
@@ -49,7 +48,7 @@ class Loaded:
         odd: rows that make no sense, and were left out.
     """
 
-    whole: Everything
+    store: Store
     pages: Pages
     rows: Rows
     first_s: float
@@ -60,7 +59,7 @@ class Loaded:
         """Apply ``records``, about ``rows`` in all."""
         for number, record in enumerate(records):
             try:
-                self.whole.apply(record)
+                self.store.apply(record)
             except Exception:  # a damaged row can hold anything
                 if not self.odd:
                     logger.warning("a row of the recording makes no sense; later ones are counted", exc_info=True)
@@ -68,15 +67,15 @@ class Loaded:
                 continue
             if isinstance(record, (Note, Output, RunStarted)):
                 if isinstance(record, Note):
-                    take_links(self.whole, record)
+                    take_links(self.store, record)
                 self.reported.append(record)
             if progress is not None and number % PROGRESS_ROWS == 0:
                 progress(min(1.0, number / max(1, rows)))
 
 
 def load(
+    backend: RecordingBackend,
     recording: Recording,
-    buckets: Callable[[Pages, Key, int], RecordedSeries | None],
     progress: Progress,
     *,
     growing: bool = False,
@@ -84,8 +83,8 @@ def load(
     """Read a recording.
 
     Args:
-        recording: open while this runs.
-        buckets: reads a series from its first pages later on, when it is first asked for.
+        backend: reads later on what is not read now.
+        recording: the one that it has open.
         progress: called with the part that is read, 0 to 1.
         growing: whether it is being written: then what comes meanwhile is left to whoever follows it.
     """
@@ -98,33 +97,17 @@ def load(
         until = sum(sum(page.rows.values()) <= count - TAIL_ROWS for page in pages.pages)
     first = recording.first_s()
     if not until:
-        loaded = Loaded(Everything(), pages, rows, first)
+        loaded = Loaded(backend.store(pages, until), pages, rows, first)
         loaded.take(recording.records(None, ends), progress, count)
     else:
         _fix(recording, pages, until, progress)
-        loaded = Loaded(Everything(pages.keys, lambda key: buckets(pages, key, until)), pages, rows, first)
+        loaded = Loaded(backend.store(pages, until), pages, rows, first)
         _take_summaries(recording, loaded, until)
         after = pages.pages[until - 1].rows
         loaded.take(recording.records(after, ends), progress, count - sum(after.values()))
         _restore(loaded, [digest for digest in pages.digests if _is_final(recording, digest, after)])
+    backend.rows = rows
     return loaded
-
-
-def read_part(recording: Recording, whole: Everything, after: Rows, until: Rows, time_s: float) -> Detail:
-    """The rows behind ``after`` up to ``until``, of which the first is of about ``time_s``, sample by sample."""
-    part = Detail()
-    for device, uuid in whole.links.items():
-        part.link(device, uuid)
-    part.take_readings(read_moment(recording, after, time_s, whole.links))
-    for record in recording.records(after, until):
-        part.apply(record)
-    return part
-
-
-def series_of(pages: Pages, recording: Recording, key: Key, until: int) -> RecordedSeries | None:
-    """What the first ``until`` pages tell of a series; ``None`` when they tell nothing."""
-    rows, count = pages.buckets(recording, key, until)
-    return RecordedSeries.preloaded(rows, count, WIDEST) if rows.shape[1] else None
 
 
 def take_links(store: Store, note: Note) -> None:
@@ -140,12 +123,12 @@ def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> 
     damaged = sorted(page for page in pages.damaged if page < until)
     if not damaged:
         return
-    links = Loaded(Everything(), pages, {}, 0.0)
+    links = Loaded(Store(), pages, {}, 0.0)
     links.take(event for event in recording.rare_events(pages.pages[until - 1].rows["event"], MAX_EVENTS))
     for number, page in enumerate(damaged):
         before = pages.pages[page - 1] if page else None
         after, time_s = ({}, 0.0) if before is None else (before.rows, before.time_s)
-        part = read_part(recording, links.whole, after, pages.pages[page].rows, time_s)
+        part = read_part(recording, links.store.links, after, pages.pages[page].rows, time_s)
         pages.fix(page, {key: series.newest(len(series)) for key, series in part.curves()})
         progress(number / len(damaged))
 
@@ -154,12 +137,12 @@ def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
     """Events, runs and newest readings as they were when page ``until`` ended."""
     page = loaded.pages.pages[until - 1]
     loaded.take(recording.rare_events(page.rows["event"], MAX_EVENTS))
-    loaded.whole.take_readings(read_moment(recording, page.rows, page.time_s, loaded.whole.links))
+    loaded.store.begin_with(read_instant(recording, page.rows, page.time_s, loaded.store.links))
     _restore(loaded, [digest for digest in loaded.pages.digests if digest.event <= page.rows["event"]])
-    for run in loaded.whole.runs:
+    for run in loaded.store.runs:
         for stage in run.stages.values():
-            loaded.whole.mark(stage.newest)
-    watched = next((run for run in reversed(loaded.whole.runs) if run.workload == WATCH), None)
+            loaded.store.mark(stage.newest)
+    watched = next((run for run in reversed(loaded.store.runs) if run.workload == WATCH), None)
     if watched is not None:
         where = f"kind = 'Output' AND rowid <= {page.rows['event']}"
         limit = time.monotonic() + OUTPUT_WITHIN_S
@@ -180,7 +163,7 @@ def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:
 def _restore(loaded: Loaded, digests: list[Digest]) -> None:
     """Give runs the figures of their newest digest."""
     for digest in {digest.run_id: digest for digest in digests}.values():
-        run = next((run for run in reversed(loaded.whole.runs) if run.run_id == digest.run_id), None)
+        run = next((run for run in reversed(loaded.store.runs) if run.run_id == digest.run_id), None)
         if run is not None:
             try:
                 run.restore(digest.text)

@@ -8,229 +8,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
-from gpudash.session.recordings.loading import Progress, load, read_part, series_of, take_links
+from gpudash.session.recordings.loading import Progress, load, take_links
 from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
+from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
-from gpudash.telemetry.recording.pages import Digest, Pages, digests
-from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, copy_recording
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.recording.seekable_store import (
-    LATE_ROWS,
-    Everything,
-    PositionedStore,
-    RecordedSeries,
-    Span,
-    read_moment,
-)
 from gpudash.telemetry.records import (
-    EpochFinished,
-    Event,
     Note,
     Output,
     Record,
     RunStarted,
-    StageFinished,
-    StepFinished,
     Topic,
-    Warning,
 )
-from gpudash.telemetry.runs import WATCH, RunView
-from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import Key
+from gpudash.telemetry.runs import WATCH
 
 logger = logging.getLogger(__name__)
-
-MOST_EVENTS = 20_000
-"""Events before a moment that are read again at most to tell how far a run had come."""
-
-_REPORTED = (EpochFinished, Note, Warning)
-
-
-class PastPosition:
-    """Makes the runs of a moment, going on from the moment before where it can.
-
-    Args:
-        whole: all of the recording.
-        known: the digests that the recording had when it was opened; newer ones are read when they are needed.
-    """
-
-    def __init__(self, whole: Everything, known: Sequence[Digest]) -> None:
-        self._whole = whole
-        self._digests = list(known)
-        self._run: RunView | None = None
-        self._event = 0
-
-    def runs_at(self, recording: Recording, rows: Rows, time_s: float) -> list[RunView]:
-        """Those that had begun at ``time_s``, when each table had been written up to ``rows``."""
-        with self._whole.lock:
-            begun = [run for run in self._whole.runs if run.began_s <= time_s]
-        return [
-            run if run.ended_s is not None and run.ended_s <= time_s else self._then(recording, run, rows, time_s)
-            for run in begun
-        ]
-
-    def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
-        view, digest = self._run, self._newest_digest(recording, run, rows)
-        known = -1 if digest is None else digest.event
-        if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
-            view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
-            if digest is None:
-                known = recording.rows_at(run.began_s, {"event": rows["event"]})["event"]
-            else:
-                view.restore(digest.text)
-            self._event = known
-        steps = [
-            event
-            for event in recording.events(max(self._event, rows["event"] - MOST_EVENTS), rows["event"])
-            if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
-        ]
-        with self._whole.lock:
-            reported = [e for e in self._whole.events if isinstance(e, _REPORTED) and run.began_s <= e.time_s <= time_s]
-            view.notes, view.epochs, view.warnings = [], [], []
-            for event in (*steps, *(event for event in reported if self._concerns(event, run))):
-                view.apply(event)
-            self._peaks(view, time_s)
-        self._run, self._event = view, rows["event"]
-        return view
-
-    def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
-        """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
-        known = self._digests[-1].event if self._digests else -1
-        if rows["event"] - known > MOST_EVENTS:
-            self._digests.extend(digests(recording, known))
-        return self._digest(run, rows)
-
-    def _digest(self, run: RunView, rows: Rows) -> Digest | None:
-        """The newest digest of a run among the events of then."""
-        of_run = (digest for digest in reversed(self._digests) if digest.run_id == run.run_id)
-        return next((digest for digest in of_run if digest.event <= rows["event"]), None)
-
-    @staticmethod
-    def _concerns(event: Event, run: RunView) -> bool:
-        return event.run_id is None or event.run_id == run.run_id
-
-    def _peaks(self, view: RunView, time_s: float) -> None:
-        """Raise the peaks to the highest readings since the run began; the caller holds the lock."""
-        uuid = self._whole.links.get(view.device)
-        used: Key = ("host", "process_bytes", None) if view.device == "cpu" else ("gpu", "used_bytes", uuid)
-        keys: tuple[tuple[str, Key], ...] = (
-            ("used_bytes", used),
-            ("allocated_bytes", ("allocator", "allocated_bytes", view.device)),
-            ("allocated_bytes", ("allocator", "peak_allocated_bytes", view.device)),
-            ("reserved_bytes", ("allocator", "reserved_bytes", view.device)),
-            ("reserved_bytes", ("allocator", "peak_reserved_bytes", view.device)),
-        )
-        for name, key in keys:
-            series = self._whole.series(*key)
-            found = None if series is None else Series.statistics(series, view.began_s, time_s)  # extremes are exact
-            if found is not None:
-                view.memory.raise_to(name, found.max)  # type: ignore[arg-type]  # three literals
-        total = self._whole.latest(*(("host", "total_bytes") if view.device == "cpu" else ("gpu", "total_bytes", uuid)))
-        if isinstance(total.value, int | float):
-            view.memory.capacity_bytes = int(total.value)
-
-
-MOST_ROWS = 40_000
-"""Rows that are read again at most: less than a second's work."""
-
-MARGIN = 0.5
-"""Part of a span that is read on either side of it as well, so that a little panning finds it there."""
-
-
-class Sharpening:
-    """Brings what a store's series ask for. Its thread is there only while there is something to read.
-
-    Args:
-        store: whose series ask, and are told.
-        reading: opens the recording for a thread of its own.
-        rows: up to which each table is known.
-    """
-
-    def __init__(
-        self,
-        store: PositionedStore,
-        reading: Callable[[], AbstractContextManager[Recording]],
-        rows: Callable[[], Rows],
-    ) -> None:
-        self._store = store
-        self._reading = reading
-        self._rows = rows
-        self._lock = threading.Lock()
-        self._wanted: Span | None = None
-        self._refused: Span | None = None
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self.problem = ""
-        store.whole.ask = self.ask
-
-    def ask(self, t0: float, t1: float) -> None:
-        """Have the span from ``t0`` to ``t1`` read; the newest request wins. Returns at once."""
-        with self._lock:
-            if self._closed or (t0, t1) == self._refused:
-                return
-            self._wanted = (t0, t1)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gpudash-sharpen", daemon=True)
-                self._thread.start()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until everything that was asked for has been answered; false when the time passed first."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
-        return thread is None or not thread.is_alive()
-
-    def close(self) -> None:
-        """Read nothing more."""
-        with self._lock:
-            self._closed, self._wanted = True, None
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                wanted, self._wanted = self._wanted, None
-                if wanted is None:
-                    self._thread = None
-                    return
-            try:
-                if not self._read(wanted):
-                    self._refused = wanted
-            except RecordingError as error:
-                self.problem, self._refused = str(error), wanted
-            except Exception as error:  # a damaged row can hold anything
-                logger.exception("a part of a recording cannot be read again")
-                self.problem = f"A part of the recording cannot be read again ({type(error).__name__}: {error})"
-                self._refused = wanted
-
-    def _read(self, span: Span) -> bool:
-        """Read what lies in ``span`` and around it; false when it is too much."""
-        margin = (span[1] - span[0]) * MARGIN
-        with self._reading() as recording:
-            for low, high in ((span[0] - margin, span[1] + margin), span):
-                last = self._rows()
-                after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
-                until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
-                if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
-                    part = read_part(recording, self._store.whole, after, until, low)
-                    self._store.sharpen((low, high), part)
-                    return True
-        return False
-
-
-CLOSE_S = 2.0
-"""How long closing waits for a part that is being read again."""
 
 
 class Replay(PastSource):
@@ -258,38 +62,33 @@ class Replay(PastSource):
         self.recording = recording
         self.settings = Settings()
         self.output = OutputLog()
-        self._notices: list[str] = []
         self._following: Following | None = None
-        self._seeking, self._opening = threading.Lock(), threading.Lock()
-        self._closed = False
         written = being_written(recording)
-        self._opened: Recording | None = open_recording(recording)
-        opened = self._opened
+        self._backend = RecordingBackend(recording, lambda: self.following)
+        opened = self._backend.opened
+        assert opened is not None
         try:
             self.began_wall_s = origin(opened.meta.get("wall_clock_origin"), recording)
             self._meta = dict(opened.meta)
             self._product = opened.meta.get("host_product", "CPU")
             self.host_capacity_source = opened.meta.get("host_capacity_source", "RAM")
-            loaded = load(opened, self._buckets, progress, growing=written)
+            loaded = load(self._backend, opened, progress, growing=written)
         except BaseException:
             opened.close()
             raise
-        self._first_s, self._rows = loaded.first_s, loaded.rows
+        self._first_s = loaded.first_s
         self._odd = loaded.odd
-        self._report(opened)
-        self.store = PositionedStore(loaded.whole)
-        self._looking_back = PastPosition(loaded.whole, loaded.pages.digests)
-        self._sharpening = Sharpening(self.store, self._own_reading, lambda: self._rows)
+        self._backend.note(*opened.notices)
+        self.store = loaded.store
         self._news(loaded.reported)
         if written:
-            self._opened = None
-            opened.close()
+            self._backend.let_go()
             self._following = Following(recording, loaded.rows, self._take)
 
     @property
     def extent_s(self) -> tuple[float, float]:
         """Session times of the first record and of the newest."""
-        return self._first_s, max(self._first_s, self.store.whole.newest_s)
+        return self._first_s, max(self._first_s, self.store.end.newest_s)
 
     @property
     def position_s(self) -> float:
@@ -310,8 +109,8 @@ class Replay(PastSource):
     def notices(self) -> list[str]:
         """What could not be read, a sentence each."""
         odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"] if self._odd else []
-        late = [] if self._following is None else [self._following.problem]
-        return [*self._notices, *odd, *(text for text in (*late, self._sharpening.problem) if text)]
+        late = [] if self._following is None or not self._following.problem else [self._following.problem]
+        return [*self._backend.notices, *odd, *late]
 
     def seek(self, time_s: float | None) -> None:
         """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end.
@@ -319,44 +118,28 @@ class Replay(PastSource):
         Takes some milliseconds, whatever the recording's length.
         """
         low, high = self.extent_s
-        if time_s is None or time_s >= high:
-            self.store.show_end()
-            return
-        time_s = max(time_s, low)
         try:
-            with self._seeking, self._reading() as recording:
-                rows = recording.rows_at(time_s, self._rows)
-                moment = read_moment(recording, rows, time_s, self.store.whole.links)
-                runs = self._looking_back.runs_at(recording, rows, time_s)
+            self.store.seek(None if time_s is None or time_s >= high else max(time_s, low))
         except RecordingError as error:
-            self._note(str(error))
-            return
-        self.store.show(time_s, moment, runs)
+            self._backend.note(str(error))
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until every part that the store's series have asked for is read; false when the time passed first."""
-        return self._sharpening.wait(timeout_s)
+        return self._backend.wait(timeout_s)
 
     def close(self) -> bool:
         """Let go of the file and end what reads it; false when a thread did not end in time."""
-        self._closed = True
-        self._sharpening.close()
         ended = self._following is None or self._following.close()
-        ended = self._sharpening.wait(CLOSE_S) and ended
-        with self._seeking, self.store.lock:
-            opened, self._opened = self._opened, None
-            if opened is not None and ended:
-                opened.close()
-        return ended
+        return self._backend.close(self.store) and ended
 
     def _take(self, records: Sequence[Record], rows: Rows) -> None:
         """New records of a recording that is being written; on the thread that follows it."""
         for record in records:
             if isinstance(record, Note):
-                take_links(self.store.whole, record)  # bands and peaks of the readings beside it need them
+                take_links(self.store, record)  # bands and peaks of the readings beside it need them
         self.store.apply_all(records)
         self._news(records)
-        self._rows = rows
+        self._backend.rows = rows
 
     def _news(self, records: Sequence[Record]) -> None:
         """Take in what concerns more than the store."""
@@ -377,47 +160,7 @@ class Replay(PastSource):
                 self._odd += 1
         known = {gpu.uuid: gpu for gpu in (*self.gpus, *found)}  # a program's simulated card may be listed no more
         self.gpus = tuple(known.values())[:MOST_GPUS]
-        take_links(self.store.whole, note)
-
-    def _buckets(self, pages: Pages, key: Key, until: int) -> RecordedSeries | None:
-        try:
-            with self._reading() as recording:
-                return series_of(pages, recording, key, until)
-        except RecordingError as error:
-            self._note(str(error))
-            return None
-
-    @contextmanager
-    def _reading(self) -> Iterator[Recording]:
-        """The recording, open: kept open, unless it is being written, whose writer that would disturb."""
-        self._reopen()
-        if self._opened is not None:
-            yield self._opened
-            self._report(self._opened)
-            return
-        with open_recording(self.recording) as opened:
-            yield opened
-
-    def _reopen(self) -> None:
-        """Keep the recording open once its writer has ended."""
-        with self._opening:
-            if self._opened is None and not self.following and not self._closed:
-                self._opened = open_recording(self.recording)
-
-    @contextmanager
-    def _own_reading(self) -> Iterator[Recording]:
-        """The recording, open for a thread of its own."""
-        self._reopen()
-        with open_recording(self.recording) if self._opened is None else self._opened.another() as opened:
-            yield opened
-
-    def _report(self, recording: Recording) -> None:
-        for text in recording.notices:
-            self._note(text)
-
-    def _note(self, text: str) -> None:
-        if text not in self._notices:
-            self._notices.append(text)
+        take_links(self.store, note)
 
     @property
     def host_name(self) -> str:
@@ -437,7 +180,7 @@ class Replay(PastSource):
 
     def default_device(self) -> str:
         """The device of the last run."""
-        run = self.store.whole.run
+        run = self.store.end.run
         return "cpu" if run is None else run.device
 
     def device_text(self, device: str) -> str:
@@ -446,7 +189,7 @@ class Replay(PastSource):
 
     def run_title(self, number: int) -> str:
         """What the user had called the run ``number``, counted from 1, when the recording was opened."""
-        return run_title(self._meta, number, len(self.store.whole.runs))
+        return run_title(self._meta, number, len(self.store.end.runs))
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.
@@ -454,7 +197,7 @@ class Replay(PastSource):
         Raises:
             RecordingError: when the target is the recording itself or cannot be written.
         """
-        opened = self._opened
+        opened = self._backend.opened
         if opened is None or opened.source != self.recording:
             copy_recording(self.recording if opened is None else opened.source, target)
             return

@@ -386,7 +386,7 @@ class RecordingDocument(Document):
             self._wanted_run = number
             return
         with self.replay.store.lock:
-            runs = list(self.replay.store.whole.runs)
+            runs = list(self.replay.store.end.runs)
         if not 1 <= number <= len(runs):
             return
         run, later = runs[number - 1], runs[number:]
@@ -451,7 +451,7 @@ class RecordingDocument(Document):
     def _run(replay: Replay) -> tuple[bool, RunView | None]:
         """The run at the place that is shown, and whether it has begun there: before the first one, that one."""
         with replay.store.lock:
-            run, whole = replay.store.run, replay.store.whole.runs
+            run, whole = replay.store.run, replay.store.end.runs
             return run is not None or not whole, run if run is not None or not whole else whole[0]
 
     def set_palette(self, palette: Palette) -> None:

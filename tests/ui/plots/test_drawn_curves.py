@@ -103,7 +103,7 @@ def test_transfers_of_a_millisecond_are_seen(stack: PlotStack, store: Store, vie
             seconds=0.001,
         )
     )
-    store.newest_s = 10.0
+    store.end.newest_s = 10.0
     refresh(stack)
     picture, geometry = stack.plots[0].canvas.grab().toImage(), stack.plots[0].geometry_now
     assert geometry is not None
@@ -128,7 +128,7 @@ def test_every_burst_of_many_is_seen_also_with_a_dashed_style(stack: PlotStack, 
                 seconds=0.01,
             )
         )
-    store.newest_s = 10.0
+    store.end.newest_s = 10.0
     refresh(stack)
     picture, geometry = stack.plots[0].canvas.grab().toImage(), stack.plots[0].geometry_now
     assert geometry is not None

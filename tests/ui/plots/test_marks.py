@@ -70,7 +70,7 @@ def test_only_new_events_are_looked_at(store: Store) -> None:
         store.apply(Marker(time_s=float(i), label="m"))
     marks = Marks(store)
     marks.follow()
-    store.events, store.markers = _Counted(store.events), _Counted(store.markers)
+    store.end.events, store.end.markers = _Counted(store.events), _Counted(store.markers)
     store.apply(Marker(time_s=3.5, label="late"))
     marks.follow()
     marks.follow()
@@ -100,7 +100,7 @@ def test_marks_taken_one_by_one_are_those_taken_at_once(happened: list[tuple[int
 
 
 def test_marks_are_as_bounded_as_the_events_of_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.events, store.markers = deque(maxlen=10), deque(maxlen=10)
+    store.end.events, store.end.markers = deque(maxlen=10), deque(maxlen=10)
     monkeypatch.setattr(marks_module, "MOST", 40)
     marks = Marks(store)
     store.apply(Marker(time_s=0.0, label="kept"))

@@ -126,7 +126,7 @@ def test_an_earlier_moment_of_a_long_run_that_is_followed_has_all_its_steps(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpudash.telemetry.recording.recorder.PAGE_ROWS", 256)
-    monkeypatch.setattr("gpudash.session.recordings.replay.MOST_EVENTS", 100)
+    monkeypatch.setattr("gpudash.telemetry.recording.backend.MOST_EVENTS", 100)
     session = list(records(800, run_until=10**9))
     recorder, store, then = Recorder(path, meta={}), Store(), Store()
     recorder.summarise(store)

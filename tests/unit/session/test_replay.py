@@ -259,7 +259,7 @@ def test_what_is_looked_at_closely_becomes_known_sample_by_sample(path: Path, mo
 
 def test_a_part_that_is_too_long_to_be_read_again_stays_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from_summaries(monkeypatch)
-    monkeypatch.setattr("gpudash.session.recordings.replay.MOST_ROWS", 100)
+    monkeypatch.setattr("gpudash.telemetry.recording.backend.MOST_ROWS", 100)
     replay = Replay(path)
     series = replay.store.series("host", "used_bytes")
     assert series is not None

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudash.telemetry.recording import seekable_store as positioned
-from gpudash.telemetry.recording.seekable_store import Everything, Moment, PositionedStore, RecordedSeries
+from gpudash.telemetry import store as store_module
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series, summary
+from gpudash.telemetry.store import MemoryBackend, Store
 
 KEY = ("host", "used_bytes", None)
 KEPT = 8192
@@ -44,10 +44,10 @@ class Looking:
 
 
 def test_whoever_draws_between_new_records_sees_the_moment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positioned, "AT_A_TIME", 1)
-    store = PositionedStore(Everything())
+    monkeypatch.setattr(store_module, "AT_A_TIME", 1)
+    store = Store()
     store.apply_all([reading(i) for i in range(KEPT)])
-    store.show(6000.0, Moment(), [])
+    store.seek(6000.0)
     seen: list[list[float]] = []
 
     def look() -> None:
@@ -56,20 +56,23 @@ def test_whoever_draws_between_new_records_sees_the_moment_as_it_was(monkeypatch
         seen.append(series.window(5990.0, 7000.0, 100)[1].tolist())
 
     look()
-    store.lock = store.whole.lock = Looking(look)  # type: ignore[assignment]
+    store.lock = Looking(look)  # type: ignore[assignment]
     store.apply_all([reading(i) for i in range(KEPT, KEPT + 3)])
     assert seen == [[float(i) for i in range(5989, 6001)]] * 4
 
 
 def test_what_nobody_looks_at_does_not_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positioned, "MOST_WAITING", 10)
+    monkeypatch.setattr(store_module, "MOST_WAITING", 10)
     loads = []
 
-    def load(key: tuple[str, str, str | None]) -> RecordedSeries:
+    def load(key: tuple[str, str, str | None]) -> Series:
         loads.append(key)
-        return RecordedSeries.preloaded(summary(np.arange(4.0), np.arange(4.0), 2), 4, 64)
+        return Series.preloaded(summary(np.arange(4.0), np.arange(4.0), 2), 4, 64)
 
-    whole = Everything([KEY], load)
+    backend = MemoryBackend()
+    monkeypatch.setattr(backend, "keys", [KEY])
+    monkeypatch.setattr(backend, "load", load)
+    whole = Store(backend)
     for i in range(4, 14):
         whole.apply(reading(i))
     assert loads == []
@@ -111,9 +114,9 @@ def test_a_series_as_it_was_knows_nothing_later_and_everything_kept_before(count
 def test_going_from_moment_to_moment_draws_the_same_as_going_there_at_once(
     count: int, moments: list[float], columns: int
 ) -> None:
-    whole, seen = filled(count), None
+    whole = filled(count)
     for t in moments:
-        seen = whole.until(t, seen)
+        seen = whole.until(t)
         fresh = filled(count).until(t)
         drawn, expected = seen.window(0.0, 310.0, columns), fresh.window(0.0, 310.0, columns)
         assert np.nanmin(drawn[1], initial=1e9) == np.nanmin(expected[1], initial=1e9)
@@ -121,9 +124,9 @@ def test_going_from_moment_to_moment_draws_the_same_as_going_there_at_once(
         assert drawn[0].max(initial=-1.0) <= max(t, -1.0)
 
 
-def preloaded(count: int) -> RecordedSeries:
+def preloaded(count: int) -> Series:
     times = np.arange(float(count))
-    return RecordedSeries.preloaded(summary(times, times * 2, 16), count, 16)
+    return Series.preloaded(summary(times, times * 2, 16), count, 16)
 
 
 def test_a_preloaded_series_goes_on_where_its_buckets_end() -> None:
@@ -138,7 +141,7 @@ def test_a_preloaded_series_goes_on_where_its_buckets_end() -> None:
 
 def test_what_is_not_known_exactly_is_asked_for_and_answered_once_it_is_there() -> None:
     series, asked = preloaded(1000), []
-    series.ask = lambda t0, t1: asked.append((t0, t1))
+    series.request = lambda t0, t1: asked.append((t0, t1))
     coarse = series.window(100.0, 140.0, 800)[0]
     series.window(100.0, 140.0, 800)
     assert asked == [(100.0, 140.0)] * 2
@@ -161,19 +164,18 @@ def test_what_is_not_known_exactly_is_asked_for_and_answered_once_it_is_there() 
 
 def test_a_range_without_an_end_and_one_outside_ask_for_nothing() -> None:
     series = preloaded(1000)
-    series.ask = lambda t0, t1: pytest.fail("asked")
+    series.request = lambda t0, t1: pytest.fail("asked")
     series.statistics(-math.inf, math.inf)
     series.window(-50.0, -10.0, 100)
     series.window(2000.0, 3000.0, 100)
 
 
 def test_the_end_of_a_view_is_drawn_and_read_where_it_is_known() -> None:
-    view = preloaded(1000).until(500.5)
-    view.end_with(500.4, 7.0)
+    whole = preloaded(1000)
+    view = whole.until(500.5, (500.4, 7.0))
     assert view.last() == (500.4, 7.0)
     assert view.extent() == (0.0, 500.4)
     times, values = view.window(400.0, 600.0, 800)
     assert (times[-1], values[-1]) == (500.4, 7.0)
     assert view.at(500.45) == 7.0
-    view.end_with(100.0, 8.0)
-    assert view.last() == (500.4, 7.0)
+    assert whole.until(500.5, (100.0, 8.0)).last() == whole.until(500.5).last() == (496.0, 992.0)

@@ -1,0 +1,350 @@
+"""What a recording knew at any moment: the backend of a replay's store.
+
+Readings are found by looking back from a moment, runs from their newest figures before it. Series are known whole in
+buckets; a short part of them is read again, sample by sample, while the window goes on drawing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpudash.telemetry.recording import schema
+from gpudash.telemetry.recording.pages import Digest, Pages, digests
+from gpudash.telemetry.recording.reading import Recording, open_recording
+from gpudash.telemetry.recording.recorder import WIDEST, RecordingError
+from gpudash.telemetry.recording.schema import Rows
+from gpudash.telemetry.records import EpochFinished, Event, Note, StageFinished, StepFinished, Warning
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.series import Series, Span
+from gpudash.telemetry.store import Instant, Key, Store
+
+logger = logging.getLogger(__name__)
+
+LATE_ROWS = 64
+"""Rows behind the one a moment falls on that are looked at as well: a lane may be a few rows late."""
+
+DETAIL_BUCKETS = 512
+"""Buckets of a part's series, which seldom has any: it is as short as its newest samples."""
+
+MOST_ROWS = 40_000
+"""Rows that are read again at most: less than a second's work."""
+
+MARGIN = 0.5
+"""Part of a span that is read on either side of it as well, so that a little panning finds it there."""
+
+MOST_EVENTS = 20_000
+"""Events before a moment that are read again at most to tell how far a run had come."""
+
+CLOSE_S = 2.0
+"""How long closing waits for a part that is being read again."""
+
+_REPORTED = (EpochFinished, Note, Warning)
+
+
+class RecordingBackend:
+    """Reads a recording for the store that holds it. The file stays open, unless it is being written: that would
+    disturb its writer.
+
+    Args:
+        path: the file.
+        growing: whether it is being written now.
+
+    Raises:
+        RecordingError: one sentence, when it cannot be read.
+
+    Attributes:
+        opened: the recording; ``None`` while it is being written.
+        rows: up to which each table has been read into the store.
+        notices: what could not be read, a sentence each.
+        keys: see `StoreBackend.keys`.
+    """
+
+    thinned = False
+
+    def __init__(self, path: Path, growing: Callable[[], bool]) -> None:
+        self.opened: Recording | None = open_recording(path)
+        self.rows: Rows = {}
+        self.notices: list[str] = []
+        self.keys: Collection[Key] = ()
+        self._path = path
+        self._growing = growing
+        self._closed = False
+        self._seeking = threading.Lock()
+        self._opening = threading.Lock()
+        self._sharpening: Sharpening | None = None
+
+    def store(self, pages: Pages, until: int) -> Store:
+        """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
+        self._pages = pages
+        self._until = until
+        self.keys = pages.keys if until else ()
+        store = Store(self)
+        self._past = PastPosition(store, pages.digests)
+        self._sharpening = Sharpening(store, self)
+        return store
+
+    def request(self, t0: float, t1: float) -> None:
+        """Have the span from ``t0`` to ``t1`` read sample by sample. Returns at once."""
+        if self._sharpening is not None:
+            self._sharpening.ask(t0, t1)
+
+    def load(self, key: Key) -> Series | None:
+        """What the pages tell of a series; ``None`` when they tell nothing."""
+        try:
+            with self.reading() as recording:
+                rows, count = self._pages.buckets(recording, key, self._until)
+        except RecordingError as error:
+            self.note(str(error))
+            return None
+        return Series.preloaded(rows, count, WIDEST) if rows.shape[1] else None
+
+    def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
+        """What was known at ``time_s``. Takes some milliseconds, whatever the recording's length.
+
+        Raises:
+            RecordingError: when it cannot be read.
+        """
+        if not runs:
+            with self.reading() as recording:
+                return read_instant(recording, recording.rows_at(time_s, self.rows), time_s, store.links)
+        with self._seeking, self.reading() as recording:
+            rows = recording.rows_at(time_s, self.rows)
+            found = read_instant(recording, rows, time_s, store.links)
+            found.runs = self._past.runs_at(recording, rows, time_s)
+        return found
+
+    @contextmanager
+    def reading(self) -> Iterator[Recording]:
+        """The recording, open."""
+        self._reopen()
+        if self.opened is not None:
+            yield self.opened
+            self.note(*self.opened.notices)
+            return
+        with open_recording(self._path) as opened:
+            yield opened
+
+    @contextmanager
+    def own_reading(self) -> Iterator[Recording]:
+        """The recording, open for a thread of its own."""
+        self._reopen()
+        with open_recording(self._path) if self.opened is None else self.opened.another() as opened:
+            yield opened
+
+    def note(self, *sentences: str) -> None:
+        """Keep what could not be read, once."""
+        self.notices.extend(sentence for sentence in sentences if sentence not in self.notices)
+
+    def let_go(self) -> None:
+        """Close the file, until the one who writes it has ended."""
+        opened, self.opened = self.opened, None
+        if opened is not None:
+            opened.close()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until everything that was requested has been read; false when the time passed first."""
+        return self._sharpening is None or self._sharpening.wait(timeout_s)
+
+    def close(self, store: Store) -> bool:
+        """End what reads the file, and close it; false when a thread did not end in time."""
+        self._closed = True
+        ended = self._sharpening is None or self._sharpening.close()
+        with self._seeking, store.lock:
+            if ended:
+                self.let_go()
+            self.opened = None
+        return ended
+
+    def _reopen(self) -> None:
+        """Keep the recording open once its writer has ended."""
+        with self._opening:
+            if self.opened is None and not self._closed and not self._growing():
+                self.opened = open_recording(self._path)
+
+
+def read_instant(recording: Recording, rows: Rows, time_s: float, links: Mapping[str, str]) -> Instant:
+    """The newest readings at ``time_s``, when each table had been written up to ``rows``.
+
+    What was not read in the 1024 rows of its table before is not known. ``links`` are GPUs by torch's names.
+    """
+    instant = Instant(time_s)
+    for table in schema.TABLES:
+        instant.look_back(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS))
+    instant.add_bands({uuid: name for name, uuid in links.items()})
+    return instant
+
+
+def read_part(recording: Recording, links: Mapping[str, str], after: Rows, until: Rows, time_s: float) -> Store:
+    """The rows behind ``after`` up to ``until``, of which the first is of about ``time_s``, sample by sample."""
+    part = Store(buckets=DETAIL_BUCKETS)
+    for device, uuid in links.items():
+        part.link(device, uuid)
+    part.begin_with(read_instant(recording, after, time_s, links))
+    for record in recording.records(after, until):
+        part.apply(record)
+    return part
+
+
+class PastPosition:
+    """Makes the runs of a moment, going on from the moment before where it can.
+
+    Args:
+        store: of the recording.
+        known: the digests that the recording had when it was opened; newer ones are read when they are needed.
+    """
+
+    def __init__(self, store: Store, known: Sequence[Digest]) -> None:
+        self._store = store
+        self._digests = list(known)
+        self._run: RunView | None = None
+        self._event = 0
+
+    def runs_at(self, recording: Recording, rows: Rows, time_s: float) -> list[RunView]:
+        """Those that had begun at ``time_s``, when each table had been written up to ``rows``."""
+        with self._store.lock:
+            begun = [run for run in self._store.end.runs if run.began_s <= time_s]
+        return [
+            run if run.ended_s is not None and run.ended_s <= time_s else self._then(recording, run, rows, time_s)
+            for run in begun
+        ]
+
+    def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
+        view, digest = self._run, self._newest_digest(recording, run, rows)
+        known = -1 if digest is None else digest.event
+        if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
+            view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
+            if digest is None:
+                known = recording.rows_at(run.began_s, {"event": rows["event"]})["event"]
+            else:
+                view.restore(digest.text)
+            self._event = known
+        steps = [
+            event
+            for event in recording.events(max(self._event, rows["event"] - MOST_EVENTS), rows["event"])
+            if isinstance(event, StepFinished | StageFinished) and self._concerns(event, run)
+        ]
+        with self._store.lock:
+            reported = [
+                e for e in self._store.end.events if isinstance(e, _REPORTED) and run.began_s <= e.time_s <= time_s
+            ]
+            view.notes, view.epochs, view.warnings = [], [], []
+            for event in (*steps, *(event for event in reported if self._concerns(event, run))):
+                view.apply(event)
+            self._peaks(view, time_s)
+        self._run, self._event = view, rows["event"]
+        return view
+
+    def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
+        """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
+        known = self._digests[-1].event if self._digests else -1
+        if rows["event"] - known > MOST_EVENTS:
+            self._digests.extend(digests(recording, known))
+        return self._digest(run, rows)
+
+    def _digest(self, run: RunView, rows: Rows) -> Digest | None:
+        """The newest digest of a run among the events of then."""
+        of_run = (digest for digest in reversed(self._digests) if digest.run_id == run.run_id)
+        return next((digest for digest in of_run if digest.event <= rows["event"]), None)
+
+    @staticmethod
+    def _concerns(event: Event, run: RunView) -> bool:
+        return event.run_id is None or event.run_id == run.run_id
+
+    def _peaks(self, view: RunView, time_s: float) -> None:
+        """Raise the peaks to the highest readings since the run began; the caller holds the lock."""
+        uuid = self._store.links.get(view.device)
+        used: Key = ("host", "process_bytes", None) if view.device == "cpu" else ("gpu", "used_bytes", uuid)
+        keys: tuple[tuple[str, Key], ...] = (
+            ("used_bytes", used),
+            ("allocated_bytes", ("allocator", "allocated_bytes", view.device)),
+            ("allocated_bytes", ("allocator", "peak_allocated_bytes", view.device)),
+            ("reserved_bytes", ("allocator", "reserved_bytes", view.device)),
+            ("reserved_bytes", ("allocator", "peak_reserved_bytes", view.device)),
+        )
+        for name, key in keys:
+            series = self._store.series(*key, at=math.inf)
+            found = None if series is None else series.statistics(view.began_s, time_s, exactly=False)
+            if found is not None:
+                view.memory.raise_to(name, found.max)  # type: ignore[arg-type]  # three literals
+        where = ("host", None) if view.device == "cpu" else ("gpu", uuid)
+        total = self._store.latest(where[0], "total_bytes", where[1], at=math.inf)
+        if isinstance(total.value, int | float):
+            view.memory.capacity_bytes = int(total.value)
+
+
+class Sharpening:
+    """Brings what a store's series ask for. Its thread is there only while there is something to read.
+
+    Args:
+        store: whose series ask, and are told.
+        backend: opens the recording.
+    """
+
+    def __init__(self, store: Store, backend: RecordingBackend) -> None:
+        self._store = store
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._wanted: Span | None = None
+        self._refused: Span | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def ask(self, t0: float, t1: float) -> None:
+        """Have the span from ``t0`` to ``t1`` read; the newest request wins. Returns at once."""
+        with self._lock:
+            if self._closed or (t0, t1) == self._refused:
+                return
+            self._wanted = (t0, t1)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="gpudash-sharpen", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until everything that was asked for has been answered; false when the time passed first."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def close(self) -> bool:
+        """Read nothing more; false when the thread did not end in time."""
+        with self._lock:
+            self._closed, self._wanted = True, None
+        return self.wait(CLOSE_S)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                wanted, self._wanted = self._wanted, None
+                if wanted is None:
+                    self._thread = None
+                    return
+            try:
+                if not self._read(wanted):
+                    self._refused = wanted
+            except RecordingError as error:
+                self._backend.note(str(error))
+                self._refused = wanted
+            except Exception as error:  # a damaged row can hold anything
+                logger.exception("a part of a recording cannot be read again")
+                self._backend.note(f"A part of the recording cannot be read again ({type(error).__name__}: {error})")
+                self._refused = wanted
+
+    def _read(self, span: Span) -> bool:
+        """Read what lies in ``span`` and around it; false when it is too much."""
+        margin = (span[1] - span[0]) * MARGIN
+        with self._backend.own_reading() as recording:
+            for low, high in ((span[0] - margin, span[1] + margin), span):
+                last = self._backend.rows
+                after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
+                until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
+                if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
+                    part = read_part(recording, self._store.links, after, until, low)
+                    self._store.sharpen((low, high), part)
+                    return True
+        return False
