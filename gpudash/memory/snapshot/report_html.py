@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.drawing.scene import Anchor, Area, Axis, Band, Frame, Item, Level, Mark, Note, Scene
+from gpudash.drawing.svg import svg
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation_text import (
     alternatives_title,
@@ -26,7 +27,7 @@ from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import DeviceStudy, compared, studied
 from gpudash.telemetry.explanation import Explanation, StackLine, short
-from gpudash.telemetry.export.html_page import WIDTH, Axes, document, table, text
+from gpudash.telemetry.export.html_page import document, table
 from gpudash.units import format_bytes, format_count
 
 SHOWN_STACKS = 12
@@ -126,35 +127,42 @@ def stack_details(found: Explanation) -> list[str]:
     return parts
 
 
-def curve(history: History, moment: int, capacity: int | None = None) -> str:
-    """An SVG element; "" without events.
+def curve(history: History, moment: int, capacity: int | None = None) -> Scene | None:
+    """Levels over events; ``None`` without events.
 
     Args:
         history: of the device.
         moment: that is marked.
         capacity: bytes that a what-if question asked about, drawn as a line that says so.
     """
-    if not history.count:
-        return ""
+    count = history.count
+    if not count:
+        return None
     top = max(int(history.reserved.max()), int(history.allocated.max()), capacity or 0, 1)
-    axes = Axes((0, history.count), 0, ABOVE * top, height=260, left=76, right=12, top=12, bottom=30)
-    levels = replace(axes, span=(0, history.count + 1))  # before the first event, and after each
-    parts = [
-        *axes.grid((share * top, format_bytes(share * top)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
-        _area(history.reserved, levels, "reserved"),
-        _area(history.allocated, levels, "allocated"),
-        *_bands(history, axes),
+    shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+    items: list[Item] = [
+        _area(history.reserved, "reserved"),
+        _area(history.allocated, "allocated"),
+        *_bands(history),
     ]
     if capacity is not None:
-        parts.append(axes.across(capacity, "capacity"))
-        parts.append(text(axes.left + 4, axes.y(capacity) - 4, f"what if: {format_bytes(capacity)}"))
-    y = axes.floor + 18
-    parts += [
-        *_mark(history, moment, levels),
-        text(axes.left, y, "first event"),
-        text(axes.end, y, moment_text(history, history.last), anchor="end"),
+        items.append(Level(capacity, "capacity"))
+        items.append(Note(0, capacity, f"what if: {format_bytes(capacity)}", right=4, down=-4))
+    mark = Mark(moment + 1, "mark")
+    aside: tuple[Anchor, int] = ("end", -5) if mark.place > count / 2 else ("start", 5)
+    items += [
+        mark,
+        Note(mark.place, ABOVE * top, _moment_name(history, moment), "mark", *aside, down=12),
+        Note(0, 0, "first event", down=18),
+        Note(count + 1, 0, moment_text(history, history.last), anchor="end", down=18),
     ]
-    return axes.element(_text(history), parts)
+    return Scene(
+        description=_text(history),
+        across=Axis(0, count + 1),  # before the first event, and after each
+        left=Axis(0, ABOVE * top, tuple((share * top, format_bytes(share * top)) for share in shares)),
+        items=items,
+        frame=Frame(height=260, left=76, right=12, top=12, bottom=30),
+    )
 
 
 def _about(snapshot: Snapshot) -> str:
@@ -181,8 +189,8 @@ def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
     drawn = curve(study.history, chosen_moment(study.history), capacity)
     if found.parts:
         parts += ["<h3>What filled it</h3>", filled_bars(found)]
-    if drawn:
-        parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
+    if drawn is not None:
+        parts += ["<h3>When</h3>", svg(drawn), '<p class="soft">Light: reserved; dark: allocated.</p>']
     if found.owners:
         parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
     evidence = evidence_text(found.evidence)
@@ -201,34 +209,23 @@ def _text(history: History) -> str:
     return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
 
-def _area(level: NDArray[np.int64], axes: Axes, name: str) -> str:
+def _area(level: NDArray[np.int64], kind: str) -> Area:
     """A filled curve; of each column the lowest and the highest value, in their order."""
     bounds = np.unique(np.linspace(0, len(level), COLUMNS + 1).astype(np.int64))[:-1]
     low, high = np.minimum.reduceat(level, bounds), np.maximum.reduceat(level, bounds)
-    points: list[tuple[float, float]] = []
-    for column, least, most in zip(bounds.tolist(), low.tolist(), high.tolist(), strict=True):
-        points += [(column, least), (column, most)]
-    return f'<path class="{name}" d="{axes.outline([*points, (len(level), int(level[-1]))])}Z"/>'
+    x = np.append(np.repeat(bounds, 2), len(level))
+    y = np.append(np.stack((low, high), axis=1).ravel(), level[-1])
+    return Area(x.astype(np.float64), y.astype(np.float64), kind)
 
 
-def _bands(history: History, axes: Axes) -> list[str]:
+def _bands(history: History) -> list[Band]:
+    """The phases, of which the last may end with the last event, at the right edge."""
     shown = history.phases if len(history.phases) <= MOST_BANDS else ()
-    found = []
-    for band in shown:
-        x, end = axes.x(band.begin_event), axes.x(band.end_event)
-        found.append(
-            f'<rect class="{band.name}" x="{x:.1f}" y="{axes.top}" width="{max(0.5, end - x):.1f}" '
-            f'height="{axes.floor - axes.top}"><title>{band.name}</title></rect>'
-        )
-    return found
+    wider = (history.count + 1) / history.count
+    return [Band(band.begin_event * wider, band.end_event * wider, band.name, band.name) for band in shown]
 
 
-def _mark(history: History, moment: int, axes: Axes) -> tuple[str, str]:
-    """The line at the moment that is explained, and its name."""
-    name = "OOM" if moment in history.ooms.tolist() else "peak" if moment == history.peak else "here"
-    x = axes.x(moment + 1)
-    at_the_left = x > WIDTH / 2
-    label = text(
-        x + (-5 if at_the_left else 5), axes.top + 12, name, anchor="end" if at_the_left else "start", kind="mark"
-    )
-    return axes.upright(moment + 1, "mark"), label
+def _moment_name(history: History, moment: int) -> str:
+    if moment in history.ooms.tolist():
+        return "OOM"
+    return "peak" if moment == history.peak else "here"

@@ -10,6 +10,7 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.axes import (
@@ -27,7 +28,6 @@ from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
-from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
