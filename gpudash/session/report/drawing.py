@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Literal
 
 import numpy as np
 
+from gpudash.drawing.page import Figure, Key
 from gpudash.drawing.scene import Anchor, Area, Axis, Curve, Floats, Frame, Level, Mark, Note, Scene
 from gpudash.drawing.shaping import pulses
 from gpudash.drawing.svg import svg
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
 from gpudash.telemetry.records import Marker
 from gpudash.telemetry.runs import RATES
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import Key as SeriesKey
+from gpudash.telemetry.store import Store
 from gpudash.units import (
     format_bytes,
     format_clock,
@@ -101,7 +102,7 @@ def read(
         own: session time at which the run that is shown began and ended: a loss or a copy before or after it is
             another run's.
     """
-    wanted: list[tuple[Key, str, str, Style, bool]] = [
+    wanted: list[tuple[SeriesKey, str, str, Style, bool]] = [
         (curve.key, curve.name, curve.colour, _style(plot, curve), curve.axis == "right") for curve in plot.curves
     ]
     wanted += [(line.key, line.name, line.colour, "limit", False) for line in plot.lines if line.key is not None]
@@ -126,15 +127,15 @@ def _style(plot: PlotSpec, curve: CurveSpec) -> Style:
     return "dashed" if curve.style == "dash" else "line"
 
 
-def draw(
+def figure(
     plot: PlotSpec,
     curves: Sequence[Drawn],
     marks: Sequence[Marker],
     span: tuple[float, float],
     *,
     labelled: bool = True,
-) -> str:
-    """The plot with its title and legend; "" where no curve has a value.
+) -> Figure | None:
+    """The plot with its title and legend; ``None`` where no curve has a value.
 
     Args:
         plot: what is drawn.
@@ -145,7 +146,7 @@ def draw(
     """
     shown = [drawn for drawn in curves if len(drawn.known)]
     if not any(drawn.style != "limit" for drawn in shown):
-        return ""
+        return None
     left = _left_axis(plot, shown)
     inside = [drawn for drawn in shown if drawn.style != "limit" or drawn.known.max() <= left.high]
     marks = marks[:MOST_MARKS]
@@ -163,8 +164,7 @@ def draw(
     )
     if labelled:
         scene = replace(scene, items=(*scene.items, *_labels(marks, scene)))
-    legend = "".join(_entry(plot, drawn, drawn in inside) for drawn in shown)
-    return f'<figure><h3>{escape(plot.title)}</h3><div class="legend">{legend}</div>{svg(scene)}</figure>'
+    return Figure(plot.title, [_key(plot, drawn, drawn in inside) for drawn in shown], svg(scene))
 
 
 def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> Axis:
@@ -271,11 +271,10 @@ def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:
     return format_percent(value) if drawn.right else _written(plot, value)
 
 
-def _entry(plot: PlotSpec, drawn: Drawn, inside: bool) -> str:
+def _key(plot: PlotSpec, drawn: Drawn, inside: bool) -> Key:
     least, most = (_reported(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
     text = f"{most}{'' if inside else ', above the axis'}" if drawn.style == "limit" else f"{least} to {most}"
-    swatch = f'<svg class="key" viewBox="0 0 22 8"><path class="{_line_kind(drawn)}" d="M1,4 21,4"/></svg>'
-    return f"<span>{swatch}{escape(drawn.name)} <b>{escape(text)}</b></span>"
+    return Key(_line_kind(drawn), drawn.name, text)
 
 
 def _text(plot: PlotSpec, shown: Sequence[Drawn]) -> str:
