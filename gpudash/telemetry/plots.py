@@ -19,7 +19,7 @@ from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Key, Store
 
 Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
-Style = Literal["solid", "dash", "dot", "dashdot"]
+Style = Literal["solid", "dash", "dot", "dashdot", "dashdotdot"]
 
 
 THIS_PROCESS = "this process"

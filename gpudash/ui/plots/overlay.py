@@ -200,6 +200,7 @@ PEN_STYLES = {
     "dash": Qt.PenStyle.DashLine,
     "dot": Qt.PenStyle.DotLine,
     "dashdot": Qt.PenStyle.DashDotLine,
+    "dashdotdot": Qt.PenStyle.DashDotDotLine,
 }
 
 MARK_UP_PX = 8
