@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -44,69 +43,55 @@ Text = str | Phrase
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A part of a page; `macro` draws it."""
-
-    macro: ClassVar[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Heading(Block):
+class Heading:
     """A title, of level 1 to 3."""
 
-    macro = "heading"
     text: Text
     level: int = 3
     id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Paragraph(Block):
+class Paragraph:
     """A paragraph; `kind` is what it is to the reader: "soft", "bad", "cause", "status"."""
 
-    macro = "paragraph"
     text: str
     kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets(Block):
+class Bullets:
     """A list."""
 
-    macro = "bullets"
     rows: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Block):
+class Table:
     """Rows of cells; of each column its title and whether it holds numbers."""
 
-    macro = "table"
     columns: Sequence[tuple[str, bool]]
     rows: Sequence[Sequence[Text]]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(Block):
+class Facts:
     """Names, and what is known of each."""
 
-    macro = "facts"
     rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bars(Block):
+class Bars:
     """Names, sizes and bars, which are as long as a share of the widest, 0 to 1."""
 
-    macro = "bars"
     rows: Sequence[tuple[str, str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Folded(Block):
+class Folded:
     """Lines of code that are shown on a click; each with whether it matters less."""
 
-    macro = "folded"
     summary: str
     lines: Sequence[tuple[str, bool]]
 
@@ -121,21 +106,23 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure(Block):
+class Figure:
     """A drawing with its title and legend."""
 
-    macro = "figure"
     title: str
     legend: Sequence[Key]
     drawing: Markup
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing(Block):
+class Drawing:
     """A drawing alone."""
 
-    macro = "drawing"
     svg: Markup
+
+
+Block = Heading | Paragraph | Bullets | Table | Facts | Bars | Folded | Figure | Drawing
+"""A part of a page, drawn by the macro that is called like it."""
 
 
 def page(title: str, body: Iterable[Block], kind: str = "") -> str:
@@ -147,7 +134,8 @@ def page(title: str, body: Iterable[Block], kind: str = "") -> str:
         kind: "report" where it is printed and has plots.
     """
     template = _environment().get_template("page.html")
-    return visible(template.render(title=title, body=list(body), kind=kind, policy=POLICY))
+    named = [(type(block).__name__.lower(), block) for block in body]
+    return visible(template.render(title=title, body=named, kind=kind, policy=POLICY))
 
 
 @cache

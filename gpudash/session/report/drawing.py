@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from gpudash.drawing.axes import format_value
 from gpudash.drawing.page import Figure, Key
 from gpudash.drawing.scene import Anchor, Area, Axis, Curve, Floats, Frame, Level, Mark, Note, Scene
 from gpudash.drawing.shaping import pulses
@@ -19,12 +20,8 @@ from gpudash.telemetry.runs import RATES
 from gpudash.telemetry.store import Key as SeriesKey
 from gpudash.telemetry.store import Store
 from gpudash.units import (
-    format_bytes,
     format_clock,
-    format_duration,
     format_percent,
-    format_rate,
-    format_throughput,
     memory_unit,
     parse_size,
 )
@@ -250,21 +247,9 @@ def _labels(marks: Sequence[Marker], scene: Scene) -> Iterator[Note]:
                 break
 
 
-_TEXTS: dict[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
-    "rate": format_rate,
-    "ratio": format_percent,
-    "items/s": format_throughput,
-    "steps/s": lambda rate: format_throughput(rate, "steps"),
-    "s": format_duration,
-}
-"""Unit → how a value is written; a loss is a plain number."""
-
-
 def _written(plot: PlotSpec, value: float) -> str:
-    """A value of the left axis in words."""
-    write = _TEXTS.get(plot.unit_name or plot.unit)
-    return f"{value:.3g}" if write is None else write(value)
+    """A value of the left axis in words; a loss is a plain number."""
+    return f"{value:.3g}" if plot.unit in ("nats", "loss") else format_value(plot.unit, value, plot.unit_name)
 
 
 def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:

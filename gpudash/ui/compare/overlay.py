@@ -9,10 +9,10 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
+from gpudash.drawing.axes import Unit
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
 from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
-from gpudash.telemetry.plots import Unit
 from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
 from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, draw_together

@@ -13,12 +13,13 @@ from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.devices.names import shown_name
+from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, value_ticks
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
-from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec, Style, Unit
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Autoscale, Geometry, Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import Drag, Gestures
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import PlotData, Row

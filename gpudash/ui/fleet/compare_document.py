@@ -14,16 +14,15 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.drawing.axes import NO_VALUE, Unit, format_value
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
-from gpudash.telemetry.plots import Unit
 from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, draw_together
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_text
 from gpudash.ui.fleet.labels import gpu_name
-from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.plots.time_axis import TimeAxis
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column, in_row

@@ -29,10 +29,11 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.drawing.axes import Style
 from gpudash.drawing.shaping import Floats, Points, dashes
-from gpudash.telemetry.plots import CurveSpec, Style
+from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Geometry
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
 from gpudash.ui.plots.view import TimeView

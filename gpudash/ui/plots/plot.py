@@ -10,20 +10,20 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
-from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
-from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import (
+from gpudash.drawing.axes import (
     MOST_TICKS,
     Autoscale,
-    Geometry,
     Ticks,
     clock_ticks,
     format_value,
     time_ticks,
     value_ticks,
 )
+from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place

@@ -21,8 +21,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gpudash.drawing.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
 from gpudash.units import format_bytes, format_count, format_duration
 
