@@ -4,11 +4,10 @@ colour and line style by which they are told apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, QSize, Signal
+from PySide6.QtCore import QSize, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QWidget
 
@@ -24,7 +23,7 @@ from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.plots.plot import TimePlot
 from gpudash.ui.plots.reading import PlotData, Row
 from gpudash.ui.plots.time_axis import TimeAxis
-from gpudash.ui.plots.view import TimeView
+from gpudash.ui.plots.view import SharedAxis, TimeView
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -112,51 +111,11 @@ RIGHT_PX = 8.0
 
 TIME_TICK_PX = 80.0
 
-MIN_SPAN = 1e-3
-"""Narrowest view, in seconds or steps."""
-
 
 def run_pen(place: int, palette: Palette) -> QPen:
     """The pen of the run at ``place``, from 0, as a plot draws it."""
     colour = palette.curves[_CURVES[place % MOST_RUNS]]
     return QPen(QColor(colour), 1, PEN_STYLES[_STYLES[place % MOST_RUNS]])
-
-
-class SharedAxis(TimeView):
-    """The axis that several plots share, of steps, or of time that does not pass.
-
-    Args:
-        bounded: whether the view stays within the whole.
-
-    Attributes:
-        name: what it counts.
-        whole: what `show_whole` shows.
-    """
-
-    def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
-        super().__init__(1.0, parent)
-        self.live = False
-        self.name = ""
-        self.whole = (0.0, 1.0)
-        self.least_s, self.most_s = MIN_SPAN, math.inf
-        self._bounded = bounded
-        self.pause()
-
-    def set_whole(self, low: float, high: float, least: float | None = None) -> None:
-        """Take this for everything there is; the view stays where it is until `show_whole`."""
-        if least is not None:
-            self.least_s = least
-        self.whole = (low, max(high, low + self.least_s))
-        if self._bounded:
-            self.most_s = self.whole[1] - self.whole[0]
-
-    def show_whole(self) -> None:
-        """Show everything there is."""
-        self.show(*self.whole)
-
-    def _within(self, right_s: float, window_s: float) -> float:
-        low, high = self.whole
-        return min(max(right_s, low + window_s), high) if self._bounded else right_s
 
 
 class MovingGestures(Gestures):

@@ -5,6 +5,7 @@ Everything is in session time (seconds). Pausing stops the view, never the recor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -297,3 +298,44 @@ class TimeView(QObject):
         self._following, self._window_s, self._right_s = place.following, place.window_s, place.right_s
         self._last_move = ""
         self.changed.emit()
+
+
+MIN_SPAN = 1e-3
+"""Narrowest view of a shared axis, in seconds or steps."""
+
+
+class SharedAxis(TimeView):
+    """An axis of steps or events, or of time that does not pass; several plots may share it.
+
+    Args:
+        bounded: whether the view stays within the whole.
+
+    Attributes:
+        name: what it counts.
+        whole: what `show_whole` shows.
+    """
+
+    def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
+        super().__init__(1.0, parent)
+        self.live = False
+        self.name = ""
+        self.whole = (0.0, 1.0)
+        self.least_s, self.most_s = MIN_SPAN, math.inf
+        self._bounded = bounded
+        self.pause()
+
+    def set_whole(self, low: float, high: float, least: float | None = None) -> None:
+        """Take this for everything there is; the view stays where it is until `show_whole`."""
+        if least is not None:
+            self.least_s = least
+        self.whole = (low, max(high, low + self.least_s))
+        if self._bounded:
+            self.most_s = self.whole[1] - self.whole[0]
+
+    def show_whole(self) -> None:
+        """Show everything there is."""
+        self.show(*self.whole)
+
+    def _within(self, right_s: float, window_s: float) -> float:
+        low, high = self.whole
+        return min(max(right_s, low + window_s), high) if self._bounded else right_s
