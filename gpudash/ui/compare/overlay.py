@@ -69,7 +69,7 @@ class Overlay(QFrame):
         self._curves: dict[Quantity, list[Curve]] = {}
         self.plots: dict[Quantity, OverlayPlot] = {}
         self.difference = OverlayPlot(MINUS.upper(), "loss", "", self.axis, palette, signed=True)
-        self.difference.gestures.area_resized.connect(self.touch)
+        self.difference.outdated.connect(self.touch)
         self.places = TimeAxis(palette)
         self.quantity = ChoiceField()
         self.quantity.setAccessibleName("Quantity whose difference is drawn")
@@ -129,7 +129,7 @@ class Overlay(QFrame):
             if name == "throughput":
                 unit_name = f"{item_of(runs[0].view.workload)}/s"
             plot = self.plots[name] = OverlayPlot(title, unit, unit_name, self.axis, self._palette)
-            plot.gestures.area_resized.connect(self.touch)
+            plot.outdated.connect(self.touch)
             self._column.insertWidget(2 * place, plot.heading)
             self._column.insertWidget(2 * place + 1, plot, 3)
             self.quantity.addItem(f"memory, {name}" if name in MEMORY else name, name)

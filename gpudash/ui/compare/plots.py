@@ -157,8 +157,12 @@ class OverlayPlot(TimePlot):
         axis: that all plots share.
         palette: colours in force.
         signed: a difference, whose axis reaches below 0.
+
+    Signals:
+        outdated: it has another size, or another range of values.
     """
 
+    outdated = Signal()
     gestures: MovingGestures
 
     def __init__(
@@ -176,7 +180,10 @@ class OverlayPlot(TimePlot):
         spec = PlotSpec(title, title, (), unit, lines=(_ZERO,) if signed else (), unit_name=unit_name)
         super().__init__(spec, axis, palette, parent)
         self._axis = axis
+        self.gestures.reset.connect(self.reset_y)
         self.gestures.reset.connect(axis.show_whole)
+        self.gestures.area_resized.connect(self.outdated)
+        self.gestures.y_zoomed.connect(self.outdated)
         self.legend.hide()
         self.heading = PlainLabel(title, role="title")
         self.shown: list[Curve] = []

@@ -258,7 +258,7 @@ class FleetComparison(Document):
         self._column.addWidget(heading)
         self._column.addWidget(plot, 3)
         plot.gestures.moved.connect(lambda by: self.axis.pan(-by))
-        plot.gestures.area_resized.connect(self._touch)
+        plot.outdated.connect(self._touch)
 
     def _touch(self) -> None:
         """Draw anew at the next `refresh`."""

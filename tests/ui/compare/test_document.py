@@ -19,7 +19,7 @@ from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour, short_title
-from gpudash.ui.compare.plots import run_pen
+from gpudash.ui.compare.plots import OverlayPlot, run_pen
 from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
 from gpudash.ui.plots.overlay import PEN_STYLES
 from tests.unit.telemetry.comparing.made import MADE, Made
@@ -188,6 +188,29 @@ def _drag(widget: QWidget, start: QPoint, pixels: int, modifier: Qt.KeyboardModi
 def test_the_wheel_zooms_at_the_pointer_and_a_double_click_shows_all(open_runs: Open) -> None:
     document = open_runs(A, B)
     plot = document.overlay.plots["loss"]
+    _turn(plot, Qt.KeyboardModifier.NoModifier)
+    low, high = document.overlay.axis.range()
+    assert high - low == pytest.approx(200 * ZOOM_PER_NOTCH**2)
+    assert (low + high) / 2 == pytest.approx(100, abs=2)
+    QTest.mouseDClick(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=plot.canvas.area.center().toPoint())
+    assert document.overlay.axis.range() == (0.0, 200.0)
+
+
+def test_the_wheel_with_ctrl_zooms_the_values_of_one_plot_until_a_double_click(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    plot, other = document.overlay.plots["loss"], document.overlay.plots["throughput"]
+    before = plot.y_range, other.y_range
+    _turn(plot, Qt.KeyboardModifier.ControlModifier)
+    assert document.overlay.refresh()
+    assert plot.y_range[1] - plot.y_range[0] == pytest.approx((before[0][1] - before[0][0]) * ZOOM_PER_NOTCH**2)
+    assert (other.y_range, document.overlay.axis.range()) == (before[1], (0.0, 200.0))
+    QTest.mouseDClick(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=plot.canvas.area.center().toPoint())
+    document.refresh()
+    assert (plot.y_range, other.y_range) == before
+
+
+def _turn(plot: OverlayPlot, modifier: Qt.KeyboardModifier) -> None:
+    """Turn the wheel two notches over the middle of a plot."""
     canvas, place = plot.canvas.viewport(), plot.canvas.area.center()
     wheel = QWheelEvent(
         place,
@@ -195,16 +218,11 @@ def test_the_wheel_zooms_at_the_pointer_and_a_double_click_shows_all(open_runs: 
         QPoint(),
         QPoint(0, 240),
         Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
+        modifier,
         Qt.ScrollPhase.NoScrollPhase,
         False,
     )
     QApplication.sendEvent(canvas, wheel)
-    low, high = document.overlay.axis.range()
-    assert high - low == pytest.approx(200 * ZOOM_PER_NOTCH**2)
-    assert (low + high) / 2 == pytest.approx(100, abs=2)
-    QTest.mouseDClick(canvas, Qt.MouseButton.LeftButton, pos=place.toPoint())
-    assert document.overlay.axis.range() == (0.0, 200.0)
 
 
 def test_the_cursor_tells_every_run_and_a_dash_where_there_is_none(open_runs: Open) -> None:
