@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudash.devices.names import shown_devices, shown_name
+from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.plots import Style, Unit
 from gpudash.telemetry.runs import WATCH, RunView, whose_peak
 from gpudash.units import (
     NOT_REPORTED,

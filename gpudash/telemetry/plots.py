@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
+from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
 from gpudash.telemetry.records import OF_LOSS, Topic
 from gpudash.telemetry.runs import WATCH, RunView, item_of
 from gpudash.telemetry.store import Key, Store
-
-Unit = Literal["bytes", "rate", "ratio", "number", "nats", "loss"]
-Style = Literal["solid", "dash", "dot", "dashdot"]
-
 
 THIS_PROCESS = "this process"
 """What gpudash with its run is called, where no program of the user's is watched in its place."""

@@ -72,6 +72,7 @@ def _curves(
     faint: str,
     slate: str,
     violet: str,
+    text: str,
 ) -> Mapping[str, str]:
     return MappingProxyType(
         {
@@ -105,6 +106,7 @@ def _curves(
             "forecast": orange,
             "link": grey,
             "reference": grey,
+            "difference": text,
             "weights": sky,
             "gradients": orange,
             "optimizer state": purple,
@@ -139,6 +141,7 @@ DARK = Palette(
     button="#262d37",
     button_hover="#303946",
     curves=_curves(
+        text="#e6e9ed",
         sky="#56b4e9",
         blue="#3d76a6",
         green="#25b388",
@@ -174,6 +177,7 @@ LIGHT = Palette(
     button="#f4f6f8",
     button_hover="#e6ebf0",
     curves=_curves(
+        text="#1a2027",
         sky="#3089cc",
         blue="#12507f",
         green="#008560",

@@ -17,10 +17,10 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
+from gpudash.drawing.shaping import Floats
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.store import Key, Store
 from gpudash.ui.colours import DARK
-from gpudash.ui.plots.shaping import Floats
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.theme import apply_theme

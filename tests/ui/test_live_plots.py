@@ -1,10 +1,10 @@
 import pytest
 
 from gpudash.devices.names import Gpu
+from gpudash.drawing.axes import format_value, value_ticks
 from gpudash.telemetry.plots import PlotSpec, plots_for
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.axes import format_value, value_ticks
 from gpudash.ui.plots.reading import PlotLevels
 from gpudash.units import GIB
 

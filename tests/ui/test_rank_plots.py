@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpudash.drawing.axes import format_value
 from gpudash.telemetry.plots import ORDER, PlotSpec, plots_for, with_ranks
 from gpudash.telemetry.ranks.rows import failed_rank, places_of
 from gpudash.telemetry.records import Note, RunStarted, Transfer
 from gpudash.ui.colours import DARK, LIGHT, Palette
-from gpudash.ui.plots.axes import format_value
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.ui.rank_feed import RankFeed

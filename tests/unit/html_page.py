@@ -31,7 +31,7 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
+        if data.strip() and self.open[-1:] != ["style"]:
             self.label.append(data)
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpudash.drawing.page import Bars, Block, Bullets, Drawing, Folded, Heading, Paragraph, Phrase, Table, Text
+from gpudash.drawing.page import page as html
+from gpudash.drawing.scene import Anchor, Area, Axis, Band, Frame, Item, Level, Mark, Note, Scene
+from gpudash.drawing.svg import svg
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation_text import (
     alternatives_title,
@@ -25,8 +27,7 @@ from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import Snapshot
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar
 from gpudash.memory.snapshot.summary import DeviceStudy, compared, studied
-from gpudash.telemetry.explanation import Explanation, StackLine, short
-from gpudash.telemetry.export.html_page import WIDTH, Axes, document, table, text
+from gpudash.telemetry.explanation import Explanation, Owner, StackLine, short
 from gpudash.units import format_bytes, format_count
 
 SHOWN_STACKS = 12
@@ -65,96 +66,109 @@ def report(
 
 def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacity: int | None = None) -> str:
     """The same of devices that were studied already."""
-    body = [f"<h1>Memory of {escape(title)}</h1>", f'<p class="soft">{escape(_about(snapshot))}</p>']
-    body += [f"<p>{escape(warning)}</p>" for warning in snapshot.warnings]
+    body: list[Block] = [Heading(f"Memory of {title}", level=1), Paragraph(_about(snapshot), "soft")]
+    body += map(Paragraph, snapshot.warnings)
     comparison = compared(studies)
     if comparison:
-        body.append(f"<p>{escape(comparison)}</p>")
+        body.append(Paragraph(comparison))
     for study in studies:
         if len(snapshot.devices) > 1:
-            body.append(f"<h2>Device {study.device.index}</h2>")
+            body.append(Heading(f"Device {study.device.index}", level=2))
         body += _device(study, capacity)
     body.append(
-        '<p class="soft">1 GiB is 1 073 741 824 bytes. Made with gpudash; paths and lines of source that stood in the '
-        "snapshot are in this page.</p>"
+        Paragraph(
+            "1 GiB is 1 073 741 824 bytes. Made with gpudash; paths and lines of source that stood in the snapshot "
+            "are in this page.",
+            "soft",
+        )
     )
-    return document(title, body)
+    return html(title, body)
 
 
-def filled_bars(found: Explanation) -> str:
+def cause(found: Explanation) -> list[Block]:
+    """Why the memory was as full as it was."""
+    return [Paragraph(found.headline, "cause"), Paragraph(found.request_words)]
+
+
+def filled(found: Explanation) -> list[Block]:
     """What filled the memory, as bars."""
     largest = max((part.bytes for part in found.parts), default=1)
-    rows = "".join(
-        f'<tr><td>{escape(part_name(part))}</td><td class="number">{format_bytes(part.bytes)}</td>'
-        f'<td class="bar"><span class="fill" style="width: {100 * part.bytes / largest:.1f}%"></span></td></tr>'
-        for part in found.parts
+    rows = [(part_name(part), format_bytes(part.bytes), part.bytes / largest) for part in found.parts]
+    return [Heading("What filled it"), Bars(rows)] if rows else []
+
+
+OWNERS = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
+"""Columns of the table of who allocated it."""
+
+
+def allocated(found: Explanation) -> list[Block]:
+    """Who allocated it, with the stacks of the largest call sites, and what all of it was read from."""
+    parts: list[Block] = []
+    if found.owners:
+        parts += [Heading("Who allocated it"), Table(OWNERS, [_cells(owner) for owner in found.owners])]
+        if found.rest_owners:
+            parts.append(Paragraph(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
+        parts += [_stack(owner) for owner in found.owners[:SHOWN_STACKS] if owner.stack]
+    evidence = evidence_text(found.evidence)
+    return [*parts, Paragraph(f"Evidence: {evidence}", "soft")] if evidence else parts
+
+
+def _cells(owner: Owner) -> tuple[Text, ...]:
+    return (
+        format_bytes(owner.bytes),
+        format_bytes(owner.total_bytes),
+        format_count(owner.count),
+        growth_text(owner.growth_per_step),
+        owner.category,
+        Phrase(place(owner), code=owner.text),
     )
-    return f"<table>{rows}</table>"
 
 
-def owners_table(found: Explanation) -> str:
-    """Who allocated it."""
-    head = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
-    rows = [
-        (
-            format_bytes(owner.bytes),
-            format_bytes(owner.total_bytes),
-            format_count(owner.count),
-            growth_text(owner.growth_per_step),
-            escape(owner.category),
-            escape(place(owner)) + (f"<br><code>{escape(owner.text)}</code>" if owner.text else ""),
-        )
-        for owner in found.owners
-    ]
-    shown = table(head, rows)
-    if found.rest_owners:
-        shown += f"<p>{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}.</p>"
-    return shown
+def _stack(owner: Owner) -> Folded:
+    lines = [(f"{line.name}  {_file(line)}:{line.line}", line.is_library) for line in owner.stack]
+    return Folded(f"Stack of {place(owner)}, {format_bytes(owner.bytes)}", lines)
 
 
-def stack_details(found: Explanation) -> list[str]:
-    """Stacks of the largest call sites, folded."""
-    parts = []
-    for owner in found.owners[:SHOWN_STACKS]:
-        if not owner.stack:
-            continue
-        lines = "\n".join(_line(line) for line in owner.stack)
-        parts.append(
-            f"<details><summary>Stack of {escape(place(owner))}, {format_bytes(owner.bytes)}</summary>"
-            f"<pre>{lines}</pre></details>"
-        )
-    return parts
+def _file(line: StackLine) -> str:
+    return short(line.file) if line.is_library else line.file
 
 
-def curve(history: History, moment: int, capacity: int | None = None) -> str:
-    """An SVG element; "" without events.
+def curve(history: History, moment: int, capacity: int | None = None) -> Scene | None:
+    """Levels over events; ``None`` without events.
 
     Args:
         history: of the device.
         moment: that is marked.
         capacity: bytes that a what-if question asked about, drawn as a line that says so.
     """
-    if not history.count:
-        return ""
+    count = history.count
+    if not count:
+        return None
     top = max(int(history.reserved.max()), int(history.allocated.max()), capacity or 0, 1)
-    axes = Axes((0, history.count), 0, ABOVE * top, height=260, left=76, right=12, top=12, bottom=30)
-    levels = replace(axes, span=(0, history.count + 1))  # before the first event, and after each
-    parts = [
-        *axes.grid((share * top, format_bytes(share * top)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
-        _area(history.reserved, levels, "reserved"),
-        _area(history.allocated, levels, "allocated"),
-        *_bands(history, axes),
+    shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+    items: list[Item] = [
+        _area(history.reserved, "reserved"),
+        _area(history.allocated, "allocated"),
+        *_bands(history),
     ]
     if capacity is not None:
-        parts.append(axes.across(capacity, "capacity"))
-        parts.append(text(axes.left + 4, axes.y(capacity) - 4, f"what if: {format_bytes(capacity)}"))
-    y = axes.floor + 18
-    parts += [
-        *_mark(history, moment, levels),
-        text(axes.left, y, "first event"),
-        text(axes.end, y, moment_text(history, history.last), anchor="end"),
+        items.append(Level(capacity, "capacity"))
+        items.append(Note(0, capacity, f"what if: {format_bytes(capacity)}", right=4, down=-4))
+    mark = Mark(moment + 1, "mark")
+    aside: tuple[Anchor, int] = ("end", -5) if mark.place > count / 2 else ("start", 5)
+    items += [
+        mark,
+        Note(mark.place, ABOVE * top, _moment_name(history, moment), "mark", *aside, down=12),
+        Note(0, 0, "first event", down=18),
+        Note(count + 1, 0, moment_text(history, history.last), anchor="end", down=18),
     ]
-    return axes.element(_text(history), parts)
+    return Scene(
+        description=_text(history),
+        across=Axis(0, count + 1),  # before the first event, and after each
+        left=Axis(0, ABOVE * top, tuple((share * top, format_bytes(share * top)) for share in shares)),
+        items=items,
+        frame=Frame(height=260, left=76, right=12, top=12, bottom=30),
+    )
 
 
 def _about(snapshot: Snapshot) -> str:
@@ -164,36 +178,24 @@ def _about(snapshot: Snapshot) -> str:
     return f"{kind}{format_count(events)} events on {count} device{'s' if count != 1 else ''}."
 
 
-def _device(study: DeviceStudy, capacity: int | None) -> list[str]:
+def _device(study: DeviceStudy, capacity: int | None) -> list[Block]:
     found = study.found
-    parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
+    parts = cause(found)
     sections = remedy_sections(found)
     if sections and not found.remedies and found.requested_bytes is None:
-        parts.append(f"<p>{escape(found.remedies_note)}</p>")
+        parts.append(Paragraph(found.remedies_note))
         sections = []
     for title, rows in sections:
-        parts += [f"<h3>{title}</h3>", "<ul>", *(f"<li>{escape(row)}</li>" for row in rows), "</ul>"]
+        parts += [Heading(title), Bullets(rows)]
     if study.outcome_text:
-        parts += ["<h3>What if</h3>", f"<p>{escape(study.outcome_text)}</p>"]
+        parts += [Heading("What if"), Paragraph(study.outcome_text)]
     if study.ways:
-        rows = [f"<li>{escape(row)}</li>" for row in remedy_rows(study.ways)]
-        parts += [f"<p>{alternatives_title(study.ways)}:</p>", "<ul>", *rows, "</ul>"]
+        parts += [Paragraph(f"{alternatives_title(study.ways)}:"), Bullets(remedy_rows(study.ways))]
+    parts += filled(found)
     drawn = curve(study.history, chosen_moment(study.history), capacity)
-    if found.parts:
-        parts += ["<h3>What filled it</h3>", filled_bars(found)]
-    if drawn:
-        parts += ["<h3>When</h3>", drawn, '<p class="soft">Light: reserved; dark: allocated.</p>']
-    if found.owners:
-        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
-    evidence = evidence_text(found.evidence)
-    if evidence:
-        parts.append(f'<p class="soft">Evidence: {escape(evidence)}</p>')
-    return parts
-
-
-def _line(line: StackLine) -> str:
-    text = escape(f"{line.name}  {short(line.file) if line.is_library else line.file}:{line.line}")
-    return f'<span class="library">{text}</span>' if line.is_library else text
+    if drawn is not None:
+        parts += [Heading("When"), Drawing(svg(drawn)), Paragraph("Light: reserved; dark: allocated.", "soft")]
+    return [*parts, *allocated(found)]
 
 
 def _text(history: History) -> str:
@@ -201,34 +203,23 @@ def _text(history: History) -> str:
     return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
 
-def _area(level: NDArray[np.int64], axes: Axes, name: str) -> str:
+def _area(level: NDArray[np.int64], kind: str) -> Area:
     """A filled curve; of each column the lowest and the highest value, in their order."""
     bounds = np.unique(np.linspace(0, len(level), COLUMNS + 1).astype(np.int64))[:-1]
     low, high = np.minimum.reduceat(level, bounds), np.maximum.reduceat(level, bounds)
-    points: list[tuple[float, float]] = []
-    for column, least, most in zip(bounds.tolist(), low.tolist(), high.tolist(), strict=True):
-        points += [(column, least), (column, most)]
-    return f'<path class="{name}" d="{axes.outline([*points, (len(level), int(level[-1]))])}Z"/>'
+    x = np.append(np.repeat(bounds, 2), len(level))
+    y = np.append(np.stack((low, high), axis=1).ravel(), level[-1])
+    return Area(x.astype(np.float64), y.astype(np.float64), kind)
 
 
-def _bands(history: History, axes: Axes) -> list[str]:
+def _bands(history: History) -> list[Band]:
+    """The phases, of which the last may end with the last event, at the right edge."""
     shown = history.phases if len(history.phases) <= MOST_BANDS else ()
-    found = []
-    for band in shown:
-        x, end = axes.x(band.begin_event), axes.x(band.end_event)
-        found.append(
-            f'<rect class="{band.name}" x="{x:.1f}" y="{axes.top}" width="{max(0.5, end - x):.1f}" '
-            f'height="{axes.floor - axes.top}"><title>{band.name}</title></rect>'
-        )
-    return found
+    wider = (history.count + 1) / history.count
+    return [Band(band.begin_event * wider, band.end_event * wider, band.name, band.name) for band in shown]
 
 
-def _mark(history: History, moment: int, axes: Axes) -> tuple[str, str]:
-    """The line at the moment that is explained, and its name."""
-    name = "OOM" if moment in history.ooms.tolist() else "peak" if moment == history.peak else "here"
-    x = axes.x(moment + 1)
-    at_the_left = x > WIDTH / 2
-    label = text(
-        x + (-5 if at_the_left else 5), axes.top + 12, name, anchor="end" if at_the_left else "start", kind="mark"
-    )
-    return axes.upright(moment + 1, "mark"), label
+def _moment_name(history: History, moment: int) -> str:
+    if moment in history.ooms.tolist():
+        return "OOM"
+    return "peak" if moment == history.peak else "here"

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpudash.telemetry.export.html_page import WIDTH, Axes, text
+from gpudash.drawing.axes import format_value
+from gpudash.drawing.page import Figure, Key
+from gpudash.drawing.scene import Anchor, Area, Axis, Curve, Floats, Frame, Level, Mark, Note, Scene
+from gpudash.drawing.shaping import pulses
+from gpudash.drawing.svg import svg
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
 from gpudash.telemetry.records import Marker
 from gpudash.telemetry.runs import RATES
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import Key as SeriesKey
+from gpudash.telemetry.store import Store
 from gpudash.units import (
-    format_bytes,
     format_clock,
-    format_duration,
     format_percent,
-    format_rate,
-    format_throughput,
     memory_unit,
     parse_size,
 )
@@ -53,13 +52,15 @@ MOST_MARKS = 60
 LABEL_PX, LABEL_LETTERS = 7.0, 40
 """Width of a letter of a label, and how many of them are shown, at most."""
 
+SHARES = Axis(0.0, 1.0, tuple((share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)))
+"""The right axis."""
+
 _OF_RUNS = ("run", "transfer")
 """Tables of what runs tell of themselves: loss, accuracy, throughput; and their copies."""
 
 _KINDS = ("run", "user", "warning", "phase")
 """Kinds of marks, those whose label is told first in front."""
 
-Floats = NDArray[np.float64]
 Style = Literal["line", "dashed", "area", "pulses", "limit"]
 
 
@@ -68,14 +69,14 @@ class Drawn:
     """A curve with its points: times in seconds, NaN where a value is missing.
 
     Attributes:
-        scan: "area" is filled down to zero; "pulses" stand on zero, so that the narrowest is seen; "limit" is a dashed
+        style: "area" is filled down to zero; "pulses" stand on zero, so that the narrowest is seen; "limit" is a dashed
             line that need not be on the plot.
         right: whether it is drawn against the right axis, a ratio from 0 to 1.
     """
 
     name: str
     colour: str
-    scan: Style
+    style: Style
     right: bool
     times: Floats
     values: Floats
@@ -98,24 +99,24 @@ def read(
         own: session time at which the run that is shown began and ended: a loss or a copy before or after it is
             another run's.
     """
-    wanted: list[tuple[Key, str, str, Style, bool]] = [
-        (curve.key, curve.name, curve.colour, _poll(plot, curve), curve.axis == "right") for curve in plot.curves
+    wanted: list[tuple[SeriesKey, str, str, Style, bool]] = [
+        (curve.key, curve.name, curve.colour, _style(plot, curve), curve.axis == "right") for curve in plot.curves
     ]
     wanted += [(line.key, line.name, line.colour, "limit", False) for line in plot.lines if line.key is not None]
-    columns = Axes(span, 0.0, 1.0).columns
+    columns = Frame().columns
     found = []
-    for key, name, colour, poll, right in wanted:
+    for key, name, colour, style, right in wanted:
         series = store.series(*key)
         if series is not None:
             times, values = series.window(*span, columns)
             if own is not None and key[0] in _OF_RUNS:
                 inside = (own[0] <= times) & (times <= own[1])
                 times, values = times[inside], values[inside]
-            found.append(Drawn(name, COLOURS.get(colour, colour), poll, right, times, values))
+            found.append(Drawn(name, COLOURS.get(colour, colour), style, right, times, values))
     return found
 
 
-def _poll(plot: PlotSpec, curve: CurveSpec) -> Style:
+def _style(plot: PlotSpec, curve: CurveSpec) -> Style:
     if curve.pulses:
         return "pulses"
     if plot.nested:
@@ -123,15 +124,15 @@ def _poll(plot: PlotSpec, curve: CurveSpec) -> Style:
     return "dashed" if curve.style == "dash" else "line"
 
 
-def draw(
+def figure(
     plot: PlotSpec,
     curves: Sequence[Drawn],
     marks: Sequence[Marker],
     span: tuple[float, float],
     *,
     labelled: bool = True,
-) -> str:
-    """The plot with its title and legend; "" where no curve has a value.
+) -> Figure | None:
+    """The plot with its title and legend; ``None`` where no curve has a value.
 
     Args:
         plot: what is drawn.
@@ -141,29 +142,43 @@ def draw(
         labelled: whether the marks carry their labels.
     """
     shown = [drawn for drawn in curves if len(drawn.known)]
-    if not any(drawn.scan != "limit" for drawn in shown):
-        return ""
-    axes = Axes(span, *_range(plot, shown))
-    inside = [drawn for drawn in shown if drawn.scan != "limit" or drawn.known.max() <= axes.high]
-    parts = [*_y_axis(plot, axes), *_x_axis(axes)]
-    if any(drawn.right for drawn in shown):
-        parts += _right_axis(axes)
-    paths = [_paths(drawn, axes) for drawn in inside]
-    parts += [fill for fill, _ in reversed(paths)]  # what the first curve holds lies over what holds it
-    parts += [line for _, line in paths]
+    if not any(drawn.style != "limit" for drawn in shown):
+        return None
+    left = _left_axis(plot, shown)
+    inside = [drawn for drawn in shown if drawn.style != "limit" or drawn.known.max() <= left.high]
     marks = marks[:MOST_MARKS]
-    parts += [axes.upright(mark.time_s, f"mark {_kind(mark)}", f"{mark.label}, {mark.time_s:.3f} s") for mark in marks]
-    parts += _labels(marks, axes) if labelled else ()
-    legend = "".join(_entry(plot, drawn, drawn in inside) for drawn in shown)
-    drawing = axes.element(_text(plot, shown), parts)
-    return f'<figure><h3>{escape(plot.title)}</h3><div class="legend">{legend}</div>{drawing}</figure>'
+    scene = Scene(
+        description=_text(plot, shown),
+        across=_time_axis(span),
+        left=left,
+        right=SHARES if any(drawn.right for drawn in shown) else None,
+        items=(
+            Level(left.low, "axis"),
+            *(_filling(drawn) for drawn in reversed(inside) if drawn.style in ("area", "pulses")),
+            *map(_line, inside),
+            *(Mark(mark.time_s, f"mark {_kind(mark)}", f"{mark.label}, {mark.time_s:.3f} s") for mark in marks),
+        ),
+    )
+    if labelled:
+        scene = replace(scene, items=(*scene.items, *_labels(marks, scene)))
+    return Figure(plot.title, [_key(plot, drawn, drawn in inside) for drawn in shown], svg(scene))
+
+
+def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> Axis:
+    low, high = _range(plot, shown)
+    unit = float(parse_size(f"1{memory_unit(high)}")) if plot.unit == "bytes" else 1.0
+    plain = plot.unit_name in RATES
+    ticks = (
+        (value, f"{value:g}" if plain or not value else _written(plot, value)) for value in _ticks(low, high, unit)
+    )
+    return Axis(low, high, tuple(ticks))
 
 
 def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
-    """The axis of the left: from zero, but for a loss, whose shape counts."""
+    """From zero, but for a loss, whose shape counts."""
     if plot.unit == "ratio":
         return 0.0, 1.0
-    left = [drawn.known for drawn in shown if drawn.scan != "limit" and not drawn.right]
+    left = [drawn.known for drawn in shown if drawn.style != "limit" and not drawn.right]
     if not left:
         return 0.0, 1.0
     most = max(float(known.max()) for known in left)
@@ -171,10 +186,20 @@ def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
     if plot.unit in ("nats", "loss"):
         margin = (most - least) * 0.06 or abs(most) * 0.1 or 1.0
         return least - margin, most + margin
-    limits = [float(drawn.known.max()) for drawn in shown if drawn.scan == "limit"]
+    limits = [float(drawn.known.max()) for drawn in shown if drawn.style == "limit"]
     if limits and most > NEAR_RATIO * max(limits):
         most = max(most, *limits)
     return min(0.0, least), most * 1.06 or 1.0
+
+
+def _time_axis(span: tuple[float, float]) -> Axis:
+    start, end = span
+    short = end - start < 60
+    ticks = (
+        (time_s, f"{time_s:g} s" if short else format_clock(time_s))
+        for time_s in _ticks(start, end, 1.0 if short else 60.0, 8)
+    )
+    return Axis(start, end, tuple(ticks))
 
 
 def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> list[float]:
@@ -186,110 +211,55 @@ def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> lis
     return [number * step for number in range(first, math.floor(top / step + 1e-9) + 1)]
 
 
-def _y_axis(plot: PlotSpec, axes: Axes) -> Iterator[str]:
-    unit = float(parse_size(f"1{memory_unit(axes.high)}")) if plot.unit == "bytes" else 1.0
-    plain = plot.unit_name in RATES
-    return axes.grid(
-        (value, f"{value:g}" if plain or not value else _written(plot, value))
-        for value in _ticks(axes.low, axes.high, unit)
-    )
+def _filling(drawn: Drawn) -> Area:
+    """What the first curve holds lies over what holds it, so that areas are painted from the last one on."""
+    return Area(drawn.times, drawn.values, f"fill c-{drawn.colour}", drawn.right)
 
 
-def _right_axis(axes: Axes) -> Iterator[str]:
-    shares = replace(axes, low=0.0, high=1.0)
-    for share in (0.0, 0.5, 1.0):
-        yield text(axes.end + 6, shares.y(share) + 4, f"{share:.0%}")
+def _line(drawn: Drawn) -> Curve:
+    points = drawn.times, drawn.values
+    if drawn.style == "pulses":
+        points = pulses(*points, bridged_s=0.0)
+    return Curve(*points, _line_kind(drawn), drawn.right)
 
 
-def _x_axis(axes: Axes) -> Iterator[str]:
-    start, end = axes.span
-    yield axes.across(axes.low, "axis")
-    short = end - start < 60
-    for time_s in _ticks(start, end, 1.0 if short else 60.0, 8):
-        label = f"{time_s:g} s" if short else format_clock(time_s)
-        yield text(axes.x(time_s), axes.floor + 17, label, anchor="middle")
-
-
-def _paths(drawn: Drawn, axes: Axes) -> tuple[str, str]:
-    """The filling, "" for a line, and the line; both are broken where a value is missing."""
-    if drawn.right:
-        axes = replace(axes, low=0.0, high=1.0)
-    lines, fill = [], []
-    for piece in _pieces(drawn):
-        outline = axes.outline(piece)
-        fill.append(f"{outline}Z")
-        if drawn.scan == "pulses":
-            lines.append(outline)
-        else:
-            points = axes.points(piece)
-            lines.append(f"M{' '.join(points)}" if len(points) > 1 else f"M{points[0]} h.1")
-    filled = drawn.scan in ("area", "pulses")
-    return (
-        f'<path class="fill c-{drawn.colour}" d="{"".join(fill)}"/>' if filled else "",
-        f'<path class="{_line(drawn)}" d="{"".join(lines)}"/>',
-    )
-
-
-def _line(drawn: Drawn) -> str:
+def _line_kind(drawn: Drawn) -> str:
     """The classes of a curve's line."""
-    return f"line c-{drawn.colour}{' dashed' if drawn.scan in ('dashed', 'limit') else ''}"
-
-
-def _pieces(drawn: Drawn) -> Iterator[list[tuple[float, float]]]:
-    piece: list[tuple[float, float]] = []
-    for time_s, value in zip(drawn.times.tolist(), drawn.values.tolist(), strict=True):
-        if math.isfinite(value):
-            piece.append((time_s, value))
-        elif piece:
-            yield piece
-            piece = []
-    if piece:
-        yield piece
+    return f"line c-{drawn.colour}{' dashed' if drawn.style in ('dashed', 'limit') else ''}"
 
 
 def _kind(mark: Marker) -> str:
     return mark.category if mark.category in _KINDS else "user"
 
 
-def _labels(marks: Sequence[Marker], axes: Axes) -> Iterator[str]:
-    """The labels that have room, those of runs before others."""
+def _labels(marks: Sequence[Marker], scene: Scene) -> Iterator[Note]:
+    """The labels that have room above the plot, those of runs before others."""
     taken: list[tuple[float, float]] = []
     for mark in sorted(marks, key=lambda mark: _KINDS.index(_kind(mark))):
         label = str(mark.label)[:LABEL_LETTERS]
-        x, width = axes.x(mark.time_s), LABEL_PX * len(label)
-        for left, anchor in ((x, "start"), (x - width, "end")):
-            if left >= 0 and left + width <= WIDTH and all(left >= b or left + width <= a for a, b in taken):
+        x, width = float(scene.x(mark.time_s)), LABEL_PX * len(label)
+        sides: tuple[tuple[float, Anchor], ...] = ((x, "start"), (x - width, "end"))
+        for left, anchor in sides:
+            inside = left >= 0 and left + width <= scene.frame.width
+            if inside and all(left >= end or left + width <= begin for begin, end in taken):
                 taken.append((left, left + width))
-                yield text(x, axes.top - 6, label, anchor=anchor, kind=_kind(mark))
+                yield Note(mark.time_s, scene.left.high, label, _kind(mark), anchor, down=-6)
                 break
 
 
-_TEXTS: dict[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
-    "rate": format_rate,
-    "ratio": format_percent,
-    "items/s": format_throughput,
-    "steps/s": lambda rate: format_throughput(rate, "steps"),
-    "s": format_duration,
-}
-"""Unit → how a value is written; a loss is a plain number."""
-
-
 def _written(plot: PlotSpec, value: float) -> str:
-    """A value of the left axis in words."""
-    write = _TEXTS.get(plot.unit_name or plot.unit)
-    return f"{value:.3g}" if write is None else write(value)
+    """A value of the left axis in words; a loss is a plain number."""
+    return f"{value:.3g}" if plot.unit in ("nats", "loss") else format_value(plot.unit, value, plot.unit_name)
 
 
 def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:
     return format_percent(value) if drawn.right else _written(plot, value)
 
 
-def _entry(plot: PlotSpec, drawn: Drawn, inside: bool) -> str:
+def _key(plot: PlotSpec, drawn: Drawn, inside: bool) -> Key:
     least, most = (_reported(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
-    text = f"{most}{'' if inside else ', above the axis'}" if drawn.scan == "limit" else f"{least} to {most}"
-    swatch = f'<svg class="key" viewBox="0 0 22 8"><path class="{_line(drawn)}" d="M1,4 21,4"/></svg>'
-    return f"<span>{swatch}{escape(drawn.name)} <b>{escape(text)}</b></span>"
+    text = f"{most}{'' if inside else ', above the axis'}" if drawn.style == "limit" else f"{least} to {most}"
+    return Key(_line_kind(drawn), drawn.name, text)
 
 
 def _text(plot: PlotSpec, shown: Sequence[Drawn]) -> str:

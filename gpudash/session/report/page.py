@@ -8,20 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
-from gpudash.memory.explaining.explanation_text import evidence_text, remedy_sections
-from gpudash.memory.snapshot.report_html import filled_bars, owners_table, stack_details
+from gpudash.drawing.page import Block, Bullets, Facts, Folded, Heading, Paragraph, Phrase, Table, Text, page
+from gpudash.memory.explaining.explanation_text import remedy_sections
+from gpudash.memory.snapshot.report_html import allocated, cause, filled
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.recordings.run_names import given_name, process_text
-from gpudash.session.report.drawing import draw, read
+from gpudash.session.report.drawing import figure, read
 from gpudash.specs import workloads
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.export.html_page import document, facts, table
 from gpudash.telemetry.export.writing import OnProgress, atomically
 from gpudash.telemetry.outcome import STAGE_COLUMNS, outcome_rows, stage_cells
 from gpudash.telemetry.plots import (
@@ -134,31 +133,6 @@ SHARP_S = 2.0
 MARGIN_RATIO = 0.03
 """Share of a run's length that is shown on either side of it."""
 
-PLOT_STYLE = """
-:root { --sky: #0b78b5; --blue: #3f6f9f; --green: #0a7d5c; --orange: #b36200; --purple: #a34f80; --red: #b42318;
-  --grey: #6a7480; }
-@media (prefers-color-scheme: dark) { :root { --sky: #56b4e9; --blue: #86a9cf; --green: #2fc292; --orange: #eda81c;
-  --purple: #d98cb8; --red: #ff8f80; --grey: #98a2ae; } }
-body { max-width: 62rem; } figure { margin: 1.2rem 0; break-inside: avoid; } figure h3 { margin: 0; }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; font-size: .85rem; color: var(--soft); }
-.legend b { font-weight: 500; color: var(--text); font-variant-numeric: tabular-nums; }
-svg.key { width: 22px; height: 8px; margin-right: .4rem; vertical-align: middle; }
-svg path.line { fill: none; stroke-width: 1.5; stroke-linejoin: round; stroke-linecap: round; }
-svg path.dashed { stroke-dasharray: 5 4; } svg path.fill { opacity: .22; stroke: none; }
-.c-sky { stroke: var(--sky); fill: var(--sky); } .c-blue { stroke: var(--blue); fill: var(--blue); }
-.c-green { stroke: var(--green); fill: var(--green); } .c-orange { stroke: var(--orange); fill: var(--orange); }
-.c-purple { stroke: var(--purple); fill: var(--purple); } .c-red { stroke: var(--red); fill: var(--red); }
-.c-grey { stroke: var(--grey); fill: var(--grey); }
-.axis { stroke: var(--soft); } line.mark { stroke: var(--soft); stroke-dasharray: 2 3; }
-line.mark.warning { stroke: var(--orange); } line.mark.run { stroke: var(--soft); stroke-dasharray: none; }
-svg text.warning { fill: var(--orange); } .status { font-weight: 600; } .bad { color: var(--red); }
-.simulated { border: 1px solid var(--orange); color: var(--orange); border-radius: 3px; padding: 0 .35rem;
-  font-size: .8rem; vertical-align: middle; }
-.facts td:first-child { color: var(--soft); width: 16rem; } td { overflow-wrap: break-word; }
-@media print { :root { color-scheme: light; } body { max-width: none; margin: 0; font-size: 12px; }
-  h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
-"""
-
 STATUS = {
     "finished": "finished",
     "cancelled": "stopped",
@@ -215,10 +189,10 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
     store = replay.store
     with store.lock:
         runs = list(store.runs)
-        body = [f"<h1>{_title(runs)}</h1>", f'<p class="soft">{escape(_about(replay, len(runs)))}</p>']
-    body += [f'<p class="bad">{escape(text)}.</p>' for text in replay.notices]
+        body: list[Block] = [Heading(_title(runs), level=1), Paragraph(_about(replay, len(runs)), "soft")]
+    body += [Paragraph(f"{text}.", "bad") for text in replay.notices]
     if len(runs) > MOST_RUNS:
-        body.append(f"<p>The newest {MOST_RUNS} of {len(runs)} runs are shown here.</p>")
+        body.append(Paragraph(f"The newest {MOST_RUNS} of {len(runs)} runs are shown here."))
     if len(runs) > 1:
         with store.lock:
             body += _sensible(lambda: _contents(runs, meta))
@@ -226,7 +200,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         _sharpen(replay, run)
         with store.lock:
             if len(runs) > 1:
-                body.append(f'<h2 id="run-{number}">{_name(run, meta, number, len(runs))}</h2>')
+                body.append(Heading(_name(run, meta, number, len(runs)), level=2, id=f"run-{number}"))
             body += _run(replay, run, run_text(meta, number))
     if not runs:
         _sharpen(replay, None)
@@ -235,24 +209,23 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
     with store.lock:
         body += _machine(replay, meta)
     body.append(
-        f'<p class="soft">Recorded with gpudash {escape(__version__)}. 1 GiB is 1 073 741 824 bytes; rates are '
-        "decimal. Times are of the session. Every pixel column of a plot shows its lowest and its highest reading; a "
-        "gap is a reading that could not be taken.</p>"
+        Paragraph(
+            f"Recorded with gpudash {__version__}. 1 GiB is 1 073 741 824 bytes; rates are decimal. Times are of the "
+            "session. Every pixel column of a plot shows its lowest and its highest reading; a gap is a reading that "
+            "could not be taken.",
+            "soft",
+        )
     )
-    return document(replay.recording.name, body, PLOT_STYLE)
+    return page(replay.recording.name, body, kind="report")
 
 
-def _title(runs: Sequence[RunView]) -> str:
+def _title(runs: Sequence[RunView]) -> Phrase:
     if not runs:
-        return "Watched, no run"
+        return Phrase("Watched, no run")
     run = runs[-1]
+    device = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
     more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return f"{escape(run.workload)} on {_device(run)}{more}"
-
-
-def _device(run: RunView) -> str:
-    name = escape(shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", ""))
-    return f'{name} <span class="simulated">{SIMULATED}</span>' if run.simulated else name
+    return Phrase(f"{run.workload} on {device}", badge=SIMULATED if run.simulated else "", rest=more)
 
 
 def _about(replay: Replay, runs: int) -> str:
@@ -261,11 +234,9 @@ def _about(replay: Replay, runs: int) -> str:
     return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
 
 
-def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int, link: str = "") -> str:
-    title = run_title(meta, number, runs)
-    name = f"{number}. {escape(title or given_name(run.workload, run.device, run.spec))}"
-    linked = f'<a href="{link}">{name}</a>' if link else name
-    return f'{linked} <span class="simulated">{SIMULATED}</span>' if run.simulated else linked
+def _name(run: RunView, meta: Mapping[str, str], number: int, runs: int, link: str = "") -> Phrase:
+    title = run_title(meta, number, runs) or given_name(run.workload, run.device, run.spec)
+    return Phrase(f"{number}. {title}", link=link, badge=SIMULATED if run.simulated else "")
 
 
 def _peak(run: RunView) -> str:
@@ -276,81 +247,75 @@ def _peak(run: RunView) -> str:
     return "" if used is None else f"{format_bytes(used)} {whose_peak(run.device)}"
 
 
-def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[str]:
+def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
     """Every run in a line, those that are told in full with a link; without columns that are empty in all."""
     head = (("run", False), ("ended", False), ("peak", True), ("duration", True), ("loss", True), ("tags", False))
-    rows = []
+    rows: list[list[Text]] = []
     for number, run in enumerate(runs, 1):
-        link = f"#run-{number}" if number > len(runs) - MOST_RUNS else ""
+        link = f"run-{number}" if number > len(runs) - MOST_RUNS else ""
         loss = run.metrics["loss"].last if "loss" in run.metrics else None
         rows.append(
             [
                 _name(run, meta, number, len(runs), link),
-                escape(STATUS[run.status]),
+                STATUS[run.status],
                 _peak(run),
                 "" if run.seconds is None else format_duration(run.seconds),
                 "" if loss is None else _number(loss),
-                escape(run_text(meta, number).tags),
+                run_text(meta, number).tags,
             ]
         )
     filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
     return [
-        "<h2>Contents</h2>",
-        table([head[place] for place in filled], [[row[place] for place in filled] for row in rows]),
+        Heading("Contents", level=2),
+        Table([head[place] for place in filled], [[row[place] for place in filled] for row in rows]),
     ]
 
 
-def _run(replay: Replay, run: RunView, label: RunText) -> list[str]:
-    parts = [f"<p>{escape(text)}</p>" for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
+def _run(replay: Replay, run: RunView, label: RunText) -> list[Block]:
+    parts: list[Block] = [Paragraph(text) for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
     bad = " bad" if run.status in ("failed", "out_of_memory") else ""
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
-    parts.append(f'<p class="status{bad}">{escape(STATUS[run.status].capitalize())}{ended}{steps}.</p>')
+    parts.append(Paragraph(f"{STATUS[run.status].capitalize()}{ended}{steps}.", f"status{bad}"))
     parts += _sensible(lambda: _error(run))
-    parts += _sensible(lambda: [facts(_figures(replay, run))])
+    parts += _sensible(lambda: [Facts(list(_figures(replay, run)))])
     parts += _sensible(lambda: _plots(replay, run, _uuid(replay, run)))
     parts += _sensible(lambda: rank_table(run.result))
     if run.metrics:
-        parts += _sensible(lambda: ["<h3>Figures of the steps</h3>", _metrics(run)])
+        parts += _sensible(lambda: [Heading("Figures of the steps"), _metrics(run)])
     if run.stages:
-        rows = [list(map(escape, stage_cells(stage.summary()))) for stage in run.stages.values()]
-        parts += _sensible(lambda: ["<h3>Stages</h3>", table(STAGE_COLUMNS, rows)])
+        rows = [stage_cells(stage.summary()) for stage in run.stages.values()]
+        parts += [Heading("Stages"), Table(STAGE_COLUMNS, rows)]
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
-    return [*parts, *_sensible(lambda: ["<h3>What was asked for</h3>", facts(_spec(run))])]
+    return [*parts, *_sensible(lambda: [Heading("What was asked for"), Facts(list(_spec(run)))])]
 
 
-def _sensible(section: Callable[[], list[str]]) -> list[str]:
+def _sensible(section: Callable[[], list[Block]]) -> list[Block]:
     """A part of the page, or a sentence where figures in the recording make no sense: it can hold anything."""
     try:
         return section()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return ['<p class="bad">A part of the recording makes no sense and is left out here.</p>']
+        return [Paragraph("A part of the recording makes no sense and is left out here.", "bad")]
 
 
-def _error(run: RunView) -> list[str]:
+def _error(run: RunView) -> list[Block]:
     error = run.error
     if error is None:
         return []
     if error.explanation is not None:
         return _explanation(error.explanation)
-    parts = [f"<p>{escape(f'{error.message} {error.remedy}'.strip())}</p>"]
+    parts: list[Block] = [Paragraph(f"{error.message} {error.remedy}".strip())]
     if error.details:
-        parts.append(f"<details><summary>Traceback</summary><pre>{escape(error.details)}</pre></details>")
+        parts.append(Folded("Traceback", [(error.details, False)]))
     return parts
 
 
-def _explanation(found: Explanation) -> list[str]:
-    parts = [f'<p class="cause">{escape(found.headline)}</p>', f"<p>{escape(found.request_words)}</p>"]
+def _explanation(found: Explanation) -> list[Block]:
+    parts = cause(found)
     for title, rows in remedy_sections(found):
-        remedies = [f"<li>{escape(' · '.join(_CELLS.split(row)))}</li>" for row in rows]
-        parts += [f"<h3>{escape(title)}</h3>", "<ul>", *remedies, "</ul>"]
-    if found.parts:
-        parts += ["<h3>What filled it</h3>", filled_bars(found)]
-    if found.owners:
-        parts += ["<h3>Who allocated it</h3>", owners_table(found), *stack_details(found)]
-    evidence = evidence_text(found.evidence)
-    return [*parts, f'<p class="soft">Evidence: {escape(evidence)}</p>'] if evidence else parts
+        parts += [Heading(title), Bullets([" · ".join(_CELLS.split(row)) for row in rows])]
+    return [*parts, *filled(found), *allocated(found)]
 
 
 def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
@@ -369,14 +334,16 @@ def _figures(replay: Replay, run: RunView) -> Iterator[tuple[str, str]]:
         yield str(row[0]), str(row[1])
 
 
-def _watched(replay: Replay) -> list[str]:
+def _watched(replay: Replay) -> list[Block]:
     """What there is of a machine on which nothing ran."""
     warnings = [event for event in replay.store.events if isinstance(event, Warning)]
-    parts = []
+    parts: list[Block] = []
     for gpu in replay.gpus:
         name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.number}")
-        parts += [f"<h2>{escape(f'{name}, {gpu.product}')}</h2>", *_sensible(partial(_plots, replay, None, gpu.uuid))]
-    parts += ["<h2>cpu</h2>"] if parts else []
+        parts.append(Heading(f"{name}, {gpu.product}", level=2))
+        parts += _sensible(partial(_plots, replay, None, gpu.uuid))
+    if parts:
+        parts.append(Heading("cpu", level=2))
     return [*parts, *_sensible(lambda: _plots(replay, None, None)), *_warnings(warnings)]
 
 
@@ -405,28 +372,28 @@ def _uuid(replay: Replay, run: RunView) -> str | None:
     return next((known.uuid for known in replay.devices() if known.name == run.device), None)
 
 
-def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[str]:
+def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]:
     """The plots of a device over the run, or over everything; called under the store's lock."""
     store = replay.store
     start, end = _span(replay, run)
-    if not start < end:
-        return ["<p>There are no readings to draw.</p>"]
-    marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
-    own = None if run is None else (run.began_s, store.newest_s if run.ended_s is None else run.ended_s)
-    drawn: list[str] = []
-    for plot in _plots_of(replay, run, uuid):
-        curves = read(store, plot, (start, end), own)
-        drawn.append(draw(plot, curves, marks, (start, end), labelled=not any(drawn)))
-    return drawn if any(drawn) else ["<p>There are no readings to draw.</p>"]
+    drawn: list[Block] = []
+    if start < end:
+        marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
+        own = None if run is None else (run.began_s, store.newest_s if run.ended_s is None else run.ended_s)
+        for plot in _plots_of(replay, run, uuid):
+            curves = read(store, plot, (start, end), own)
+            found = figure(plot, curves, marks, (start, end), labelled=not drawn)
+            drawn += [] if found is None else [found]
+    return drawn or [Paragraph("There are no readings to draw.")]
 
 
 def _time(mark: Marker) -> float:
     return mark.time_s
 
 
-def _metrics(run: RunView) -> str:
+def _metrics(run: RunView) -> Table:
     head = (("", False), *((title, True) for title in ("first", "last", "lowest", "highest", "median", "last 20")))
-    rows = []
+    rows: list[list[str]] = []
     writers: dict[str, Callable[[Any], str]] = {
         "accuracy": format_percent,
         "throughput": partial(format_throughput, item=item_of(run.workload)),
@@ -435,30 +402,32 @@ def _metrics(run: RunView) -> str:
         write = writers.get(name, _number)
         figures = metric.summary()
         keys = ("first", "last", "min", "max", "median", "last_20_median")
-        rows.append([escape(name.removeprefix(OF_LOSS)), *(escape(write(figures[key])) for key in keys)])
-    return table(head, rows)
+        rows.append([name.removeprefix(OF_LOSS), *(write(figures[key]) for key in keys)])
+    return Table(head, rows)
 
 
 def _number(value: float | None) -> str:
     return "not reported" if value is None else f"{value:.4g}"
 
 
-def _warnings(warnings: Sequence[Warning]) -> list[str]:
-    if not warnings:
-        return []
-    rows = [[f"{warning.time_s:.2f} s", escape(warning.level), escape(warning.text)] for warning in warnings]
-    return ["<h3>Warnings</h3>", table((("at", True), ("", False), ("", False)), rows)]
+_MOMENTS = (("at", True), ("", False), ("", False))
+"""Columns of what happened at a time."""
 
 
-def _notes(notes: Sequence[Note]) -> list[str]:
-    reported = [[f"{note.time_s:.2f} s", escape(note.topic), escape(note.text)] for note in notes if note.text]
-    return ["<h3>Notes</h3>", table((("at", True), ("", False), ("", False)), reported)] if reported else []
+def _warnings(warnings: Sequence[Warning]) -> list[Block]:
+    rows = [[f"{warning.time_s:.2f} s", warning.level, warning.text] for warning in warnings]
+    return [Heading("Warnings"), Table(_MOMENTS, rows)] if rows else []
 
 
-def _machine(replay: Replay, meta: Mapping[str, str]) -> list[str]:
+def _notes(notes: Sequence[Note]) -> list[Block]:
+    rows = [[f"{note.time_s:.2f} s", note.topic, note.text] for note in notes if note.text]
+    return [Heading("Notes"), Table(_MOMENTS, rows)] if rows else []
+
+
+def _machine(replay: Replay, meta: Mapping[str, str]) -> list[Block]:
     rows = [(device.name, f"{device.product}, {format_bytes(device.total_bytes)}") for device in replay.devices()]
     rows += [(name.replace("_", " "), text) for name, text in meta.items() if name not in LEFT_OUT]
-    return ["<h2>Machine and recording</h2>", facts(rows)]
+    return [Heading("Machine and recording", level=2), Facts(rows)]
 
 
 def _spec(run: RunView) -> Iterator[tuple[str, str]]:
@@ -483,25 +452,25 @@ _RANK_FIGURES = (*FIGURES, *_PEAKS)
 _HEAD = (("rank", True), ("host", False), ("device", False), *((title, True) for title, _key, _write in _RANK_FIGURES))
 
 
-def rank_table(result: Mapping[str, Any] | None) -> list[str]:
+def rank_table(result: Mapping[str, Any] | None) -> list[Block]:
     """The ranks of a run's result, and whether their parameters are equal; nothing of a run without."""
     rows = (result or {}).get("ranks")
     if result is None or not isinstance(rows, list):
         return []
-    parts = ["<h3>Ranks</h3>", table(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)])]
+    parts: list[Block] = [Heading("Ranks"), Table(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)])]
     text = parameters_text(result)
-    return [*parts, f"<p>{text}</p>"] if text else parts
+    return [*parts, Paragraph(text)] if text else parts
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:
     def cell(key: str, write: Any) -> str:
         value = row.get(key)
         known = isinstance(value, int | float) and not isinstance(value, bool)
-        return escape(str(write(value))) if known else ""
+        return str(write(value)) if known else ""
 
     return [
         cell("rank", str),
-        escape(str(row.get("host") or "")),
-        escape(shown_name(str(row.get("device") or ""))),
+        str(row.get("host") or ""),
+        shown_name(str(row.get("device") or "")),
         *(cell(key, write) for _title, key, write in _RANK_FIGURES),
     ]

@@ -433,7 +433,7 @@ class CompareDocument(Document):
         self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.controls = Controls()
         self.overlay = Overlay(palette)
-        self.overlay.difference.box.moved.connect(self.controls.move_by)
+        self.overlay.difference.gestures.moved.connect(self.controls.move_by)
         self.legend = LetterLegend(palette)
         self.headline = PlainLabel(role="figure-small")
         self.notes = PlainLabel(role="muted")
@@ -503,7 +503,7 @@ class CompareDocument(Document):
         self.legend.show_rows([run_row(run) for run in self.runs])
         self.overlay.set_runs(self.runs)
         for plot in self.overlay.plots.values():
-            plot.box.moved.connect(self.controls.move_by)
+            plot.gestures.moved.connect(self.controls.move_by)
         self.controls.set_runs(self.runs)
         self._laying_changed()
         self._layers.setCurrentWidget(self._page)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyqtgraph
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
+from gpudash.drawing.axes import Unit
 from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.comparing.comparison import MINUS
 from gpudash.telemetry.comparing.curves import EMPTY, MEMORY, Alignment, Quantity, aligned, difference, shared_memory
-from gpudash.telemetry.plots import Unit
 from gpudash.telemetry.runs import item_of
 from gpudash.ui.colours import Palette
-from gpudash.ui.compare.plots import LETTERS, OverlayPlot, SharedAxis, run_pen
+from gpudash.ui.compare.plots import LETTERS, OverlayPlot, draw_together
+from gpudash.ui.plots.time_axis import TimeAxis
+from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -62,14 +62,15 @@ class Overlay(QFrame):
         self._laying = Laying()
         self.axis = SharedAxis(parent=self)
         self.axis.changed.connect(self.touch)
-        self.axis.pointed.connect(lambda _place: self._report())
+        self.axis.cursor_changed.connect(self._point)
         self._laid_once = False
         self._dirty = True
-        self._drawn_columns = 0
+        self._pointed = False
         self._curves: dict[Quantity, list[Curve]] = {}
         self.plots: dict[Quantity, OverlayPlot] = {}
-        self.difference = OverlayPlot(MINUS.upper(), "loss", signed=True)
-        self.difference.setMinimumHeight(120)
+        self.difference = OverlayPlot(MINUS.upper(), "loss", "", self.axis, palette, signed=True)
+        self.difference.outdated.connect(self.touch)
+        self.places = TimeAxis(palette)
         self.quantity = ChoiceField()
         self.quantity.setAccessibleName("Quantity whose difference is drawn")
         self.quantity.setToolTip("What the lowest plot subtracts")
@@ -89,12 +90,12 @@ class Overlay(QFrame):
             (self.nothing, 1),
             self._chooser(),
             (self.difference, 3),
+            self.places,
             self.readout,
             parent=self,
             margins=(6, 4, 10, 6),
             spacing=2,
         )
-        self.axis.listen(self.difference)
 
     def _chooser(self) -> QWidget:
         self._chooser_row = QWidget()
@@ -127,15 +128,15 @@ class Overlay(QFrame):
             title, unit, unit_name = _PLAIN.get(name, (f"MEMORY, {name.upper()}", "bytes", ""))
             if name == "throughput":
                 unit_name = f"{item_of(runs[0].view.workload)}/s"
-            plot = self.plots[name] = OverlayPlot(title, unit, unit_name)
-            self.axis.listen(plot)
+            plot = self.plots[name] = OverlayPlot(title, unit, unit_name, self.axis, self._palette)
+            plot.outdated.connect(self.touch)
             self._column.insertWidget(2 * place, plot.heading)
             self._column.insertWidget(2 * place + 1, plot, 3)
             self.quantity.addItem(f"memory, {name}" if name in MEMORY else name, name)
         both = (place for place, name in enumerate(wanted) if all(self._has(run, name) for run in self._runs[:2]))
         self.quantity.setCurrentIndex(next(both, 0))
         self.quantity.blockSignals(False)
-        for part in (self._chooser_row, self.difference, self.readout):
+        for part in (self._chooser_row, self.difference, self.places, self.readout):
             part.setVisible(bool(wanted))
         self.nothing.setVisible(not wanted)
         self.set_palette(self._palette)
@@ -146,6 +147,7 @@ class Overlay(QFrame):
     def set_laying(self, laying: Laying) -> None:
         """Lay the runs over one another in another way; the view stays where the axis stays the same."""
         before, self._laying = self._laying, laying
+        self.axis.name = _WHERE[laying.alignment]
         self._curves = {
             name: [self._laid(place, run, name) for place, run in enumerate(self._runs)] for name in self.plots
         }
@@ -155,7 +157,7 @@ class Overlay(QFrame):
             min((extent[0] for extent in known), default=0.0), max((extent[1] for extent in known), default=1.0)
         )
         if not self._laid_once or (before.alignment, before.mark) != (laying.alignment, laying.mark):
-            self.axis.show_all()
+            self.axis.show_whole()
         self._laid_once = True
         self.touch()
 
@@ -166,40 +168,42 @@ class Overlay(QFrame):
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
         self._palette = palette
-        for plot in self.plots.values():
-            plot.set_appearance(palette, shows_places=False)
-        self.difference.set_appearance(palette, shows_places=True)
+        self.places.set_palette(palette)
+        for plot in (*self.plots.values(), self.difference):
+            plot.set_palette(palette)
         self.touch()
 
     def touch(self) -> None:
         """Draw anew at the next `refresh`."""
         self._dirty = True
 
+    def _point(self) -> None:
+        """Draw the cursor at the next `refresh`."""
+        self._pointed = True
+        self._report()
+
     def refresh(self) -> bool:
         """Draw what changed; answers whether anything was drawn."""
-        columns = self.difference.columns
-        if not self.plots or not (self._dirty or columns != self._drawn_columns):
+        if not self.plots or not (self._dirty or self._pointed):
             return False
-        self._dirty, self._drawn_columns = False, columns
-        pens = [run_pen(place, self._palette, self.devicePixelRatioF()) for place in range(len(self._runs))]
-        for name, plot in self.plots.items():
-            plot.show_curves(self._curves.get(name, ()), pens, *self.axis.span)
-            plot.setAccessibleDescription(self._description(name))
-        self._draw_difference(columns)
-        self._report()
+        if self._dirty:
+            for name, plot in self.plots.items():
+                plot.show_curves(self._curves.get(name, ()))
+                plot.set_description(self._description(name))
+            self._show_difference()
+            self._report()
+        self._dirty = self._pointed = False
+        draw_together([*self.plots.values(), self.difference], self.places)
         return True
 
-    def _draw_difference(self, columns: int) -> None:
+    def _show_difference(self) -> None:
         name: Quantity = self.quantity.currentData()
-        plot = self.plots[name]
-        self.difference.set_unit(plot.unit, plot.unit_name)
-        self.difference.set_title(f"{MINUS.upper()}, {plot.title}")
-        self.difference.places.setLabel(_WHERE[self._laying.alignment])
-        curve = self._difference(name, columns)
+        spec = self.plots[name].spec
+        self.difference.set_subject(f"{MINUS.upper()}, {spec.title}", spec.unit, spec.unit_name)
+        curve = self._difference(name, self.difference.columns)
         self.apart.setText("" if len(curve.x) else self._why_apart(name))
-        pen = pyqtgraph.mkPen(self._palette.text, width=max(1, round(self.devicePixelRatioF())))
-        self.difference.show_curves([curve], [pen], *self.axis.span)
-        self.difference.setAccessibleDescription(f"{MINUS}; above 0 B has more.")
+        self.difference.show_curves([curve])
+        self.difference.set_description(f"{MINUS}; above 0 B has more.")
 
     def _why_apart(self, name: Quantity) -> str:
         """Why there is no difference to draw."""
@@ -210,7 +214,7 @@ class Overlay(QFrame):
 
     def _difference(self, name: Quantity, columns: int) -> Curve:
         curves = self._curves.get(name, [])
-        return difference(curves[0], curves[1], *self.axis.span, columns) if len(curves) > 1 else EMPTY
+        return difference(curves[0], curves[1], *self.axis.range(), columns) if len(curves) > 1 else EMPTY
 
     def _description(self, name: Quantity) -> str:
         plot, parts = self.plots[name], []
@@ -218,14 +222,15 @@ class Overlay(QFrame):
             known = curve.y[np.isfinite(curve.y)]
             text = f"{letter} ends at {plot.label(float(known[-1]))}" if len(known) else f"{letter} has none"
             parts.append(text)
-        return f"{plot.title.capitalize()}: {', '.join(parts)}."
+        return f"{plot.spec.title.capitalize()}: {', '.join(parts)}."
 
     def _report(self) -> None:
         """The values at the cursor, of every run and quantity."""
-        if math.isnan(self.axis.cursor):
+        cursor = self.axis.cursor_s
+        if cursor is None:
             self.readout.setText(HINT)
             return
-        where = f"{self.axis.cursor:.0f}" if self._laying.alignment == "step" else f"{self.axis.cursor:.2f} s"
-        parts = [f"{'step ' if self._laying.alignment == 'step' else ''}{where}"]
-        parts += [plot.text_at(self.axis.cursor, self._curves.get(name, ())) for name, plot in self.plots.items()]
+        by_step = self._laying.alignment == "step"
+        parts = [f"step {cursor:.0f}" if by_step else f"{cursor:.2f} s"]
+        parts += [plot.text_at(cursor, self._curves.get(name, ())) for name, plot in self.plots.items()]
         self.readout.setText("   ".join(parts))

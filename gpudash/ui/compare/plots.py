@@ -4,23 +4,26 @@ colour and line style by which they are told apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-import pyqtgraph
-from PySide6.QtCore import QObject, QPointF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gpudash.devices.names import shown_name
+from gpudash.drawing.axes import Autoscale, Style, Ticks, Unit, format_value, value_ticks
 from gpudash.telemetry.comparing import MOST_RUNS, ComparedRun, Curve
-from gpudash.telemetry.plots import Unit
+from gpudash.telemetry.comparing.comparison import MINUS
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Autoscale, format_value, value_ticks
-from gpudash.ui.plots.canvas import label_font
+from gpudash.ui.plots.canvas import Drag, Gestures
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.overlay import PEN_STYLES
+from gpudash.ui.plots.plot import TimePlot
+from gpudash.ui.plots.reading import PlotData, Row
+from gpudash.ui.plots.time_axis import TimeAxis
+from gpudash.ui.plots.view import SharedAxis, TimeView
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -97,306 +100,157 @@ LETTERS = "ABCDEF"
 _CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
 """Names in `Palette.curves` whose colours lie far apart, also for the colour-blind."""
 
-_STYLES = (
-    Qt.PenStyle.SolidLine,
-    Qt.PenStyle.DashLine,
-    Qt.PenStyle.DotLine,
-    Qt.PenStyle.DashDotLine,
-    Qt.PenStyle.DashDotDotLine,
-    Qt.PenStyle.DashLine,
-)
+_STYLES: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot", "dashdotdot", "dash")
 
 STYLE_TEXT = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
 
+_ZERO = LineSpec("zero", "reference", value=0.0, style="dot", scales=False)
 
-def run_colour(place: int, palette: Palette) -> str:
-    """The colour of the run at ``place``, from 0."""
-    return palette.curves[_CURVES[place % MOST_RUNS]]
+RIGHT_PX = 8.0
+"""Beside the plot areas, where no axis is."""
 
-
-def run_pen(place: int, palette: Palette, ratio: float = 1.0) -> QPen:
-    """The pen of the run at ``place``, a logical pixel wide, since a wider one costs many times as much.
-
-    Args:
-        place: from 0.
-        palette: colours in force.
-        ratio: device pixels per pixel.
-    """
-    pen = QPen(QColor(run_colour(place, palette)), max(1, round(ratio)), _STYLES[place % MOST_RUNS])
-    pen.setCosmetic(True)
-    return pen
-
-
-AXIS_PX = 62
-"""Width of every value axis, so that the plots share their left edge."""
-
-TICK_PX = 34.0
 TIME_TICK_PX = 80.0
 
-GRID_ALPHA = 0.5
 
-ZOOM = 0.85
-"""How much narrower one notch of the wheel makes the view."""
-
-MIN_SPAN = 1e-3
-"""Narrowest view, in seconds or steps."""
+def run_pen(place: int, palette: Palette) -> QPen:
+    """The pen of the run at ``place``, from 0, as a plot draws it."""
+    colour = palette.curves[_CURVES[place % MOST_RUNS]]
+    return QPen(QColor(colour), 1, PEN_STYLES[_STYLES[place % MOST_RUNS]])
 
 
-EDGE = 0.06
-"""Share of an axis at either end: two ticks between tell its scale, one alone does not."""
-
-
-class ValueAxis(pyqtgraph.AxisItem):  # type: ignore[misc]
-    """An axis whose ticks are written as everywhere else."""
-
-    def __init__(self, side: str, unit: Unit, unit_name: str = "") -> None:
-        self.unit, self.unit_name = unit, unit_name
-        self._text: dict[float, str] = {}
-        super().__init__(side)
-        self.enableAutoSIPrefix(False)  # the ticks carry their prefix
-
-    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
-        count = max(2, int(size / (TICK_PX if self.orientation == "left" else TIME_TICK_PX)))
-        choices = [value_ticks(self.unit, low, high, n, unit_name=self.unit_name).marks for n in (count, 2 * count)]
-        edge = EDGE * (high - low)  # a tick there has no room for its words
-        inner = ([low + edge < place < high - edge for place, _text in marks].count(True) for marks in choices)
-        self._text = dict(next((marks for marks, seen in zip(choices, inner, strict=True) if seen > 1), choices[-1]))
-        marks = list(self._text)
-        return [(marks[1] - marks[0] if len(marks) > 1 else 1.0, marks)]
-
-    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
-        return [self._text.get(value, "") for value in values]
-
-    def name(self, low: float, high: float) -> str:
-        """The unit in which the ticks of a range are written."""
-        return value_ticks(self.unit, low, high, 5, unit_name=self.unit_name).name
-
-
-class OverlayBox(pyqtgraph.ViewBox):  # type: ignore[misc]
-    """The area of a plot: a drag moves the compared run, with Shift or the middle button the view; the wheel zooms.
+class MovingGestures(Gestures):
+    """The mouse in a comparison: a drag moves a curve in place of selecting, a double click shows everything.
 
     Signals:
-        moved: the compared run was dragged by so much.
-        panned: the view was dragged by so much.
-        zoomed: factor and place.
+        moved: dragged by so much of the axis.
         reset: everything is to be shown.
     """
 
     moved = Signal(float)
-    panned = Signal(float)
-    zoomed = Signal(float, float)
     reset = Signal()
 
-    def __init__(self) -> None:
-        super().__init__(enableMenu=False)
-        self.setMouseEnabled(x=False, y=False)
+    def drag_to(self, drag: Drag, geometry: Geometry, x: float) -> None:
+        self.moved.emit((x - drag.last_x) * geometry.seconds_per_pixel)
+        drag.last_x = x
 
-    def wheelEvent(self, event: Any, axis: int | None = None) -> None:
-        notches = event.delta() / 120
-        self.zoomed.emit(ZOOM**notches, self.mapSceneToView(event.scenePos()).x())
-        event.accept()
-
-    def mouseDragEvent(self, event: Any, axis: int | None = None) -> None:
-        event.accept()
-        now, before = self.mapSceneToView(event.scenePos()), self.mapSceneToView(event.lastScenePos())
-        pans = event.button() == Qt.MouseButton.MiddleButton or event.modifiers() & Qt.KeyboardModifier.ShiftModifier
-        (self.panned if pans else self.moved).emit(now.x() - before.x())
-
-    def mouseDoubleClickEvent(self, event: Any) -> None:
+    def double_click(self, event: QMouseEvent) -> None:
         event.accept()
         self.reset.emit()
 
 
-class OverlayPlot(pyqtgraph.PlotWidget):  # type: ignore[misc]
+@dataclass(slots=True)
+class SignedScale(Autoscale):
+    """A range that reaches as far below 0 as above."""
+
+    def _target(self, low: float, high: float) -> tuple[float, float]:
+        reach = max(abs(low), abs(high)) * 1.1 or 1.0
+        return -reach, reach
+
+
+class OverlayPlot(TimePlot):
     """A plot of several curves over one axis, and the heading that stands above it.
 
     Args:
         title: what is drawn.
         unit: how values are written.
         unit_name: what a "number" counts.
+        axis: that all plots share.
+        palette: colours in force.
         signed: a difference, whose axis reaches below 0.
 
     Signals:
-        hovered: the mouse points at this place of the axis; NaN when it left.
+        outdated: it has another size, or another range of values.
     """
 
-    hovered = Signal(float)
+    outdated = Signal()
+    gestures: MovingGestures
 
     def __init__(
-        self, title: str, unit: Unit, unit_name: str = "", *, signed: bool = False, parent: QWidget | None = None
+        self,
+        title: str,
+        unit: Unit,
+        unit_name: str,
+        axis: SharedAxis,
+        palette: Palette,
+        *,
+        signed: bool = False,
+        parent: QWidget | None = None,
     ) -> None:
-        self.box = OverlayBox()
-        self.values = ValueAxis("left", unit, unit_name)
-        self.places = ValueAxis("bottom", "number")
-        super().__init__(parent, viewBox=self.box, axisItems={"left": self.values, "bottom": self.places})
-        self.unit, self.unit_name = unit, unit_name
-        self.heading = PlainLabel(role="title")
-        self.heading.setContentsMargins(AXIS_PX, 0, 0, 0)
-        self.set_title(title)
         self._signed = signed
-        self._items: list[Any] = []
+        spec = PlotSpec(title, title, (), unit, lines=(_ZERO,) if signed else (), unit_name=unit_name)
+        super().__init__(spec, axis, palette, parent)
+        self._axis = axis
+        self.gestures.reset.connect(self.reset_y)
+        self.gestures.reset.connect(axis.show_whole)
+        self.gestures.area_resized.connect(self.outdated)
+        self.gestures.y_zoomed.connect(self.outdated)
+        self.legend.hide()
+        self.heading = PlainLabel(title, role="title")
         self.shown: list[Curve] = []
-        self.hideButtons()
-        self.setMinimumHeight(90)
-        self.values.setWidth(AXIS_PX)
-        self.cursor = pyqtgraph.InfiniteLine(angle=90, movable=False)
-        self.zero = pyqtgraph.InfiniteLine(pos=0, angle=0, movable=False)
-        for line in (self.cursor, self.zero):
-            line.hide()
-            self.addItem(line, ignoreBounds=True)
-        self.zero.setVisible(signed)
-        self.scene().sigMouseMoved.connect(self._mouse_moved)
 
-    @property
-    def columns(self) -> int:
-        """Pixel columns to thin for."""
-        return max(50, round(float(self.box.width())))
+    def _new_scale(self, *, log: bool = False) -> Autoscale:
+        return SignedScale(self.spec.unit) if self._signed else Autoscale(self.spec.unit)
 
-    def set_appearance(self, palette: Palette, *, shows_places: bool) -> None:
-        """Colours, and whether this plot carries the words of the shared axis."""
-        self.setBackground(palette.panel)
-        font = label_font(self)
-        for axis in (self.values, self.places):
-            axis.setPen(QPen(QColor(palette.border)))
-            axis.labelStyle["font-size"] = f"{font.pointSizeF():g}pt"
-            axis.setTextPen(QColor(palette.muted))
-            axis.setTickFont(font)
-        self.places.setStyle(showValues=shows_places)
-        self.places.setHeight(None if shows_places else 8)
-        self.showGrid(x=True, y=True, alpha=GRID_ALPHA)
-        self.cursor.setPen(pyqtgraph.mkPen(palette.muted, width=1))
-        self.zero.setPen(pyqtgraph.mkPen(palette.muted, width=1, style=Qt.PenStyle.DotLine))
+    def _new_gestures(self, view: TimeView) -> Gestures:
+        return MovingGestures(view, self, self)
 
-    def set_title(self, title: str) -> None:
-        """Call the plot ``title``."""
-        self.title = title
+    def set_subject(self, title: str, unit: Unit, unit_name: str) -> None:
+        """Draw something else from the next `show_curves` on."""
         self.heading.setText(title)
-        self.setAccessibleName(title)
+        self.set_spec(replace(self.spec, title=title, unit=unit, unit_name=unit_name, curves=()))
 
-    def set_unit(self, unit: Unit, unit_name: str) -> None:
-        """Write values otherwise."""
-        self.unit, self.unit_name = unit, unit_name
-        self.values.unit, self.values.unit_name = unit, unit_name
-
-    def show_curves(self, curves: Sequence[Curve], pens: Sequence[QPen], low: float, high: float) -> None:
-        """Draw ``curves`` from ``low`` to ``high``, the first on top."""
-        while len(self._items) < len(curves):
-            item = pyqtgraph.PlotCurveItem(antialias=True, connect="finite")
-            item.setZValue(-len(self._items))
-            self._items.append(item)
-            self.addItem(item, ignoreBounds=True)
+    def show_curves(self, curves: Sequence[Curve]) -> None:
+        """Take these curves, the first on top; `draw_together` shows them."""
+        low, high = self._view.range()
         self.shown = [curve.drawn(low, high, self.columns) if len(curve.x) else curve for curve in curves]
-        for place, item in enumerate(self._items):
-            there = place < len(curves)
-            item.setVisible(there)
-            if there:
-                item.setPen(pens[place])
-                item.setData(self.shown[place].x, self.shown[place].y)
-        self.box.setXRange(low, high, padding=0)
-        bottom, top = self._range(low, high)
-        self.box.setYRange(bottom, top, padding=0)
-        name = self.values.name(bottom, top)
-        self.values.setLabel(name or None)
+        specs = [self._curve_spec(place) for place in range(len(curves))]
+        self.set_spec(replace(self.spec, curves=tuple(reversed(specs))))
+        self._scale.refit()
+        points = {spec.name: (curve.x, curve.y) for spec, curve in zip(specs, self.shown, strict=True)}
+        self.take(PlotData(points, levels=[line.value for line in self.spec.lines]), 0.0)
 
-    def _range(self, low: float, high: float) -> tuple[float, float]:
-        inside = [curve.y[(curve.x >= low) & (curve.x <= high)] for curve in self.shown]
-        values = np.concatenate([*inside, np.empty(0)])
-        values = values[np.isfinite(values)]
-        if not len(values):
-            return (-1.0, 1.0) if self._signed else (0.0, 1.0)
-        least, most = float(values.min()), float(values.max())
+    def _curve_spec(self, place: int) -> CurveSpec:
+        unit, unit_name = self.spec.unit, self.spec.unit_name
         if self._signed:
-            reach = max(abs(least), abs(most)) * 1.1 or 1.0
-            return -reach, reach
-        return Autoscale(self.unit).update(least, most, 0.0)
+            return CurveSpec(("compared", "difference", None), MINUS, unit, "difference", unit_name=unit_name)
+        colour, style = _CURVES[place % MOST_RUNS], _STYLES[place % MOST_RUNS]
+        letter = LETTERS[place]
+        return CurveSpec(("compared", letter, None), letter, unit, colour, style, unit_name=unit_name)
+
+    def rows(self) -> list[Row]:
+        """The values at the cursor."""
+        cursor = self._view.cursor_s
+        if cursor is None:
+            return []
+        return [Row(self._curve_spec(place), curve.at(cursor), None) for place, curve in enumerate(self.shown)]
 
     def label(self, value: float) -> str:
         """A value, written as everywhere else."""
-        return format_value(self.unit, value, self.unit_name)
+        return format_value(self.spec.unit, value, self.spec.unit_name)
 
     def text_at(self, place: float, curves: Sequence[Curve]) -> str:
         """The values of ``curves`` at ``place``, each behind its letter."""
         reported = [f"{letter} {self.label(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
-        return f"{self.title.lower()}: {', '.join(reported)}"
+        return f"{self.spec.title.lower()}: {', '.join(reported)}"
 
-    def set_cursor(self, place: float) -> None:
-        """Draw the cursor line at ``place``; NaN takes it away."""
-        self.cursor.setVisible(not math.isnan(place))
-        if not math.isnan(place):
-            self.cursor.setPos(place)
+    def _left_ticks(self, count: int | None = None) -> Ticks:
+        """Two or more: one alone does not tell the scale."""
+        ticks = super()._left_ticks(count)
+        return ticks if len(ticks.marks) > 1 or count else self._left_ticks(2 * self._tick_count)
 
-    def _mouse_moved(self, position: QPointF) -> None:
-        inside = self.box.sceneBoundingRect().contains(position)
-        self.hovered.emit(self.box.mapSceneToView(position).x() if inside else math.nan)
-
-    def leaveEvent(self, event: Any) -> None:
-        super().leaveEvent(event)
-        self.hovered.emit(math.nan)
+    def _time_ticks(self, geometry: Geometry) -> Ticks:
+        count = max(2, int(geometry.area.width() / TIME_TICK_PX))
+        ticks = value_ticks("number", *self._view.range(), count, unit_name=self._axis.name)
+        return Ticks(tuple((place - geometry.origin_s, text) for place, text in ticks.marks), ticks.name)
 
 
-class SharedAxis(QObject):
-    """The axis that several plots share: the part of it that is shown, and the cursor.
-
-    Args:
-        bounded: whether the view stays within the whole.
-
-    Signals:
-        changed: another part is shown.
-        pointed: the cursor is at this place; NaN for nowhere.
-
-    Attributes:
-        span: the part that is shown.
-        whole: what `show_all` shows.
-        cursor: its place; NaN for nowhere.
-    """
-
-    changed = Signal()
-    pointed = Signal(float)
-
-    def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._bounded, self._least = bounded, MIN_SPAN
-        self.whole = self.span = (0.0, 1.0)
-        self.cursor = math.nan
-
-    def listen(self, plot: OverlayPlot) -> None:
-        """Let the mouse in ``plot`` move the view and the cursor of all plots."""
-        plot.box.zoomed.connect(self.zoom)
-        plot.box.panned.connect(self.pan)
-        plot.box.reset.connect(self.show_all)
-        plot.hovered.connect(self.point)
-        self.pointed.connect(plot.set_cursor)
-
-    def set_whole(self, low: float, high: float, least: float | None = None) -> None:
-        """Take this for everything there is; the view stays where it is until `show_all`."""
-        self._least = self._least if least is None else least
-        self.whole = (low, max(high, low + self._least))
-
-    def show_all(self) -> None:
-        """Show everything there is."""
-        self._show(*self.whole)
-
-    def zoom(self, factor: float, place: float) -> None:
-        """Make the shown part ``factor`` times as wide around ``place``."""
-        low, high = self.span
-        factor = max(factor, self._least / (high - low))
-        low, high = place - (place - low) * factor, place + (high - place) * factor
-        if self._bounded:
-            low, high = max(low, self.whole[0]), min(high, self.whole[1])
-        self._show(low, high)
-
-    def pan(self, by: float) -> None:
-        """Move what is shown ``by`` so much to the right, as the mouse drags it."""
-        low, high = self.span
-        if self._bounded:
-            by = -min(max(-by, self.whole[0] - low), self.whole[1] - high)
-        self._show(low - by, high - by)
-
-    def point(self, place: float) -> None:
-        """Put the cursor at ``place``; NaN takes it away."""
-        self.cursor = place
-        self.pointed.emit(place)
-
-    def _show(self, low: float, high: float) -> None:
-        self.span = (low, high)
-        self.changed.emit()
+def draw_together(plots: Sequence[OverlayPlot], axis: TimeAxis) -> None:
+    """Draw what the plots took, with their left edges under one another and the axis below them."""
+    left = max(plot.axis_widths()[0] for plot in plots)
+    for plot in plots:
+        plot.heading.setContentsMargins(round(left), 0, 0, 0)
+        plot.set_frame(left, RIGHT_PX, shows_mark_labels=False)
+        plot.draw((), plot.rows())
+    geometry = plots[-1].geometry_now
+    if geometry is not None:
+        axis.show_ticks(geometry, plots[-1].time_ticks)

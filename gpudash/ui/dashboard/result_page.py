@@ -23,12 +23,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.drawing.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.telemetry.outcome import SizeChart, SizeLine, is_comparison, outcome_rows, run_figures, size_chart
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.dashboard.banner import ACTION_TEXT, misses_cuda
 from gpudash.ui.dashboard.tabs.verdict_page import Painted, VerdictPage
 from gpudash.ui.explanation.header import RemediesView
-from gpudash.ui.plots.axes import MOST_TICKS, Ticks, format_value, value_ticks
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.overlay import PEN_STYLES
 from gpudash.ui.widgets.labels import discard, title_label, worded_button, worded_label, wrapping_label

@@ -14,16 +14,17 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.drawing.axes import NO_VALUE, Unit, format_value
 from gpudash.telemetry.cells import tab_separated
 from gpudash.telemetry.comparing.curves import EMPTY, Curve
 from gpudash.telemetry.metrics import SENSORS
-from gpudash.telemetry.plots import Unit
-from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, SharedAxis, run_pen
+from gpudash.ui.compare.plots import LegendRow, LetterLegend, OverlayPlot, draw_together
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.fleet.gpu_document import points_for
 from gpudash.ui.fleet.header import ProblemStrip, Range, RangeBar, range_text
 from gpudash.ui.fleet.labels import gpu_name
-from gpudash.ui.plots.axes import NO_VALUE, format_value
+from gpudash.ui.plots.time_axis import TimeAxis
+from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.widgets.fields import ChoiceField
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel
@@ -120,7 +121,7 @@ class FleetComparison(Document):
         self._awaited, self._drawn = True, ()
         self._polled_s = wall_clock()
         self.axis = SharedAxis(bounded=True, parent=self)
-        self.axis.pointed.connect(lambda _place: self._report())
+        self.axis.cursor_changed.connect(self._report)
         self._show_whole()
         self.plots: dict[ComparedMetric, OverlayPlot] = {}
         self._figures: dict[ComparedMetric, QLabel] = {}
@@ -131,7 +132,7 @@ class FleetComparison(Document):
     def _build(self, chosen: Range, days: int | None) -> None:
         self.bar = RangeBar(chosen, self._wall_clock)
         self.bar.changed.connect(self.ask)
-        self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_all())
+        self.bar.whole.clicked.connect(lambda _checked=False: self.axis.show_whole())
         self.problem = ProblemStrip()
         self.days = ChoiceField()
         for choice in DAYS:
@@ -153,6 +154,7 @@ class FleetComparison(Document):
         self.label = PlainLabel(role="muted", wraps=True)
         self.label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._column.addWidget(self.label, 1)
+        self.places = TimeAxis(self._palette)
         self.readout = PlainLabel(POINT, role="muted")
         self.readout.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         in_column(
@@ -197,7 +199,7 @@ class FleetComparison(Document):
 
     def refresh(self) -> None:
         """Draw what is new; called by the window's timer while it is in front."""
-        now_is_shown = self.bar.range.ended_wall_s is None and self.axis.span == self.axis.whole
+        now_is_shown = self.bar.range.ended_wall_s is None and self.axis.range() == self.axis.whole
         if (
             now_is_shown
             and any(side.view.grows for side in self.sides)
@@ -217,7 +219,7 @@ class FleetComparison(Document):
     def _show_state(self, loading: bool) -> None:
         notices = [notice for side in self.sides for notice in side.view.notices]
         self.bar.show_state("Loading…" if loading else "")
-        self.bar.whole.setEnabled(self.axis.span != self.axis.whole)
+        self.bar.whole.setEnabled(self.axis.range() != self.axis.whole)
         self.problem.report(notices)
         if not self.plots:
             self.label.setText("Loading…" if loading else NOTHING)
@@ -239,12 +241,14 @@ class FleetComparison(Document):
                 gone.deleteLater()
         self.label.setVisible(not wanted)
         for metric in wanted:
-            self._add_plot(metric, last=metric is wanted[-1])
+            self._add_plot(metric)
+        self._column.removeWidget(self.places)
+        self._column.addWidget(self.places)
+        self.places.setVisible(bool(wanted))
         self._drawn = ()
 
-    def _add_plot(self, metric: ComparedMetric, *, last: bool) -> None:
-        plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name)
-        plot.set_appearance(self._palette, shows_places=last)
+    def _add_plot(self, metric: ComparedMetric) -> None:
+        plot = self.plots[metric] = OverlayPlot(metric.title, metric.unit, metric.unit_name, self.axis, self._palette)
         figures = self._figures[metric] = PlainLabel()
         figures.setProperty("role", "muted")
         figures.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -253,8 +257,12 @@ class FleetComparison(Document):
         figures.destroyed.connect(heading.deleteLater)
         self._column.addWidget(heading)
         self._column.addWidget(plot, 3)
-        self.axis.listen(plot)
-        plot.box.moved.connect(self.axis.pan)
+        plot.gestures.moved.connect(lambda by: self.axis.pan(-by))
+        plot.outdated.connect(self._touch)
+
+    def _touch(self) -> None:
+        """Draw anew at the next `refresh`."""
+        self._drawn = ()
 
     def _draw(self) -> None:
         if not self.plots:
@@ -262,36 +270,40 @@ class FleetComparison(Document):
         stores = [side.view.store for side in self.sides]
         columns = next(iter(self.plots.values())).columns
         shifts = [side.view.shift_s for side in self.sides]
-        key = (self.axis.span, columns, *shifts, *((store.version, store.sharpened, store.rewound) for store in stores))
+        key = (
+            self.axis.range(),
+            self.axis.cursor_s,
+            *shifts,
+            *((store.version, store.sharpened, store.rewound) for store in stores),
+        )
         if key == self._drawn:
             return
         self._drawn = key
         unit, name = axis_of(self._span)
-        low, high = self.axis.span
-        begin, end = low * unit, high * unit
-        pens = [run_pen(place, self._palette, self.devicePixelRatioF()) for place in range(2)]
+        self.axis.name = f"{name} from the beginning"
+        begin, end = (edge * unit for edge in self.axis.range())
         for metric, plot in self.plots.items():
             curves, found = [], []
             for side, store in zip(self.sides, stores, strict=True):
                 with store.lock:
                     curves.append(curve_of(side, metric, begin, end, columns))
                     found.append(statistics_of(side, metric, begin, end))
-            plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves], pens, low, high)
+            plot.show_curves([Curve(c.x / unit, c.y) if len(c.x) else EMPTY for c in curves])
             text = comparison_text(metric, *found)
             self._figures[metric].setText(text)
-            plot.setAccessibleDescription(f"{metric.title.capitalize()}. {text}")
-        list(self.plots.values())[-1].places.setLabel(f"{name} from the beginning")
+            plot.set_description(f"{metric.title.capitalize()}. {text}")
+        draw_together(list(self.plots.values()), self.places)
         self._report()
 
     def _show_whole(self) -> None:
         """Show all of the range, on an axis in a unit that fits it."""
         length = self._span / axis_of(self._span)[0]
         self.axis.set_whole(0.0, length, MIN_SHARE * length)
-        self.axis.show_all()
+        self.axis.show_whole()
 
     def _report(self) -> None:
-        cursor = self.axis.cursor
-        if math.isnan(cursor):
+        cursor = self.axis.cursor_s
+        if cursor is None:
             self.readout.setText(POINT)
             return
         values = [plot.text_at(cursor, plot.shown[:2]) for plot in self.plots.values()]
@@ -307,9 +319,9 @@ class FleetComparison(Document):
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
         self._palette = palette
-        plots = list(self.plots.values())
-        for plot in plots:
-            plot.set_appearance(palette, shows_places=plot is plots[-1])
+        self.places.set_palette(palette)
+        for plot in self.plots.values():
+            plot.set_palette(palette)
         self._drawn = ()
         self._legend.set_palette(palette)
 

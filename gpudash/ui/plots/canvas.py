@@ -29,12 +29,13 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QGraphicsView, QSizePolicy, QStyleOptionGraphicsItem, QWidget
 
-from gpudash.telemetry.plots import CurveSpec, Style
+from gpudash.drawing.axes import Style
+from gpudash.drawing.shaping import Floats, Points, dashes
+from gpudash.telemetry.plots import CurveSpec
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Geometry
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Bands, PlotFrame
 from gpudash.ui.plots.overlay import FAINT_ALPHA, PEN_STYLES, PlotOverlay
-from gpudash.ui.plots.shaping import Floats, Points, dashes
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.text_size import text_scale
 
@@ -60,7 +61,9 @@ class Plot(Protocol):
 
 
 @dataclass(slots=True)
-class _Drag:
+class Drag:
+    """A drag that has begun: what it does, and where it began and was last, as canvas x or in session time."""
+
     kind: str
     start_x: float
     anchor_s: float
@@ -85,7 +88,7 @@ class Gestures(QObject):
         super().__init__(parent)
         self._view = view
         self._plot = plot
-        self._drag: _Drag | None = None
+        self._drag: Drag | None = None
 
     def resized(self) -> None:
         self.area_resized.emit()
@@ -99,11 +102,11 @@ class Gestures(QObject):
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         left = event.button() is Qt.MouseButton.LeftButton
         if event.button() is Qt.MouseButton.MiddleButton or (left and shift):
-            self._drag = _Drag("pan", x, geometry.time_at(x), x)
+            self._drag = Drag("pan", x, geometry.time_at(x), x)
         elif left:
             edge = self._edge_under(geometry, x)
             anchor = geometry.time_at(self._clamped(geometry, x)) if edge is None else edge
-            self._drag = _Drag("select", x, anchor, x, moved=edge is not None)
+            self._drag = Drag("select", x, anchor, x, moved=edge is not None)
 
     def move(self, event: QMouseEvent) -> None:
         geometry = self._plot.geometry_now
@@ -118,9 +121,13 @@ class Gestures(QObject):
             self._view.pan((drag.last_x - x) * geometry.seconds_per_pixel)
             drag.last_x = x
         elif drag is not None and drag.moved:
-            self._view.select(drag.anchor_s, geometry.time_at(self._clamped(geometry, x)))
+            self.drag_to(drag, geometry, x)
         inside = geometry.area.left() <= x <= geometry.area.right()
         self._view.set_cursor(geometry.time_at(x) if inside else None)
+
+    def drag_to(self, drag: Drag, geometry: Geometry, x: float) -> None:
+        """Select, as the pointer is dragged to canvas ``x`` with the left button."""
+        self._view.select(drag.anchor_s, geometry.time_at(self._clamped(geometry, x)))
 
     def release(self, event: QMouseEvent) -> None:
         event.accept()

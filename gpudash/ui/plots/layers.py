@@ -16,9 +16,10 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPaintEngine, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
+from gpudash.drawing.axes import Ticks
+from gpudash.drawing.shaping import Points
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Geometry, Ticks
-from gpudash.ui.plots.shaping import Points
+from gpudash.ui.plots.geometry import Geometry
 
 GAP_PX = 6.0
 """Between an axis and its labels."""

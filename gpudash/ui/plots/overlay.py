@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
 from gpudash.telemetry.store import BAD_ENDINGS, MAX_EVENTS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import Geometry
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label, Layer
 
 CATEGORIES = ("user", "run", "phase", "epoch", "warning", "source")
@@ -200,6 +200,7 @@ PEN_STYLES = {
     "dash": Qt.PenStyle.DashLine,
     "dot": Qt.PenStyle.DotLine,
     "dashdot": Qt.PenStyle.DashDotLine,
+    "dashdotdot": Qt.PenStyle.DashDotDotLine,
 }
 
 MARK_UP_PX = 8

@@ -10,24 +10,24 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
-from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import (
+from gpudash.drawing.axes import (
     MOST_TICKS,
     Autoscale,
-    Geometry,
     Ticks,
     clock_ticks,
     format_value,
     time_ticks,
     value_ticks,
 )
+from gpudash.drawing.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
+from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.ui.colours import Palette
 from gpudash.ui.plots.canvas import MIN_HEIGHT_PX, TIGHT_HEIGHT_PX, Canvas, Gestures, drawn
+from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label
 from gpudash.ui.plots.legend import Legend, LevelName
 from gpudash.ui.plots.overlay import BETWEEN_ALPHA, Arrow, Mark, OverlayContent, PlotLevel, place
 from gpudash.ui.plots.reading import PlotData, PlotRequest, Row
-from gpudash.ui.plots.shaping import BRIDGED_PX, Floats, Points, pulses, stacked
 from gpudash.ui.plots.view import TimeView
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.text_size import scaled
@@ -59,7 +59,7 @@ class TimePlot(QWidget):
         self._view = view
         self._palette = palette
         self._geometry: Geometry | None = None
-        self._scale = Autoscale(spec.unit)
+        self._scale = self._new_scale()
         self._data = PlotData()
         self._stack: tuple[Floats, list[Floats | None]] = (np.empty(0), [])
         self._forecast: Sequence[tuple[float, float]] = ()
@@ -70,12 +70,18 @@ class TimePlot(QWidget):
         self._empty = False
         self.legend = Legend(spec.title, spec.curves, palette, self)
         self.legend.hidden_changed.connect(self._hidden_changed)
-        self.gestures = Gestures(view, self, self)
+        self.gestures = self._new_gestures(view)
         self.gestures.menu_requested.connect(self.menu_requested)
         self.canvas = Canvas(spec.curves, palette, self.gestures, self)
         self._name()
         in_column(self.legend, (self.canvas, 1), parent=self, margins=(0, 0, 0, 0), spacing=0)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+
+    def _new_scale(self, *, log: bool = False) -> Autoscale:
+        return Autoscale(self.spec.unit, log=log)
+
+    def _new_gestures(self, view: TimeView) -> Gestures:
+        return Gestures(view, self, self)
 
     def set_spec(self, spec: PlotSpec) -> None:
         """Show something else in the same place: hidden curves, logarithm, zoom, focus and a drag stay.
@@ -93,7 +99,7 @@ class TimePlot(QWidget):
             self.legend.set_curves(spec.curves)
             self.canvas.set_curves(spec.curves)
         if spec.unit != before.unit or spec.may_log < before.may_log or not _akin(spec, before):
-            self._scale = Autoscale(spec.unit, log=self._scale.log and spec.may_log)
+            self._scale = self._new_scale(log=self._scale.log and spec.may_log)
             self._forecast = ()
         elif {curve.key for curve in before.curves} - {curve.key for curve in spec.curves}:
             self._scale.refit()
@@ -144,7 +150,7 @@ class TimePlot(QWidget):
     def toggle_log(self) -> None:
         """Make the left axis logarithmic or linear, where the plot allows it."""
         if self.spec.may_log:
-            self._scale = Autoscale(self.spec.unit, log=not self._scale.log)
+            self._scale = self._new_scale(log=not self._scale.log)
 
     def zoom_y(self, factor: float, anchor_px: float) -> None:
         """Zoom the left axis at a canvas y; `reset_y` undoes it."""
@@ -417,9 +423,9 @@ class TimePlot(QWidget):
         height = self.canvas.area.height() or MIN_HEIGHT_PX
         return min(MOST_TICKS, max(2, int(height / scaled(_LINE_PX))))
 
-    def _left_ticks(self) -> Ticks:
-        count = self._tick_count
+    def _left_ticks(self, count: int | None = None) -> Ticks:
         low, high = self.y_range
+        count = count or self._tick_count
         return value_ticks(self.spec.unit, low, high, count, log=self._scale.log, unit_name=self.spec.unit_name)
 
     def _right_ticks(self) -> Ticks | None:

@@ -22,10 +22,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gpudash.drawing.axes import NO_VALUE, format_value
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
 from gpudash.telemetry.series import Statistics
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import NO_VALUE, format_value
 from gpudash.ui.plots.canvas import label_font
 from gpudash.ui.plots.legend import SWATCH_PX, Button, patch_size, swatch
 from gpudash.ui.plots.reading import Row

@@ -5,6 +5,7 @@ Everything is in session time (seconds). Pausing stops the view, never the recor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ class TimeView(QObject):
         live: whether the newest reading is of now; else times are told in session time alone.
         wall_origin_s: gives the seconds since the epoch at session time 0, where times are told by the clock; else
             ``None``.
+        least_s, most_s: narrowest and widest window.
 
     Signals:
         changed: the shown range or the following state changed.
@@ -50,7 +52,8 @@ class TimeView(QObject):
         super().__init__(parent)
         self.live = True
         self.wall_origin_s: Callable[[], float] | None = None
-        self._window_s = _clamped(window_s)
+        self.least_s, self.most_s = MIN_WINDOW_S, MAX_WINDOW_S
+        self._window_s = self._clamped(window_s)
         self._following = True
         self._now_s = 0.0
         self._right_s = 0.0
@@ -122,7 +125,7 @@ class TimeView(QObject):
     def set_window(self, window_s: float) -> None:
         """Show ``window_s`` seconds, the right edge held."""
         self._remember("window")
-        self._window_s = _clamped(window_s)
+        self._window_s = self._clamped(window_s)
         self.changed.emit()
 
     def pause(self) -> None:
@@ -155,11 +158,11 @@ class TimeView(QObject):
         """
         self._remember("zoom")
         left, right = self.range()
-        width = _clamped(self._window_s * factor)
+        width = self._clamped(self._window_s * factor)
         if not self._following:
             anchor = (left + right) / 2 if anchor_s is None else anchor_s
             share = (right - anchor) / self._window_s
-            self._right_s = self._within(anchor + share * width)
+            self._right_s = self._within(anchor + share * width, width)
         self._window_s = width
         self.changed.emit()
 
@@ -169,7 +172,7 @@ class TimeView(QObject):
             return
         self._remember("pan")
         self.pause()
-        self._right_s = self._within(self._right_s + seconds)
+        self._right_s = self._within(self._right_s + seconds, self._window_s)
         self.changed.emit()
 
     def show(self, start_s: float, end_s: float) -> None:
@@ -177,7 +180,7 @@ class TimeView(QObject):
         self._remember("show")
         start_s, end_s = min(start_s, end_s), max(start_s, end_s)
         self.pause()
-        self._window_s = _clamped(end_s - start_s)
+        self._window_s = self._clamped(end_s - start_s)
         self._right_s = end_s
         self.changed.emit()
 
@@ -186,7 +189,7 @@ class TimeView(QObject):
         self._remember("resize")
         self.pause()
         end_s = min(end_s, max(self._now_s, start_s + MIN_WINDOW_S))
-        self._window_s = _clamped(end_s - min(start_s, end_s - MIN_WINDOW_S))
+        self._window_s = self._clamped(end_s - min(start_s, end_s - MIN_WINDOW_S))
         self._right_s = end_s
         self.changed.emit()
 
@@ -197,7 +200,7 @@ class TimeView(QObject):
         start, end = extent
         if self._following:
             self._remember("show")
-            self._window_s = _clamped(max(end, self._now_s) - start + self._lead_s)
+            self._window_s = self._clamped(max(end, self._now_s) - start + self._lead_s)
             self.changed.emit()
         else:
             self.show(start, end)
@@ -265,9 +268,13 @@ class TimeView(QObject):
     def _pin_cursor(self, time_s: float | None) -> None:
         self._cursor_s, self._cursor_offset_s = time_s, None
 
-    def _within(self, right_s: float) -> float:
+    def _clamped(self, window_s: float) -> float:
+        return min(max(window_s, self.least_s), self.most_s)
+
+    def _within(self, right_s: float, window_s: float) -> float:
+        """The right edge of a window of this width, as near to ``right_s`` as there is something to see."""
         latest = max(self._now_s, self._now_s + self._lead_s)
-        return min(max(right_s, min(self._window_s * 0.1, latest)), latest)
+        return min(max(right_s, min(window_s * 0.1, latest)), latest)
 
     def _remember(self, move: str) -> None:
         """Keep the view before a move; a row of equal small moves (wheel, drag) counts as one."""
@@ -293,5 +300,42 @@ class TimeView(QObject):
         self.changed.emit()
 
 
-def _clamped(window_s: float) -> float:
-    return min(max(window_s, MIN_WINDOW_S), MAX_WINDOW_S)
+MIN_SPAN = 1e-3
+"""Narrowest view of a shared axis, in seconds or steps."""
+
+
+class SharedAxis(TimeView):
+    """An axis of steps or events, or of time that does not pass; several plots may share it.
+
+    Args:
+        bounded: whether the view stays within the whole.
+
+    Attributes:
+        name: what it counts.
+        whole: what `show_whole` shows.
+    """
+
+    def __init__(self, *, bounded: bool = False, parent: QObject | None = None) -> None:
+        super().__init__(1.0, parent)
+        self.live = False
+        self.name = ""
+        self.whole = (0.0, 1.0)
+        self.least_s, self.most_s = MIN_SPAN, math.inf
+        self._bounded = bounded
+        self.pause()
+
+    def set_whole(self, low: float, high: float, least: float | None = None) -> None:
+        """Take this for everything there is; the view stays where it is until `show_whole`."""
+        if least is not None:
+            self.least_s = least
+        self.whole = (low, max(high, low + self.least_s))
+        if self._bounded:
+            self.most_s = self.whole[1] - self.whole[0]
+
+    def show_whole(self) -> None:
+        """Show everything there is."""
+        self.show(*self.whole)
+
+    def _within(self, right_s: float, window_s: float) -> float:
+        low, high = self.whole
+        return min(max(right_s, low + window_s), high) if self._bounded else right_s

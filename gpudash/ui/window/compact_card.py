@@ -10,10 +10,10 @@ from PySide6.QtGui import QCloseEvent, QColor, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
 from gpudash.devices.names import SIMULATED
+from gpudash.drawing.shaping import Points
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.cards import CardContent, MemoryBar, gpu_card, host_card
 from gpudash.ui.dashboard.dashboard import Dashboard
-from gpudash.ui.plots.shaping import Points
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.ui.widgets.text_size import scaled

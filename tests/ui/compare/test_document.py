@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyqtgraph
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QMouseEvent, QWheelEvent
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QStyleOptionComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.comparison_loader import CancelledError
-from gpudash.telemetry.comparing import ComparedRun
+from gpudash.telemetry.comparing import ComparedRun, Curve
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.ui.colours import DARK, LIGHT, Palette, contrast
 from gpudash.ui.compare.document import CompareDocument, comparison_title, figure_colour, short_title
-from gpudash.ui.compare.plots import run_pen
+from gpudash.ui.compare.plots import OverlayPlot, run_pen
+from gpudash.ui.plots.canvas import ZOOM_PER_NOTCH
+from gpudash.ui.plots.overlay import PEN_STYLES
 from tests.unit.telemetry.comparing.made import MADE, Made
 
 A = MADE.but(marks=(("epoch 2", 0.5),))
@@ -131,8 +133,8 @@ def test_swapping_flips_the_signs_and_nothing_else(open_runs: Open) -> None:
 def test_runs_with_steps_lie_over_one_another_by_step_first(open_runs: Open) -> None:
     document = open_runs(A, B)
     assert document.controls.laying.alignment == "step"
-    assert document.overlay.axis.span == (0.0, 200.0)
-    assert [plot.title for plot in document.overlay.plots.values()] == ["LOSS", "THROUGHPUT", "MEMORY, ALLOCATED"]
+    assert document.overlay.axis.range() == (0.0, 200.0)
+    assert [plot.spec.title for plot in document.overlay.plots.values()] == ["LOSS", "THROUGHPUT", "MEMORY, ALLOCATED"]
     loss = document.overlay.difference.shown[0]
     assert loss.y.tolist() == pytest.approx([-0.1] * len(loss.y))
 
@@ -140,11 +142,11 @@ def test_runs_with_steps_lie_over_one_another_by_step_first(open_runs: Open) -> 
 def test_runs_are_aligned_by_start_and_by_a_mark(open_runs: Open) -> None:
     document = open_runs(A, B)
     document.controls.choose("start")
-    assert document.overlay.axis.span == pytest.approx((0.0, 4.0))
+    assert document.overlay.axis.range() == pytest.approx((0.0, 4.0))
     assert not document.controls.mark.isVisible()
     document.controls.choose("mark")
     assert document.controls.mark.currentText() == "epoch 2"
-    assert document.overlay.axis.span[0] == pytest.approx(-1.5)
+    assert document.overlay.axis.range()[0] == pytest.approx(-1.5)
     plain = open_runs(MADE, MADE)
     plain.controls.choose("mark")
     assert plain.controls.laying.alignment == "step"
@@ -158,26 +160,16 @@ def test_the_offset_moves_b_alone(open_runs: Open) -> None:
     assert moved == [a, b + 10]
 
 
-@pytest.fixture
-def every_move_counts() -> Iterator[None]:
-    """pyqtgraph leaves out moves of the mouse that come faster than a person makes them."""
-    before = pyqtgraph.getConfigOption("mouseRateLimit")
-    pyqtgraph.setConfigOption("mouseRateLimit", -1)
-    yield
-    pyqtgraph.setConfigOption("mouseRateLimit", before)
-
-
-@pytest.mark.usefixtures("every_move_counts")
 def test_dragging_a_plot_moves_b_and_shift_pans(open_runs: Open) -> None:
     document = open_runs(A, B)
     plot = document.overlay.plots["loss"]
-    centre = plot.mapFromScene(plot.box.sceneBoundingRect().center())
-    _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.NoModifier)
+    canvas, centre = plot.canvas.viewport(), plot.canvas.area.center().toPoint()
+    _drag(canvas, centre, 60, Qt.KeyboardModifier.NoModifier)
     assert document.controls.offset.value() > 5
-    low, offset = document.overlay.axis.span[0], document.controls.offset.value()
-    _drag(plot.viewport(), centre, 60, Qt.KeyboardModifier.ShiftModifier)
+    low, offset = document.overlay.axis.range()[0], document.controls.offset.value()
+    _drag(canvas, centre, 60, Qt.KeyboardModifier.ShiftModifier)
     assert document.controls.offset.value() == offset
-    assert document.overlay.axis.span[0] < low
+    assert document.overlay.axis.range()[0] < low
 
 
 def _drag(widget: QWidget, start: QPoint, pixels: int, modifier: Qt.KeyboardModifier) -> None:
@@ -196,31 +188,49 @@ def _drag(widget: QWidget, start: QPoint, pixels: int, modifier: Qt.KeyboardModi
 def test_the_wheel_zooms_at_the_pointer_and_a_double_click_shows_all(open_runs: Open) -> None:
     document = open_runs(A, B)
     plot = document.overlay.plots["loss"]
-    place = QPointF(plot.mapFromScene(plot.box.sceneBoundingRect().center()))
+    _turn(plot, Qt.KeyboardModifier.NoModifier)
+    low, high = document.overlay.axis.range()
+    assert high - low == pytest.approx(200 * ZOOM_PER_NOTCH**2)
+    assert (low + high) / 2 == pytest.approx(100, abs=2)
+    QTest.mouseDClick(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=plot.canvas.area.center().toPoint())
+    assert document.overlay.axis.range() == (0.0, 200.0)
+
+
+def test_the_wheel_with_ctrl_zooms_the_values_of_one_plot_until_a_double_click(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    plot, other = document.overlay.plots["loss"], document.overlay.plots["throughput"]
+    before = plot.y_range, other.y_range
+    _turn(plot, Qt.KeyboardModifier.ControlModifier)
+    assert document.overlay.refresh()
+    assert plot.y_range[1] - plot.y_range[0] == pytest.approx((before[0][1] - before[0][0]) * ZOOM_PER_NOTCH**2)
+    assert (other.y_range, document.overlay.axis.range()) == (before[1], (0.0, 200.0))
+    QTest.mouseDClick(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=plot.canvas.area.center().toPoint())
+    document.refresh()
+    assert (plot.y_range, other.y_range) == before
+
+
+def _turn(plot: OverlayPlot, modifier: Qt.KeyboardModifier) -> None:
+    """Turn the wheel two notches over the middle of a plot."""
+    canvas, place = plot.canvas.viewport(), plot.canvas.area.center()
     wheel = QWheelEvent(
         place,
-        QPointF(plot.viewport().mapToGlobal(place.toPoint())),
+        QPointF(canvas.mapToGlobal(place.toPoint())),
         QPoint(),
         QPoint(0, 240),
         Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
+        modifier,
         Qt.ScrollPhase.NoScrollPhase,
         False,
     )
-    QApplication.sendEvent(plot.viewport(), wheel)
-    low, high = document.overlay.axis.span
-    assert high - low == pytest.approx(200 * 0.85**2, rel=0.02)
-    assert (low + high) / 2 == pytest.approx(100, abs=2)
-    plot.box.reset.emit()
-    assert document.overlay.axis.span == (0.0, 200.0)
+    QApplication.sendEvent(canvas, wheel)
 
 
 def test_the_cursor_tells_every_run_and_a_dash_where_there_is_none(open_runs: Open) -> None:
     document = open_runs(A, MADE.but(steps=100))
-    document.overlay.axis.point(150.0)
+    document.overlay.axis.set_cursor(150.0)
     told = document.overlay.readout.text()
     assert told.startswith("step 150   loss: A 0.500, B -")
-    document.overlay.axis.point(float("nan"))
+    document.overlay.axis.set_cursor(None)
     hint = document.overlay.readout
     assert hint.text() == "Point at a plot to read values · drag moves B · Shift+drag pans · wheel zooms"
     assert hint.heightForWidth(hint.width()) <= hint.height() == 2 * hint.fontMetrics().lineSpacing()
@@ -286,7 +296,7 @@ def test_three_runs_are_drawn_and_the_compared_one_is_chosen(open_runs: Open) ->
     assert document.comparison is not None
     assert (document.comparison.a.label, document.comparison.b.label) == ("a", "c")
     assert [run.label for run in document.runs] == ["a", "c", "b"]
-    assert document.overlay.difference.title == "B MINUS A, LOSS"
+    assert document.overlay.difference.spec.title == "B MINUS A, LOSS"
     assert document.controls.compared.itemText(0) == "B: c"
     document.swap()
     assert [run.label for run in document.runs] == ["c", "a", "b"]
@@ -318,8 +328,13 @@ def test_a_theme_change_repaints_the_plots(open_runs: Open) -> None:
     document = open_runs(A, B)
     for theme in (LIGHT, DARK):
         document.set_palette(theme)
-        image = document.overlay.plots["loss"].grab().toImage()
-        assert image.pixelColor(3, 3).name() == theme.panel
+        document.refresh()
+        assert theme.border in _colours(document.overlay.plots["loss"].canvas)
+
+
+def _colours(widget: QWidget) -> set[str]:
+    image = widget.grab().toImage()
+    return {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(image.height())}
 
 
 def test_plots_say_in_words_what_they_show(open_runs: Open) -> None:
@@ -391,14 +406,38 @@ def test_a_long_run_is_drawn_on_the_columns_there_are(open_runs: Open) -> None:
     assert np.isfinite(document.overlay.difference.shown[0].y).all()
 
 
-def test_on_a_dense_screen_lines_are_as_wide_as_on_any_other() -> None:
-    assert [run_pen(0, DARK, ratio).width() for ratio in (1.0, 1.25, 2.0)] == [1, 1, 2]
+def test_each_run_is_drawn_in_the_colour_and_style_of_its_letter(open_runs: Open) -> None:
+    document = open_runs(*[MADE.but(loss=0.5 + place / 10) for place in range(6)])
+    plot = document.overlay.plots["loss"]
+    for place, spec in enumerate(reversed(plot.spec.curves)):
+        pen = run_pen(place, DARK)
+        assert (spec.name, DARK.curves[spec.colour]) == ("ABCDEF"[place], pen.color().name())
+        assert PEN_STYLES[spec.style] == pen.style()
+
+
+def test_the_cursor_is_drawn_in_all_plots_with_a_dot_on_every_run(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    document.overlay.axis.set_cursor(100.0)
+    assert document.overlay.refresh()
+    for plot in (*document.overlay.plots.values(), document.overlay.difference):
+        content = plot.canvas.overlay._content
+        assert content.cursor_s == 100.0
+        assert len(content.dots) == len(plot.shown)
+    assert not document.overlay.refresh()
+
+
+def test_the_axis_below_counts_what_the_runs_are_aligned_by(open_runs: Open) -> None:
+    document = open_runs(A, B)
+    assert [label.text for label in document.overlay.places.labels][-2:] == ["200", "steps"]
+    document.controls.choose("start")
+    document.refresh()
+    assert document.overlay.places.labels[-1].text == "seconds from the start"
 
 
 def test_an_axis_of_a_low_plot_has_two_ticks_or_more(open_runs: Open) -> None:
-    axis = open_runs(A, B).overlay.difference.getAxis("left")
+    plot = open_runs(A, B).overlay.difference
     for high in (0.00096, 0.0012, 3.1, 70.0):
-        [(_, marks)] = axis.tickValues(-0.8 * high, high, 60.0)
-        assert len(marks) >= 2 and len(set(axis.tickStrings(marks, 1.0, 1.0))) == len(marks), high
-    [(_, marks)] = axis.tickValues(-0.00099, 0.00101, 90.0)
-    assert len(marks) >= 3, "those at the edges have no room for their words"
+        plot.show_curves([Curve(np.array([0.0, 1.0]), np.array([0.0, high]))])
+        assert plot.y_range == (-1.1 * high, 1.1 * high)
+        marks = plot._left_ticks().marks
+        assert len(marks) >= 2 and len({text for _, text in marks}) == len(marks), high

@@ -14,10 +14,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, QRectF
 
-from gpudash.telemetry.plots import Unit
+from gpudash.drawing.axes import (
+    CALM_S,
+    Autoscale,
+    Unit,
+    clock_ticks,
+    format_value,
+    time_ticks,
+    value_ticks,
+)
 from gpudash.telemetry.records import EpochFinished, Marker, Sample, StepFinished
 from gpudash.telemetry.store import Store
-from gpudash.ui.plots.axes import CALM_S, Autoscale, clock_ticks, format_value, time_ticks, value_ticks
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import GIB, MIB

@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudash.drawing.shaping import dashes, pulses, stacked
 from gpudash.ui.plots.overlay import Mark, place
-from gpudash.ui.plots.shaping import dashes, pulses, stacked
 
 NAN = math.nan
 

@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QRectF
-from PySide6.QtGui import QImage, QPainter
+from PySide6.QtCore import QPoint, QRectF, QSize
+from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
-from gpudash.ui.colours import LIGHT
+from gpudash.telemetry.plots import CurveSpec
+from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.plots.menu import PlotMenu
 from gpudash.ui.plots.stack import PlotStack
 
@@ -52,18 +53,79 @@ def test_curves_are_paths_that_end_at_the_plot_area(drawn: PlotStack, svg: Eleme
 
 
 def test_the_vector_picture_looks_like_the_one_in_pixels(drawn: PlotStack) -> None:
-    pixels = drawn.picture(ratio=1.0).convertToFormat(QImage.Format.Format_RGB32)
-    image = QImage(pixels.size(), QImage.Format.Format_RGB32)
-    painter = QPainter(image)
-    QSvgRenderer(drawn.vector_picture()).render(painter, QRectF(image.rect()))
-    painter.end()
-    difference = np.abs(values(pixels) - values(image)).max(axis=2)
+    pixels = drawn.picture(ratio=1.0)
+    difference = np.abs(values(pixels) - values(rendered(drawn.vector_picture(), pixels.size()))).max(axis=2)
     assert np.mean(difference > 64) < 0.03
+
+
+def rendered(svg: bytes, size: QSize) -> QImage:
+    """A vector picture in pixels."""
+    image = QImage(size, QImage.Format.Format_RGB32)
+    painter = QPainter(image)
+    QSvgRenderer(svg).render(painter, QRectF(image.rect()))
+    painter.end()
+    return image
 
 
 def values(image: QImage) -> np.ndarray:
     rows = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.bytesPerLine() // 4, 4)
     return rows[:, : image.width(), :3].astype(int)
+
+
+CORNER = QPoint(12, 44)
+"""Where in a picture its first plot begins."""
+
+NEAR, NEAR_BAND = 90, 40
+"""How far a channel of a pixel may be from the colour of a line, whose smooth edges mix it with the ground, and of a
+band, beside which is a fainter one."""
+
+AGREEMENT = 0.97
+"""Share of a curve's pixels beside which the other picture has one, at least."""
+
+
+def agreement(one: np.ndarray, other: np.ndarray, curve: CurveSpec) -> float:
+    """The share of a curve's pixels, or of a band's upper edge, that the other picture has too, at most a pixel aside.
+
+    Of both ways it is the less.
+    """
+    colour, near = _channels(DARK.curves[curve.colour]), NEAR_BAND if curve.stack else NEAR
+    masks = [_edge(np.abs(found - colour).max(axis=2) < near) for found in (one, other)]
+    assert all(mask.sum() > 100 for mask in masks), "the curve is in both pictures"
+    return min(float((mask & _grown(wide)).sum() / mask.sum()) for mask, wide in (masks, masks[::-1]))
+
+
+def _edge(mask: np.ndarray) -> np.ndarray:
+    return mask & ~np.roll(mask, 1, axis=0)
+
+
+def _channels(colour: str) -> np.ndarray:
+    found = QColor(colour)
+    return np.array([found.blue(), found.green(), found.red()])
+
+
+def _grown(mask: np.ndarray) -> np.ndarray:
+    grown = mask.copy()
+    for across in (-1, 0, 1):
+        for down in (-1, 0, 1):
+            grown |= np.roll(mask, (down, across), axis=(0, 1))
+    return grown
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_every_curve_of_a_vector_picture_is_where_it_is_in_pixels(drawn: PlotStack, number: int) -> None:
+    plot = drawn.plots[number]
+    pixels = drawn.picture(plot, ratio=1.0)
+    found = values(pixels), values(rendered(drawn.vector_picture(plot), pixels.size()))
+    area = plot.canvas.area.translated(plot.canvas.pos() + CORNER).toRect().adjusted(2, 2, -2, -2)
+    one, other = (picture[area.top() : area.bottom(), area.left() : area.right()] for picture in found)
+    for curve in plot.spec.curves:
+        if not curve.faint:
+            assert agreement(one, other, curve) > AGREEMENT, curve.name
+            for down in (-3, 3):
+                shifted = np.roll(other, down, axis=0)
+                assert agreement(one, shifted, curve) < AGREEMENT, (
+                    f"{curve.name}, {down} pixels lower, would be noticed"
+                )
 
 
 def test_taking_a_vector_picture_leaves_the_window_as_it_was(drawn: PlotStack) -> None:

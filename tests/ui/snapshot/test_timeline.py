@@ -144,9 +144,9 @@ def test_the_capacity_is_a_line_where_it_is_known(qtbot: QtBot, palette: Palette
     view.resize(700, 300)
     view.show_levels(levels(capacity=200 * MIB))
     frame = view.frame()
-    assert frame is not None and frame.y(200 * MIB) > frame.plot.top()
+    assert frame is not None and frame.y_of(200 * MIB) > frame.area.top()
     image = view.grab().toImage()
-    line = {image.pixelColor(x, round(frame.y(200 * MIB)) + up).name() for x in range(300, 340) for up in (-1, 0)}
+    line = {image.pixelColor(x, round(frame.y_of(200 * MIB)) + up).name() for x in range(300, 340) for up in (-1, 0)}
     assert palette.curves["capacity"] in line
 
 

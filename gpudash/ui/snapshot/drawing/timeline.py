@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -21,8 +19,10 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gpudash.drawing.axes import MOST_TICKS, Ticks, value_ticks
 from gpudash.ui.colours import Palette
-from gpudash.ui.plots.axes import MOST_TICKS, Ticks, value_ticks
+from gpudash.ui.plots.geometry import Geometry
+from gpudash.ui.plots.view import SharedAxis
 from gpudash.ui.snapshot.drawing.levels import Axis, Ints, Levels, band_runs, extremes
 from gpudash.units import format_bytes, format_count, format_duration
 
@@ -73,7 +73,8 @@ class Timeline(QWidget):
         self.levels: Levels | None = None
         self._axis: Axis | None = None
         self._by_time = True
-        self._view: tuple[float, float] = (0.0, 1.0)
+        self._shown = SharedAxis(bounded=True, parent=self)
+        self._shown.changed.connect(self._redraw)
         self._moment = -1
         self._compared: int | None = None
         self._hovered: int | None = None
@@ -121,44 +122,37 @@ class Timeline(QWidget):
     @property
     def view(self) -> tuple[float, float]:
         """First and last place in sight."""
-        return self._view
+        return self._shown.range()
 
     def show_all(self) -> None:
         """Zoom out to the whole."""
         if self._axis is not None:
-            self._set_view(*self._axis.ends)
+            self._shown.show_whole()
 
     def _take_axis(self) -> None:
         if self.levels is not None:
             self._axis = Axis(self.levels, self._by_time)
+            first, last = self._axis.ends
+            narrowest = NARROWEST_S if self._axis.by_time else NARROWEST_EVENTS
+            self._shown.set_whole(first, last, min(last - first, narrowest))
             self.show_all()
-
-    def _set_view(self, left: float, right: float) -> None:
-        if self._axis is None:
-            return
-        first, last = self._axis.ends
-        least = min(last - first, NARROWEST_S if self._axis.by_time else NARROWEST_EVENTS)
-        span = min(max(right - left, least), last - first)
-        left = min(max(left, first), last - span)
-        self._view = (left, left + span)
-        self._redraw()
 
     def _redraw(self) -> None:
         self._curves = None
         self.update()
 
-    def frame(self) -> TimelineFrame | None:
+    def frame(self) -> Geometry | None:
         """Where things are drawn; ``None`` while there is nothing to draw."""
         if self.levels is None:
             return None
         top = READOUT + BAND_HEIGHT
         plot = QRectF(LEFT, top, max(10, self.width() - LEFT - 8), max(10, self.height() - top - BOTTOM))
-        return TimelineFrame(plot, *self._view, highest(self.levels))
+        return Geometry(plot, 0.0, *self._shown.range(), 0.0, highest(self.levels))
 
     def x_of(self, moment: int) -> float:
         """Pixel at which a moment lies."""
         frame = self.frame()
-        return 0.0 if frame is None or self._axis is None else frame.x(self._axis.place(moment))
+        return 0.0 if frame is None or self._axis is None else frame.x_of(self._axis.place(moment))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._curves = None
@@ -182,7 +176,7 @@ class Timeline(QWidget):
             painter.drawRect(QRectF(0.5, 0.5, self.width() - 1, self.height() - 1))
         painter.end()
 
-    def _drawn(self, frame: TimelineFrame) -> QPixmap:
+    def _drawn(self, frame: Geometry) -> QPixmap:
         assert self.levels is not None and self._axis is not None
         ratio = self.devicePixelRatioF()
         picture = QPixmap((self.size().toSizeF() * ratio).toSize())
@@ -194,7 +188,7 @@ class Timeline(QWidget):
         painter.end()
         return picture
 
-    def _draw_marks(self, painter: QPainter, frame: TimelineFrame) -> None:
+    def _draw_marks(self, painter: QPainter, frame: Geometry) -> None:
         assert self.levels is not None and self._axis is not None
         self._labels = []
         for moment in self.levels.ooms[-MOST_MARKS:]:
@@ -204,11 +198,11 @@ class Timeline(QWidget):
             self._draw_mark(painter, frame, self.levels.peak, "peak", QColor(self._palette.text), cross=False)
 
     def _draw_mark(
-        self, painter: QPainter, frame: TimelineFrame, moment: int, text: str, colour: QColor, *, cross: bool
+        self, painter: QPainter, frame: Geometry, moment: int, text: str, colour: QColor, *, cross: bool
     ) -> None:
         assert self.levels is not None and self._axis is not None
-        at = QPointF(frame.x(self._axis.place(moment)), frame.y(float(self.levels.at(moment)[0])))
-        if not frame.plot.left() - 1 <= at.x() <= frame.plot.right() + 1:
+        at = QPointF(frame.x_of(self._axis.place(moment)), frame.y_of(float(self.levels.at(moment)[0])))
+        if not frame.area.left() - 1 <= at.x() <= frame.area.right() + 1:
             return
         painter.setPen(QPen(colour, 2 if cross else 1))
         painter.setBrush(colour)
@@ -219,9 +213,9 @@ class Timeline(QWidget):
             painter.drawPolygon(QPolygonF([at, at + QPointF(-5, -8), at + QPointF(5, -8)]))
         metrics = QFontMetricsF(painter.font())
         wide = metrics.horizontalAdvance(text)
-        top = max(frame.plot.top(), at.y() - metrics.height() - 2)
+        top = max(frame.area.top(), at.y() - metrics.height() - 2)
         sides = [QRectF(left - 3, top, wide + 6, metrics.height()) for left in (at.x() + 8, at.x() - 8 - wide)]
-        free = (side for side in sides if side.right() < frame.plot.right() and not self._covers(side))
+        free = (side for side in sides if side.right() < frame.area.right() and not self._covers(side))
         place = next(free, None)
         if place is None:
             return
@@ -236,14 +230,14 @@ class Timeline(QWidget):
         """Whether a label that is drawn already lies there."""
         return any(label.intersects(place) for label in self._labels)
 
-    def _draw_moments(self, painter: QPainter, frame: TimelineFrame) -> None:
+    def _draw_moments(self, painter: QPainter, frame: Geometry) -> None:
         assert self._axis is not None
-        plot = frame.plot
-        now = frame.x(self._axis.place(self._moment))
+        plot = frame.area
+        now = frame.x_of(self._axis.place(self._moment))
         painter.save()
         painter.setClipRect(plot.adjusted(-1, -BAND_HEIGHT, 1, 1))
         if self._compared is not None:
-            before = frame.x(self._axis.place(self._compared))
+            before = frame.x_of(self._axis.place(self._compared))
             ground = QColor(self._palette.accent)
             ground.setAlphaF(0.18)
             painter.fillRect(QRectF(min(before, now), plot.top(), abs(now - before), plot.height()), ground)
@@ -252,16 +246,16 @@ class Timeline(QWidget):
         painter.setPen(QPen(QColor(self._palette.accent), 1.5))
         painter.drawLine(QPointF(now, plot.top() - BAND_HEIGHT), QPointF(now, plot.bottom()))
         if self._hovered is not None:
-            x = frame.x(self._axis.place(self._hovered))
+            x = frame.x_of(self._axis.place(self._hovered))
             painter.setPen(QPen(QColor(self._palette.muted), 1, Qt.PenStyle.DotLine))
             painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()))
         painter.restore()
 
-    def _draw_readout(self, painter: QPainter, frame: TimelineFrame) -> None:
+    def _draw_readout(self, painter: QPainter, frame: Geometry) -> None:
         assert self.levels is not None
         moment = self._moment if self._hovered is None else self._hovered
         metrics = QFontMetricsF(painter.font())
-        x, middle = frame.plot.left(), READOUT / 2 - 2
+        x, middle = frame.area.left(), READOUT / 2 - 2
         curves = self._palette.curves
         before = None if self._compared is None or self._hovered is not None else self.levels.at(self._compared)
         pieces = [(self._text(moment), "")] if before is None else []
@@ -287,15 +281,15 @@ class Timeline(QWidget):
         if frame is None or self._axis is None:
             return None
         middle = x + 0.5 if self._axis.by_time else x  # an event is drawn in the pixel that its time lies in
-        place = frame.place(min(max(middle, frame.plot.left()), frame.plot.right()))
+        place = frame.time_at(min(max(middle, frame.area.left()), frame.area.right()))
         found = self._axis.moment(place)
         return self._snapped(found, frame, x)
 
-    def _snapped(self, moment: int, frame: TimelineFrame, x: float) -> int:
+    def _snapped(self, moment: int, frame: Geometry, x: float) -> int:
         """The peak or an out-of-memory where the pointer is on its mark, else ``moment``."""
         assert self.levels is not None and self._axis is not None
         for mark in (*self.levels.ooms, self.levels.peak):
-            if abs(frame.x(self._axis.place(mark)) - x) <= 2:
+            if abs(frame.x_of(self._axis.place(mark)) - x) <= 2:
                 return mark
         return moment
 
@@ -303,7 +297,7 @@ class Timeline(QWidget):
         pans = event.button() is Qt.MouseButton.MiddleButton
         pans |= bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         if pans:
-            self._panning = (event.position().x(), self._view[0])
+            self._panning = (event.position().x(), self._shown.range()[0])
         elif event.button() is Qt.MouseButton.LeftButton:
             self._pressed = event.position()
             self._dragged = self._moment_at(event.position().x())
@@ -313,8 +307,7 @@ class Timeline(QWidget):
         frame = self.frame()
         if self._panning is not None and frame is not None:
             began, left = self._panning
-            shift = (x - began) / frame.plot.width() * (frame.right - frame.left)
-            self._set_view(left - shift, left - shift + frame.right - frame.left)
+            self._shown.pan(left - (x - began) * frame.seconds_per_pixel - frame.x_low)
             return
         self._hovered = self._moment_at(x)
         start, end = self._dragged, self._hovered
@@ -347,16 +340,14 @@ class Timeline(QWidget):
         turned = event.angleDelta().y()
         if frame is None or not turned:
             return
-        self.zoom(ZOOM_STEP ** (-turned / 120), frame.place(event.position().x()))
+        self.zoom(ZOOM_STEP ** (-turned / 120), frame.time_at(event.position().x()))
         event.accept()
 
     def zoom(self, factor: float, about: float | None = None) -> None:
         """Make what is in sight ``factor`` times as long; ``about`` stays in its place (the moment, without it)."""
         if self._axis is None:
             return
-        left, right = self._view
-        centre = self._axis.place(self._moment) if about is None else about
-        self._set_view(centre - (centre - left) * factor, centre + (right - centre) * factor)
+        self._shown.zoom(factor, self._axis.place(self._moment) if about is None else about)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if self.levels is None:
@@ -377,34 +368,6 @@ class Timeline(QWidget):
             super().keyPressEvent(event)
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineFrame:
-    """Where things are drawn.
-
-    Attributes:
-        plot: the rectangle of the curves.
-        left, right: places of the x axis at its edges.
-        top: bytes at its upper edge.
-    """
-
-    plot: QRectF
-    left: float
-    right: float
-    top: float
-
-    def x(self, place: float) -> float:
-        """Pixel of a place."""
-        return self.plot.left() + (place - self.left) / (self.right - self.left) * self.plot.width()
-
-    def y(self, size: float) -> float:
-        """Pixel of a number of bytes."""
-        return self.plot.bottom() - size / self.top * self.plot.height()
-
-    def place(self, x: float) -> float:
-        """Place of a pixel."""
-        return self.left + (x - self.plot.left()) / self.plot.width() * (self.right - self.left)
-
-
 def highest(levels: Levels) -> float:
     """Bytes that the axis reaches to: above the curves, and above the capacity where it is known."""
     most = int(max(levels.reserved.max(initial=0), levels.allocated.max(initial=0), levels.capacity or 0))
@@ -419,16 +382,16 @@ def place_text(levels: Levels, moment: int) -> str:
     return number if levels.time_s is None else f"{number} · {format_duration(float(levels.time_s[moment]))}"
 
 
-def x_ticks(frame: TimelineFrame, by_time: bool) -> Ticks:
+def x_ticks(frame: Geometry, by_time: bool) -> Ticks:
     """Ticks of the x axis: seconds since the first event, or numbers of events."""
-    count = max(2, int(frame.plot.width() / 90))
+    count = max(2, int(frame.area.width() / 90))
     if not by_time:
-        found = value_ticks("number", frame.left, frame.right, count, unit_name="events")
+        found = value_ticks("number", frame.x_low, frame.x_high, count, unit_name="events")
         marks = tuple((v, format_count(round(v))) for v, _text in found.marks if v == round(v))
         return Ticks(marks, "events")
-    span = frame.right - frame.left
+    span = frame.x_high - frame.x_low
     scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 2000 * s), (60.0, "min"))
-    found = value_ticks("number", frame.left / scale, frame.right / scale, count)
+    found = value_ticks("number", frame.x_low / scale, frame.x_high / scale, count)
     step = found.marks[1][0] - found.marks[0][0] if len(found.marks) > 1 else 1.0
     digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
     return Ticks(tuple((v * scale, f"{v:,.{digits}f}".replace(",", "\u202f")) for v, _text in found.marks), name)
@@ -437,19 +400,19 @@ def x_ticks(frame: TimelineFrame, by_time: bool) -> Ticks:
 class Picture:
     """Draws one state of the timeline."""
 
-    def __init__(self, levels: Levels, axis: Axis, frame: TimelineFrame, palette: Palette) -> None:
+    def __init__(self, levels: Levels, axis: Axis, frame: Geometry, palette: Palette) -> None:
         self._levels = levels
         self._axis = axis
         self._frame = frame
         self._palette = palette
-        self._columns = max(1, int(frame.plot.width()))
-        self._starts = axis.starts(frame.left, frame.right, self._columns)
+        self._columns = max(1, int(frame.area.width()))
+        self._starts = axis.starts(frame.x_low, frame.x_high, self._columns)
 
     def draw(self, painter: QPainter) -> None:
         """Grid, phases, curves, the capacity and its words."""
         painter.save()
         self._draw_grid(painter)
-        painter.setClipRect(self._frame.plot.adjusted(0, -BAND_HEIGHT - 2, 1, 1))
+        painter.setClipRect(self._frame.area.adjusted(0, -BAND_HEIGHT - 2, 1, 1))
         self._draw_bands(painter)
         curves = self._palette.curves
         self._draw_curve(painter, self._levels.reserved, QColor(curves["reserved"]), 0.18)
@@ -458,10 +421,10 @@ class Picture:
         self._draw_capacity(painter)
 
     def _draw_grid(self, painter: QPainter) -> None:
-        plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
-        sizes = value_ticks("bytes", 0.0, self._frame.top, min(MOST_TICKS, max(2, int(plot.height() / 42))))
+        plot, metrics = self._frame.area, QFontMetricsF(painter.font())
+        sizes = value_ticks("bytes", 0.0, self._frame.y_high, min(MOST_TICKS, max(2, int(plot.height() / 42))))
         for size, text in sizes.marks:
-            y = round(self._frame.y(size)) + 0.5
+            y = round(self._frame.y_of(size)) + 0.5
             painter.setPen(QColor(self._palette.grid))
             painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             painter.setPen(QColor(self._palette.muted))
@@ -475,13 +438,13 @@ class Picture:
         self._draw_x_ticks(painter, metrics)
 
     def _draw_x_ticks(self, painter: QPainter, metrics: QFontMetricsF) -> None:
-        plot = self._frame.plot
+        plot = self._frame.area
         ticks = x_ticks(self._frame, self._axis.by_time)
         name_left = plot.right() - metrics.horizontalAdvance(ticks.name)
         top = plot.bottom() + 3
         painter.setPen(QColor(self._palette.muted))
         for place, text in ticks.marks:
-            x = self._frame.x(place)
+            x = self._frame.x_of(place)
             wide = metrics.horizontalAdvance(text)
             painter.drawLine(QPointF(x, plot.bottom()), QPointF(x, plot.bottom() + 3))
             if x + wide / 2 < name_left - 6:
@@ -489,7 +452,7 @@ class Picture:
         painter.drawText(QPointF(name_left, top + metrics.ascent()), ticks.name)
 
     def _draw_bands(self, painter: QPainter) -> None:
-        plot, metrics = self._frame.plot, QFontMetricsF(painter.font())
+        plot, metrics = self._frame.area, QFontMetricsF(painter.font())
         runs = band_runs(self._levels.bands, self._starts)
         if len(runs) * LEAST_BAND > plot.width():
             strip = QRectF(plot.left(), plot.top() - BAND_HEIGHT - 1, plot.width(), BAND_HEIGHT)
@@ -515,8 +478,8 @@ class Picture:
     def _draw_curve(self, painter: QPainter, sizes: Ints, colour: QColor, filling: float) -> None:
         """Columns from the lowest to the highest level, joined where neighbours do not touch, above a faint filling."""
         low, high = extremes(sizes, self._starts)
-        plot = self._frame.plot
-        scale = plot.height() / self._frame.top
+        plot = self._frame.area
+        scale = plot.height() / self._frame.y_high
         tops, feet = plot.bottom() - high * scale, plot.bottom() - low * scale
         feet[1:] = np.maximum(feet[1:], np.minimum(tops[:-1], plot.bottom()))
         feet[:-1] = np.maximum(feet[:-1], np.minimum(tops[1:], plot.bottom()))
@@ -537,12 +500,12 @@ class Picture:
         capacity = self._levels.capacity
         if capacity is None:
             return
-        y = self._frame.y(capacity)
+        y = self._frame.y_of(capacity)
         painter.setPen(QPen(QColor(self._palette.curves["capacity"]), 1.5, Qt.PenStyle.DashLine))
-        painter.drawLine(QPointF(self._frame.plot.left(), y), QPointF(self._frame.plot.right(), y))
+        painter.drawLine(QPointF(self._frame.area.left(), y), QPointF(self._frame.area.right(), y))
         text = f"room for PyTorch {format_bytes(capacity)}"
         metrics = QFontMetricsF(painter.font())
-        place = QRectF(self._frame.plot.left() + 4, y + 2, metrics.horizontalAdvance(text) + 6, metrics.height())
+        place = QRectF(self._frame.area.left() + 4, y + 2, metrics.horizontalAdvance(text) + 6, metrics.height())
         ground = QColor(self._palette.panel)
         ground.setAlphaF(0.8)
         painter.fillRect(place, ground)

@@ -13,7 +13,12 @@ Points = tuple[Floats, Floats]
 BRIDGED_PX = 3.0
 """Gaps of pulses narrower than this are drawn through."""
 
-_DASHES_PX = {"dash": (7.0, 4.0), "dot": (2.0, 3.0), "dashdot": (9.0, 3.0, 2.0, 3.0)}
+_DASHES_PX = {
+    "dash": (7.0, 4.0),
+    "dot": (2.0, 3.0),
+    "dashdot": (9.0, 3.0, 2.0, 3.0),
+    "dashdotdot": (9.0, 3.0, 2.0, 3.0, 2.0, 3.0),
+}
 """Pixels of lines and gaps by turns."""
 
 
@@ -83,7 +88,7 @@ def dashes(t: Floats, seconds_per_pixel: float, style: str) -> NDArray[np.int32]
     Args:
         t: session times, shape (n,); the pattern moves with them.
         seconds_per_pixel: of the drawing.
-        style: "dash", "dot" or "dashdot".
+        style: "dash", "dot", "dashdot" or "dashdotdot".
 
     Returns:
         0 or 1 per point, or ``None`` when the points are too sparse for it.

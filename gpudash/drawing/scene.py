@@ -1,0 +1,153 @@
+"""What a drawing shows, in the units of its data: axes, curves, areas, bands, levels, marks and notes.
+
+A scene says nothing of pixels but the size of its frame, and nothing of colours: `kind` names them, and whoever paints
+knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+Anchor = Literal["start", "middle", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A range, and its ticks with their labels. What lies beyond the range is drawn at its edge."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Pixels of a whole drawing, and of the margins around its plot area."""
+
+    width: float = 960
+    height: float = 210
+    left: float = 84
+    right: float = 44
+    top: float = 20
+    bottom: float = 26
+
+    @property
+    def columns(self) -> int:
+        """Pixels across the plot area."""
+        return round(self.width - self.left - self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line through points, x ascending, both of shape (n,); a NaN in ``y`` is a gap.
+
+    Attributes:
+        right: whether it is read on the right axis.
+    """
+
+    x: Floats
+    y: Floats
+    kind: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """What lies between zero and a curve, which is given as in `Curve`."""
+
+    x: Floats
+    y: Floats
+    kind: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of the horizontal axis, over the whole height; `title` is shown where it is pointed at."""
+
+    start: float
+    end: float
+    kind: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A line across the plot, at a value of the left axis."""
+
+    value: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line from top to bottom at a place of the horizontal axis; `title` is shown where it is pointed at."""
+
+    place: float
+    kind: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text at a place and a value of the left axis, moved right and down by so many pixels."""
+
+    place: float
+    value: float
+    text: str
+    kind: str = ""
+    anchor: Anchor = "start"
+    right: float = 0
+    down: float = 0
+
+
+Item = Area | Band | Curve | Level | Mark | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A whole drawing.
+
+    Attributes:
+        description: says what is shown to those who do not see it.
+        across: the horizontal axis.
+        left, right: the vertical ones; each tick of the left one has a line across.
+        items: those painted first lie below.
+    """
+
+    description: str
+    across: Axis
+    left: Axis
+    items: Sequence[Item]
+    right: Axis | None = None
+    frame: Frame = field(default_factory=Frame)
+
+    def x(self, places: Floats | float) -> Floats:
+        """Pixels from the left edge of the frame."""
+        frame = self.frame
+        return frame.left + (frame.width - frame.left - frame.right) * _share(self.across, places)
+
+    def y(self, values: Floats | float, axis: Axis | None = None) -> Floats:
+        """Pixels from the upper edge of the frame, of values of the left axis or of another one."""
+        frame = self.frame
+        return frame.top + (frame.height - frame.bottom - frame.top) * (1 - _share(axis or self.left, values))
+
+
+def _share(axis: Axis, values: Floats | float) -> Floats:
+    with np.errstate(all="ignore"):  # a recording may hold any number
+        share: Floats = np.clip((np.asarray(values, np.float64) - axis.low) / (axis.high - axis.low), 0.0, 1.0)
+    return share
+
+
+def pieces(x: Floats, y: Floats) -> list[tuple[Floats, Floats]]:
+    """The parts of a curve between its gaps."""
+    known = np.isfinite(y)
+    edges = np.flatnonzero(np.diff(known.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    return [(x[begin:end], y[begin:end]) for begin, end in edges.tolist()]
