@@ -56,7 +56,7 @@ def field(
     more: Group | None = None,
     unit: str | None = None,
     when: Mapping[str, tuple[str, ...]] | None = None,
-    text: Mapping[str, str] | None = None,
+    label: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> Any:
     """A spec field.
@@ -67,7 +67,7 @@ def field(
         more: the group it stands in behind the essentials; without one it is an essential, which everybody sees first.
         unit: shown behind the value; "bytes" marks a size, written and read as 512MiB.
         when: other field → values for which this one matters; the form does not let it be changed otherwise.
-        text: value → what the form shows for a choice.
+        label: value → what the form shows for a choice.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
     """
     extra: dict[str, Any] = {"more": more} if more else {}
@@ -75,8 +75,8 @@ def field(
         extra["unit"] = unit
     if when:
         extra["when"] = {name: list(values) for name, values in when.items()}
-    if text:
-        extra["words"] = dict(text)
+    if label:
+        extra["words"] = dict(label)
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
