@@ -26,6 +26,7 @@ from gpudash.memory.explaining.remedies import (
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
@@ -75,6 +76,7 @@ def explain_history(
     source: SourceLine = no_source,
     what_if: WhatIf | None = None,
     allowed: int | None = None,
+    command: ProgramCommand = UNKNOWN_COMMAND,
 ) -> Explanation:
     """Why memory ran out, or where it was at its peak.
 
@@ -84,6 +86,7 @@ def explain_history(
         source: reads lines of the program, for naming them.
         what_if: replays the trace for the remedies; one is made unless given.
         allowed: bytes that the process could reserve, where that was less than the device had.
+        command: that started the program.
 
     Raises:
         ValueError: the trace has no such moment.
@@ -108,7 +111,7 @@ def explain_history(
     what_if = what_if or what_if_of(history.device, lambda: history)
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
-        case = Case(history, found, capacity, source, uncapped=state.capacity)
+        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
     ways = remedies(
         history,
         what_if,

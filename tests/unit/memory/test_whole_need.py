@@ -120,9 +120,9 @@ def card(sizes: list[int], followed: int = 8) -> dict[str, Any]:
     return {"index": 0, "trace": trace.to_json(), "fraction": 1.0}
 
 
-def full(*live: int, asked: int, simulated: bool = True) -> Explanation:
+def full(*live: int, requested: int, simulated: bool = True) -> Explanation:
     """A card of 500 MiB, 300 of them for the context, on which blocks were live when one was refused."""
-    request = RefusedRequest(asked, asked)
+    request = RefusedRequest(requested, requested)
     groups = [AllocationGroup(size, 1) for size in live]
     state = MemoryState(
         device="sim:0" if simulated else "cuda:0",

@@ -67,10 +67,11 @@ def _halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
             times = -(-whole // batch)
             alike = f", {times} of them for each optimizer step to train alike" if case.trains else ""
             yield Remedy(
-                f"{short(found.file.file)}:{found.numbers[0].lineno}: a batch of {batch} in place of {whole}{alike}",
+                f"{found.place}: a batch of {batch} in place of {whole}{alike}",
                 predicted_peak_bytes=ran.peak_reserved,
                 verified_by=BY_REPLAY,
                 patch=found.patch(batch),
+                command=found.command(batch),
             )
             return
 
