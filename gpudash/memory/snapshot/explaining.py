@@ -44,6 +44,10 @@ RECORD = "torch.cuda.memory._record_memory_history()"
 SHARE_OF_IDLE = 0.1
 """Part of what is reserved that must lie idle to be told in the headline of a snapshot without a failure."""
 
+SHARE_OF_WORKSPACE = 0.1
+"""Part of the live bytes from which on a workspace that was refused is itself the cause; of a smaller one it is what
+filled the memory before."""
+
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
 
 MOST_EVENTS = 400_000
@@ -232,7 +236,8 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     workspace = tuple(
         smaller_workspace(found, lambda factor: case.resized(held, factor, request=requested), requested=requested)
     )
-    if requested or (found.verdict == "fragmentation" and settings):
+    is_full_of_it = requested and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
+    if is_full_of_it or (found.verdict == "fragmentation" and settings):
         return None, workspace
     cause = cause_of(case)
     if cause is not None and not cause.is_of_activations:

@@ -30,6 +30,7 @@ def explained_with(
     *,
     command: ProgramCommand = UNKNOWN_COMMAND,
     function: str = "step",
+    weights: int = 30 * MIB,
 ) -> Explanation:
     """A first step of which the activations are too many, by a program whose model is called in line 41."""
     lines = program.splitlines()
@@ -41,7 +42,7 @@ def explained_with(
         return text[line - 1] if line <= len(text) else ""
 
     made = Made(capacity=200 * MIB)
-    made.malloc(30 * MIB, WEIGHTS)
+    made.malloc(weights, WEIGHTS)
     made.until_full(60 * MIB, 0)
     device = made.device()
     stacks = [
@@ -200,3 +201,9 @@ def test_a_file_of_settings_that_the_command_names_counts_more_than_the_program_
 def test_of_an_evaluation_that_was_refused_its_own_batch_is_made_smaller() -> None:
     found = explained_with("batch_size, test_batch_size = 32, 64", function="validate")
     assert changed(found.remedies[0].patch)[1:] == ["+batch_size, test_batch_size = 32, 16"]
+
+
+def test_a_batch_is_named_also_where_state_for_every_weight_would_leave_it_no_room() -> None:
+    found = explained_with("batch_size = 64\noptimizer = torch.optim.Adam(head.parameters())", weights=120 * MIB)
+    assert changed(found.remedies[0].patch)[1:] == ["+batch_size = 16"]
+    assert found.remedies[0].fits is None
