@@ -36,8 +36,8 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     whose = "One step's activations" if case.trains else "The activations of one pass"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
     batches = batch_sizes(case)
-    named = [remedy for batch in batches if batch.is_named for remedy in _halved(case, batch)]
-    by_shape = [remedy for batch in batches if not batch.is_named for remedy in _halved(case, batch)]
+    named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
+    by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
     return ProgramCause(text, (*named, *_checkpointed(case), *by_shape), is_of_activations=True)
 
 
@@ -52,7 +52,7 @@ def _still_to_come(case: Case) -> int:
     return max(0, weights - gradients) + states * weights
 
 
-def _halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
+def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     """The batch halved until what was asked passes, and what is known to follow has room beside it.
 
     What follows is less where weights are frozen, which the trace does not show. So where no batch leaves that much

@@ -76,17 +76,21 @@ class BatchSize:
         return () if self.option is None else self.option.with_value(value)
 
 
-def batch_sizes(case: Case) -> list[BatchSize]:
+def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     """Numbers that the program calls the size of its batch, the surest first, and at most `MOST`.
 
     Of a request that an evaluation made they are those of its batch, where it has one of its own. Where no name says
     so, it is the first size of the tensors that the program makes in each step.
+
+    Args:
+        case: the refused request.
+        evaluates: whether it is known to be an evaluation's; by default the names of functions say so.
     """
-    in_evaluation = any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
+    evaluates = evaluates or any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
     found: list[tuple[bool, int, bool, BatchSize]] = []
     for name, sureness, batch in (*_of_command(case), *_of_sources(case)):
-        evaluates = _EVALUATES.search(name) is not None
-        found.append((evaluates != in_evaluation, sureness, not _TRAINS.search(name), batch))
+        is_of_evaluation = _EVALUATES.search(name) is not None
+        found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
     found.sort(key=lambda one: one[:3])
     if not found:
         return list(_by_shape(case))[:1]
@@ -201,11 +205,11 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
     if method in _LOOKS_UP and texts and len(call.args) == 2:
         yield texts[0].lower(), call.args[1], _DEFAULT
         return
-    data = ast.unparse(call.args[0]) if call.args else ""
+    words = re.findall(r"\w+", ast.unparse(call.args[0])) if call.args else []
     for keyword in call.keywords:
         if keyword.arg is not None:
             # a loader of other data than the training's is named after it
-            name = f"val_{keyword.arg}" if _EVALUATES.search(data) else keyword.arg
+            name = f"val_{keyword.arg}" if any(map(_EVALUATES.search, words)) else keyword.arg
             sureness = _SET if method == "dict" else _KEYWORD
             if method in own:
                 sureness = _GIVEN

@@ -77,6 +77,10 @@ def changed(patch: str) -> list[str]:
             "a = Loader(val_data, batch_size=128)\nb = Loader(d, batch_size=64)",
             "b = Loader(d, batch_size=16)",
         ),
+        (
+            "a = Loader(Data('x', mode='val'), batch_size=128)\nb = Loader(d, batch_size=64)",
+            "b = Loader(d, batch_size=16)",
+        ),
         ("class Options:\n    batch_size: int = 8\no = Options(batch_size=64)", "o = Options(batch_size=16)"),
     ],
 )
@@ -207,3 +211,10 @@ def test_a_batch_is_named_also_where_state_for_every_weight_would_leave_it_no_ro
     found = explained_with("batch_size = 64\noptimizer = torch.optim.Adam(head.parameters())", weights=120 * MIB)
     assert changed(found.remedies[0].patch)[1:] == ["+batch_size = 16"]
     assert found.remedies[0].fits is None
+
+
+def test_an_evaluation_without_no_grad_is_also_offered_a_smaller_batch_of_its_own() -> None:
+    step = "def sample(model, data):\n    return model(data)\n"
+    found = explained_with("Loader(val_data, batch_size=64)\nLoader(data, batch_size=2)", step=step)
+    assert "no_grad" in found.remedies[-1].change + found.remedies[0].change
+    assert any(changed(remedy.patch)[1:] == ["+Loader(val_data, batch_size=16)"] for remedy in found.remedies)
