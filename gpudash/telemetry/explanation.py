@@ -199,6 +199,7 @@ class Remedy(RunChange):
         rewrites: what it changes in the program, where that is known to the character.
         patch: the change as a unified diff, with paths relative to the program's folder, or to the root where that is
             not known; "" where there is none.
+        command: of the program, with the change; empty where it is another change.
     """
 
     flags: str = ""
@@ -206,6 +207,7 @@ class Remedy(RunChange):
     verified_by: str = ""
     rewrites: tuple[Rewrite, ...] = ()
     patch: str = ""
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

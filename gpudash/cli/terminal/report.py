@@ -148,6 +148,9 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     for name in ("report", "recording"):
         if summary[name]:
             console.print(f"{name.capitalize()}: {summary[name]}", soft_wrap=True)
+    first = next(iter((error.get("explanation") or {}).get("remedies", ())), None)
+    if first is not None and first["command"]:
+        console.print(f"Command with the first change: {one_line(shlex.join(first['command']))}", soft_wrap=True)
     patched = any(remedy["patch"] for remedy in (error.get("explanation") or {}).get("remedies", ()))
     if patched and summary["report"]:
         path = shlex.quote(f"{summary['report']}/{PATCH_NAME}")

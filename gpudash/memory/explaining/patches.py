@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,9 @@ CONTEXT_LINES = 3
 
 NO_NEWLINE = b"\n\\ No newline at end of file\n"
 """What a diff has behind a last line without a newline (diffutils, "Incomplete Lines")."""
+
+
+_HUNK = re.compile(r"@@ -(?P<begin>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+)? @@")
 
 
 def patching(command: Sequence[str], patch: Path) -> list[str]:
@@ -81,8 +85,8 @@ def unified_diff(rewrites: Sequence[Rewrite], folder: str, read: Callable[[str],
 def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
     """A diff of one file whose path is relative to the root, as one that is relative to a folder.
 
-    It is "" where a diff cannot spell the path, or where the file has what was not seen of its lines: blanks at their
-    ends, other ends of lines than those of Unix, or none at the end of the last.
+    It is "" where a diff cannot spell the path, or the file has other lines by now. What nobody saw of its lines stays
+    as it is: blanks at their ends, and what ends them.
 
     Args:
         patch: the diff.
@@ -93,13 +97,42 @@ def in_folder(patch: str, folder: str, read: Callable[[str], bytes]) -> str:
     file = f"/{old.removeprefix('--- ')}"
     name = _relative(file, folder)
     try:
-        text = read(file).decode("utf-8")
+        content = read(file)
+        after = _with_hunks(content.decode("utf-8"), hunks)
     except (OSError, ValueError):
         return ""
-    lines = text.split("\n")
-    if name is None or " " in name or lines[-1] or any(line != line.rstrip() for line in lines):
+    if name is None or after is None:
         return ""
-    return "\n".join([f"--- {name}", f"+++ {name}", *hunks])
+    return _of_file(name, content, after.encode()).decode()
+
+
+def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
+    """A text after the hunks of a diff of which nobody saw the ends of lines; ``None`` where it has other lines."""
+    if "\r" in text.replace("\r\n", ""):
+        return None  # to Python that is the end of a line, and to a diff it is not
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1].removesuffix("\n")  # what is behind the last newline, which may be nothing
+    ending = "\r\n" if "\r\n" in text else "\n"
+    after: list[str] = []
+    at = 0
+    for row in filter(None, rows):
+        hunk = _HUNK.match(row)
+        if hunk is not None:
+            # of a hunk without old lines the number is that of the line before
+            begin = int(hunk["begin"]) - (hunk["count"] != "0")
+            after += lines[at:begin]
+            at = begin
+            continue
+        if row[0] == "+":
+            after.append(f"{row[1:]}{ending}")
+            continue
+        if at >= len(lines) or lines[at].rstrip() != row[1:].rstrip():
+            return None
+        if row[0] == " ":
+            after.append(lines[at])
+        at += 1
+    after += lines[at:]
+    return "".join(line if line.endswith("\n") else f"{line}{ending}" for line in after[:-1]) + "".join(after[-1:])
 
 
 def _relative(file: str, folder: str) -> str | None:

@@ -214,7 +214,7 @@ def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
     """
 
     def rank(remedy: Remedy) -> tuple[bool, bool, bool, bool]:
-        is_change = bool(remedy.patch or remedy.flags or remedy.allocator)
+        is_change = bool(remedy.patch or remedy.command or remedy.flags or remedy.allocator)
         is_bound = remedy.change.startswith(AT_LEAST)
         return not remedy.verified_by, not is_change, not remedy.fits, is_bound
 

@@ -198,7 +198,7 @@ def with_need(found: Explanation, need: Need) -> Explanation:
 
 def to_be_tried(found: Explanation) -> Iterator[Remedy]:
     """The remedies that can be tried by running the program again with them, the most promising first."""
-    can_be = (remedy for remedy in found.remedies if remedy.fits is None and (remedy.patch or variable_of(remedy)))
+    can_be = (remedy for remedy in found.remedies if remedy.fits is None and changes_the_run(remedy))
     yield from list(can_be)[:MOST_TRIED]
 
 
@@ -206,6 +206,11 @@ def variable_of(remedy: Remedy) -> dict[str, str]:
     """The variable that a remedy sets, with its value; nothing where it sets none."""
     name, given, value = remedy.flags.partition("=")
     return {name: "".join(shlex.split(value))} if given and name.isidentifier() else {}
+
+
+def changes_the_run(remedy: Remedy) -> bool:
+    """Whether a remedy says to the letter what is changed of the program, its command or its variables."""
+    return bool(remedy.patch or remedy.command or variable_of(remedy))
 
 
 def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explanation:
@@ -239,7 +244,7 @@ def with_reruns_of(found: Explanation, reported: Explanation) -> Explanation:
     kept = [
         remedy
         for remedy in found.remedies
-        if remedy.change in before or not (remedy.patch or variable_of(remedy) or is_bound(remedy))
+        if remedy.change in before or not (changes_the_run(remedy) or is_bound(remedy))
     ]
     changes = {remedy.change for remedy in tried}
     made = [

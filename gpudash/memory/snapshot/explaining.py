@@ -26,6 +26,7 @@ from gpudash.memory.explaining.remedies import (
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
@@ -42,6 +43,10 @@ RECORD = "torch.cuda.memory._record_memory_history()"
 
 SHARE_OF_IDLE = 0.1
 """Part of what is reserved that must lie idle to be told in the headline of a snapshot without a failure."""
+
+SHARE_OF_WORKSPACE = 0.1
+"""Part of the live bytes from which on a workspace that was refused is itself the cause; of a smaller one it is what
+filled the memory before."""
 
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
 
@@ -75,6 +80,7 @@ def explain_history(
     source: SourceLine = no_source,
     what_if: WhatIf | None = None,
     allowed: int | None = None,
+    command: ProgramCommand = UNKNOWN_COMMAND,
 ) -> Explanation:
     """Why memory ran out, or where it was at its peak.
 
@@ -84,6 +90,7 @@ def explain_history(
         source: reads lines of the program, for naming them.
         what_if: replays the trace for the remedies; one is made unless given.
         allowed: bytes that the process could reserve, where that was less than the device had.
+        command: that started the program.
 
     Raises:
         ValueError: the trace has no such moment.
@@ -108,7 +115,7 @@ def explain_history(
     what_if = what_if or what_if_of(history.device, lambda: history)
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
-        case = Case(history, found, capacity, source, uncapped=state.capacity)
+        case = Case(history, found, capacity, source, uncapped=state.capacity, command=command)
     suggested = remedies(
         history,
         what_if,
@@ -229,7 +236,8 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     workspace = tuple(
         smaller_workspace(found, lambda factor: case.resized(held, factor, request=requested), requested=requested)
     )
-    if requested or (found.verdict == "fragmentation" and settings):
+    is_full_of_it = requested and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
+    if is_full_of_it or (found.verdict == "fragmentation" and settings):
         return None, workspace
     cause = cause_of(case)
     if cause is not None and not cause.is_of_activations:

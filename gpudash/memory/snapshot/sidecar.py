@@ -12,6 +12,7 @@ from gpudash.memory.explaining.patches import with_patches
 from gpudash.memory.explaining.remedies import REPLAY, ordered, without_others
 from gpudash.memory.explaining.whole_need import with_reruns_of
 from gpudash.memory.snapshot.causes.children import ended_before
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.explaining import (
     ENDS_HERE,
     NOTHING_BEFORE,
@@ -71,14 +72,14 @@ class Sidecar:
         cards: by the index of the device.
         reported: by the index of the device, how its memory was explained when it ran out.
         warnings: sentences on what could not be used.
-        folder: of the program, an absolute path; "" where it is not known.
+        command: that started the program, and its folder.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
     cards: Mapping[int, OutsideView] = field(default_factory=dict)
     reported: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    folder: str = ""
+    command: ProgramCommand = UNKNOWN_COMMAND
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with these warnings beside its own."""
@@ -104,11 +105,11 @@ class Sidecar:
         """
         card = self.cards.get(history.device.index)
         allowed = None if card is None else card.allowed
-        found = explain_history(history, source=source, what_if=what_if, allowed=allowed)
+        found = explain_history(history, source=source, what_if=what_if, allowed=allowed, command=self.command)
         if card is not None:
             found = on_card(found, history, card, source)
-        if self.folder:
-            found = with_patches(found, self.folder)
+        if self.command.folder:
+            found = with_patches(found, self.command.folder)
         reported = self.reported.get(history.device.index)
         return found if reported is None else with_reruns_of(found, reported)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.sidecar import NOTHING, Sidecar, card_of
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.system.files import written_whole
@@ -85,12 +86,12 @@ def sidecar_of(snapshot: Path) -> Sidecar:
             cards[index], explanations[index] = card_of(reported), reported
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
-    folder = ""
+    command = UNKNOWN_COMMAND
     try:
-        folder = _program_folder(snapshot.with_name(SETTINGS_NAME))
+        command = _program_command(snapshot.with_name(SETTINGS_NAME))
     except ValueError as error:
         warnings.append(f"{SETTINGS_NAME} beside the snapshot was left aside: {error}")
-    return Sidecar(steps, cards, explanations, tuple(warnings), folder)
+    return Sidecar(steps, cards, explanations, tuple(warnings), command)
 
 
 def _steps(path: Path) -> tuple[tuple[int, int], ...]:
@@ -122,16 +123,22 @@ def _explanation(path: Path) -> Explanation | None:
     return reported
 
 
-def _program_folder(path: Path) -> str:
+def program_command(facts: Mapping[str, Any]) -> ProgramCommand:
+    """What the settings of a report say of the program's command, as far as they do."""
+    words, folder = facts.get("command"), facts.get("folder")
+    known = words if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
+    return ProgramCommand(tuple(known), folder if isinstance(folder, str) and folder.startswith("/") else "")
+
+
+def _program_command(path: Path) -> ProgramCommand:
     text = _read(path)
     if text is None:
-        return ""
+        return UNKNOWN_COMMAND
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON.") from None
-    folder = found.get("folder") if isinstance(found, dict) else None
-    return folder if isinstance(folder, str) and folder.startswith("/") else ""
+    return program_command(found) if isinstance(found, dict) else UNKNOWN_COMMAND
 
 
 def _read(path: Path) -> bytes | None:

@@ -22,13 +22,15 @@ from gpudash.agent.server import MOST_CONNECTIONS, Peer
 from gpudash.devices.names import kind_of
 from gpudash.memory.explaining.explanation_text import report
 from gpudash.memory.explaining.memory_state import RefusedRequest, Surroundings
-from gpudash.memory.explaining.patches import PATCH_NAME, with_patches
+from gpudash.memory.explaining.patches import PATCH_NAME
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.session.recordings.file_kinds import SNAPSHOT_NAME
 from gpudash.session.recordings.report_folder import (
     EXPLANATION_NAME,
     MOST_STEPS,
     MOST_US,
     SETTINGS_NAME,
+    program_command,
     write_json,
     write_steps,
 )
@@ -89,6 +91,7 @@ class Refused:
         around: what else held memory of the device.
         is_context: whether it was the context that was refused, and not memory for a tensor.
         allowed_bytes: that the process could reserve of the device, ``None`` without a limit.
+        command: that started the program.
     """
 
     device: str
@@ -103,6 +106,7 @@ class Refused:
     around: Surroundings = field(default_factory=Surroundings)
     is_context: bool = False
     allowed_bytes: int | None = None
+    command: ProgramCommand = UNKNOWN_COMMAND
 
 
 class FlightRecorder:
@@ -156,10 +160,9 @@ class FlightRecorder:
         self.write_output()
         if refused.snapshot is None:
             raise ValueError("The program left no memory snapshot, so that what filled the memory is not known.")
+        refused = replace(refused, command=program_command(self._facts()))
         explanation = explained(folder / SNAPSHOT_NAME, refused, ended)
         if explanation is not None:
-            if program_folder := self._facts().get("folder"):
-                explanation = with_patches(explanation, str(program_folder))
             self.write_explanation(explanation)
         return explanation
 
@@ -257,7 +260,7 @@ def explained(snapshot: Path, refused: Refused, ended: Callable[[], bool]) -> Ex
 
 
 def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
-    """The snapshot's explanation, with what the file does not know: the card's size, and who else is on it.
+    """The snapshot's explanation, with what the file does not know: the card's size, who else is on it, the command.
 
     Raises:
         ValueError: one sentence, when the snapshot holds nothing of the device.
@@ -282,7 +285,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
         free=refused.free_bytes or 0,
         allowed=refused.allowed_bytes,
     )
-    known = Sidecar(tuple(refused.steps), {index: card})
+    known = Sidecar(tuple(refused.steps), {index: card}, command=refused.command)
     return known.explained(known.history(snapshot, device), source=source_line)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSize, Signal
@@ -249,4 +250,5 @@ def remedy_tip(remedy: Remedy) -> str:
     source = f"{verb} by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
     parts = [source, price(remedy), remedy.flags]
     text = "; ".join(part for part in parts if part)
-    return f"{text}\n{remedy.patch}" if remedy.patch else text
+    how = shlex.join(remedy.command) or remedy.patch
+    return f"{text}\n{how}" if how else text

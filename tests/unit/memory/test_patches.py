@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.memory.explaining.patches import unified_diff
+from gpudash.memory.explaining.patches import in_folder, unified_diff
+from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Rewrite
 
 BEFORE = "losses = []\nfor loss in range(3):\n\tlosses.append(  loss  )  # kept\nprint(losses)\n"
@@ -90,3 +91,38 @@ def test_of_a_file_outside_of_the_program_s_folder_or_one_that_is_gone_there_is_
     library.write_text(BEFORE)
     assert diff(tmp_path / "project", rewrite(library, BEFORE, "loss", "loss.item()")) == ""
     assert diff(tmp_path, rewrite(tmp_path / "gone.py", BEFORE, "loss", "loss.item()")) == ""
+
+
+@pytest.mark.parametrize("command", [["patch", "-p0", "-s"], ["git", "apply", "-p0", "-"]], ids=["patch", "git"])
+@pytest.mark.parametrize(
+    ("seen", "content"),
+    [
+        ("a = 1\nb = 64\nc = 3\n", b"a = 1  \nb = 64\t\nc = 3"),
+        ("a = 1\nb = 64\nc = 3\n", b"a = 1\r\nb = 64\r\nc = 3 \r\n"),
+        ("\n" * 9 + "b = 64\n", b" \n" * 9 + b"b = 64"),
+    ],
+    ids=["blanks", "crlf", "at the end"],
+)
+def test_a_diff_of_lines_whose_ends_nobody_saw_is_taken_and_leaves_the_others_as_they_are(
+    tmp_path: Path, command: list[str], seen: str, content: bytes
+) -> None:
+    file = tmp_path / "my train.py"
+    file.write_bytes(content)
+    lines = seen.splitlines()
+    source = SourceFile(str(file), lambda _file, line: lines[line - 1] if line <= len(lines) else "")
+    number = lines.index("b = 64") + 1
+    made = in_folder(source.patch({number: ("b = 32", "d = 4")}), str(tmp_path), lambda name: Path(name).read_bytes())
+    subprocess.run(command, cwd=tmp_path, input=made.encode(), check=True, timeout=60)
+    ending = b"\r\n" if b"\r" in content else b"\n"
+    begin, _, rest = content.partition(b"b = 64")
+    rest = rest.partition(b"\n")[2]
+    assert file.read_bytes() == begin + b"b = 32" + ending + b"d = 4" + ending + rest
+
+
+def test_of_lines_that_are_others_by_now_there_is_no_diff(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    source = SourceFile(str(file), lambda _file, line: "b = 64" if line == 1 else "")
+    patch = source.patch({1: ("b = 32",)})
+    for content in (b"b = 65\n", b"", b"b = 64\rc = 1\n", b"b = 64 # \xe4\n"):
+        file.write_bytes(content)
+        assert in_folder(patch, str(tmp_path), lambda name: Path(name).read_bytes()) == ""

@@ -36,8 +36,8 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     whose = "One step's activations" if case.trains else "The activations of one pass"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
     batches = batch_sizes(case)
-    named = [remedy for batch in batches if batch.is_named for remedy in _halved(case, batch)]
-    by_shape = [remedy for batch in batches if not batch.is_named for remedy in _halved(case, batch)]
+    named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
+    by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
     return ProgramCause(text, (*named, *_checkpointed(case), *by_shape), is_of_activations=True)
 
 
@@ -52,27 +52,41 @@ def _still_to_come(case: Case) -> int:
     return max(0, weights - gradients) + states * weights
 
 
-def _halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
-    """The batch halved until what was asked passes, and what is known to follow has room beside it."""
+def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
+    """The batch halved until what was asked passes, and what is known to follow has room beside it.
+
+    What follows is less where weights are frozen, which the trace does not show. So where no batch leaves that much
+    room, half of the one that gets past the request is named: a rerun shows whether it does.
+    """
     whole = found.value
     scaled = _of_a_batch(case)
+    is_scaled = not case.history.asks_for_workspace(case.moment)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
     spare = 1 if case.history.phase_at(case.moment) == PHASES[BACKWARD] else 2
-    batch = whole
+    batch, passes = whole, 0
     while batch > SMALLEST:
         batch //= 2
-        ran = case.resized(scaled, batch / whole, request=True)
+        ran = case.resized(scaled, batch / whole, request=is_scaled)
         more = _still_to_come(case) + int((spare - 1) * case.bytes_of(scaled) * batch / whole)
+        passes = passes or (max(SMALLEST, batch // 2) if ran.fits else 0)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
-            times = -(-whole // batch)
-            alike = f", {times} of them for each optimizer step to train alike" if case.trains else ""
-            yield Remedy(
-                f"{short(found.file.file)}:{found.numbers[0].lineno}: a batch of {batch} in place of {whole}{alike}",
-                predicted_peak_bytes=ran.peak_reserved,
-                verified_by=BY_REPLAY,
-                patch=found.patch(batch),
-            )
+            yield _of_batch(case, found, batch, ran.peak_reserved)
             return
+    if passes:
+        ran = case.resized(scaled, passes / whole, request=is_scaled)
+        yield _of_batch(case, found, passes, ran.peak_reserved)
+
+
+def _of_batch(case: Case, found: BatchSize, batch: int, peak: int) -> Remedy:
+    times = -(-found.value // batch)
+    alike = f", {times} of them for each optimizer step to train alike" if case.trains else ""
+    return Remedy(
+        f"{found.place}: a batch of {batch} in place of {found.value}{alike}",
+        predicted_peak_bytes=peak,
+        verified_by=BY_REPLAY,
+        patch=found.patch(batch),
+        command=found.command(batch),
+    )
 
 
 def _of_a_batch(case: Case) -> Ints:

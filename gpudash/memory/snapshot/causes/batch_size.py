@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudash.memory.allocator.trace import WEIGHTS
 from gpudash.memory.snapshot.causes.case import Case
+from gpudash.memory.snapshot.causes.command_line import OptionValue, option_values
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, keyword_of, method_of
+from gpudash.telemetry.explanation import short
 
 SMALLEST = 1
 
@@ -24,60 +26,123 @@ _NOT_OF_A_STEP = re.compile(r"(?i)num|count|idx|index|accum|interval|every|log|p
 _EVALUATES = re.compile(r"(?i)(^|_)(val|valid|validation|eval|test|dev|infer|inference|predict)")
 _TRAINS = re.compile(r"(?i)train")
 
+_HELP = re.compile(r"(?i)^(the |a |input |train |training |mini-?)*batch.?size")
+"""Help of an option of one letter that is the size of a batch."""
+
 _OPTIONS = frozenset({"add_argument", "option", "Option", "Argument"})
 _LOOKS_UP = frozenset({"get", "getenv", "setdefault", "pop"})
 _SHAPED = frozenset({"randn", "rand", "zeros", "ones", "empty", "full", "normal"})
 _RESHAPES = frozenset({"view", "reshape", "expand", "repeat", "arange"})
 
-_GIVEN, _SET, _KEYWORD, _DEFAULT, _SHAPE = range(5)
-"""How sure a place is to be the one that counts: what a function of the program is given takes the place of what is set
-elsewhere, and of its own default."""
+_COMMANDED, _GIVEN, _SET, _KEYWORD, _DEFAULT = range(5)
+"""How sure a place is to be the one that counts: what the command line says, or a function of the program is given,
+takes the place of what is set elsewhere, and of its own default."""
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A batch's size in the source.
+    """A batch's size, in the source or on the command line.
 
     Attributes:
-        file: where it stands.
+        place: where it stands, in a few words.
         value: so many.
-        numbers: the expressions that say so, on one line each, the one to name first.
+        file: in which it stands; ``None`` on the command line.
+        numbers: the places that say so, the one to name first.
+        option: that says so on the command line.
         is_named: whether the program calls it that.
     """
 
-    file: SourceFile
+    place: str
     value: int
-    numbers: Sequence[ast.expr]
+    file: SourceFile | None = None
+    numbers: Sequence[Splice] = ()
+    option: OptionValue | None = None
     is_named: bool = True
 
+    @classmethod
+    def in_file(cls, file: SourceFile, value: int, numbers: Sequence[Splice], *, is_named: bool = True) -> BatchSize:
+        """A batch's size in a file."""
+        place = f"{short(file.file)}:{numbers[0].line}"
+        return cls(place, value, file=file, numbers=numbers, is_named=is_named)
+
     def patch(self, value: int) -> str:
-        """The diff that sets another size."""
-        splices = [
-            Splice(number.lineno, number.col_offset, number.end_col_offset or 0, str(value)) for number in self.numbers
-        ]
-        return self.file.patch(self.file.spliced(splices))
+        """The diff that sets another size; "" where no file says it."""
+        if self.file is None:
+            return ""
+        return self.file.patch(self.file.spliced(replace(number, text=str(value)) for number in self.numbers))
+
+    def command(self, value: int) -> tuple[str, ...]:
+        """The program's command with another size; empty where it does not say it."""
+        return () if self.option is None else self.option.with_value(value)
 
 
-def batch_sizes(case: Case) -> list[BatchSize]:
-    """Numbers that the program's source calls the size of its batch, the surest first, and at most `MOST`.
+def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
+    """Numbers that the program calls the size of its batch, the surest first, and at most `MOST`.
 
-    Where no name says so, it is the first size of the tensors that the program makes in each step.
+    Of a request that an evaluation made they are those of its batch, where it has one of its own. Where no name says
+    so, it is the first size of the tensors that the program makes in each step.
+
+    Args:
+        case: the refused request.
+        evaluates: whether it is known to be an evaluation's; by default the names of functions say so.
     """
+    evaluates = evaluates or any(_EVALUATES.search(frame.name) for frame in case.refused_frames)
     found: list[tuple[bool, int, bool, BatchSize]] = []
-    for file in (*case.program_files, *case.imported_files):
+    for name, sureness, batch in (*_of_command(case), *_of_sources(case)):
+        is_of_evaluation = _EVALUATES.search(name) is not None
+        found.append((is_of_evaluation != evaluates, sureness, not _TRAINS.search(name), batch))
+    found.sort(key=lambda one: one[:3])
+    if not found:
+        return list(_by_shape(case))[:1]
+    is_other = found[0][0]
+    alike = [batch for is_of_other, _, _, batch in found if is_of_other == is_other]
+    # what the command says takes the place of what the source does
+    return alike[:1] if alike[0].option is not None else alike[:MOST]
+
+
+def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
+    """Sizes in files: their names, how sure they are to count, and they."""
+    named = case.named_files
+    for file in (*case.program_files, *case.imported_files, *named):
         own = {node.name for node in file.nodes() if isinstance(node, Function | ast.ClassDef)}
         for node in file.nodes():
             for name, number, sureness in _named(node, own):
                 value = whole_number(number)
                 if value is None or value <= SMALLEST or number.lineno != number.end_lineno:
                     continue
-                batch = BatchSize(file, value, (number,))
-                found.append((_EVALUATES.search(name) is not None, sureness, not _TRAINS.search(name), batch))
-    found.sort(key=lambda one: one[:3])
-    if not found:
-        return list(_by_shape(case))[:1]
-    first_evaluates = found[0][0]
-    return [batch for evaluates, _, _, batch in found if evaluates == first_evaluates][:MOST]
+                yield name, _GIVEN if file in named else sureness, BatchSize.in_file(file, value, (_place(number),))
+
+
+def _of_command(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
+    """Sizes on the command line, in the same form; of an option that is given twice the last counts."""
+    names = _names_of_options(case)
+    given = {}
+    for value in option_values(case.command):
+        name = names.get(value.option) or value.name
+        if is_batch(name) and value.value > SMALLEST:
+            given[name] = BatchSize(value.option, value.value, option=value)
+    yield from ((name, _COMMANDED, batch) for name, batch in given.items())
+
+
+def _names_of_options(case: Case) -> dict[str, str]:
+    """What the program calls an option in its code: ``-b`` is ``batch_size``."""
+    found = {}
+    for file in (*case.program_files, *case.imported_files):
+        for node in file.nodes():
+            if not isinstance(node, ast.Call) or method_of(node) not in _OPTIONS:
+                continue
+            spellings = [text for text in map(_text, node.args) if text]
+            names = [text.lstrip("-").replace("-", "_") for text in (*spellings, _text(keyword_of(node, "dest")))]
+            name = next(filter(is_batch, names), "")
+            if not name and _HELP.match(_text(keyword_of(node, "help"))) and max(map(len, names)) == 1:
+                name = "batch_size"
+            if name:
+                found.update(dict.fromkeys(spellings, name))
+    return found
+
+
+def _place(number: ast.expr) -> Splice:
+    return Splice(number.lineno, number.col_offset, number.end_col_offset or 0, "")
 
 
 def whole_number(expression: ast.expr) -> int | None:
@@ -140,11 +205,11 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
     if method in _LOOKS_UP and texts and len(call.args) == 2:
         yield texts[0].lower(), call.args[1], _DEFAULT
         return
-    data = ast.unparse(call.args[0]) if call.args else ""
+    words = re.findall(r"\w+", ast.unparse(call.args[0])) if call.args else []
     for keyword in call.keywords:
         if keyword.arg is not None:
             # a loader of other data than the training's is named after it
-            name = f"val_{keyword.arg}" if _EVALUATES.search(data) else keyword.arg
+            name = f"val_{keyword.arg}" if any(map(_EVALUATES.search, words)) else keyword.arg
             sureness = _SET if method == "dict" else _KEYWORD
             if method in own:
                 sureness = _GIVEN
@@ -183,7 +248,7 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
             shaped = [_first_size(node, _RESHAPES) for node in file.nodes()]
             reshaped = [number for number in shaped if number is not None and whole_number(number) == value]
             numbers = {(one.lineno, one.col_offset): one for one in (*sizes[value], *reshaped)}
-            yield BatchSize(file, value, tuple(numbers.values()), is_named=False)
+            yield BatchSize.in_file(file, value, [*map(_place, numbers.values())], is_named=False)
 
 
 def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.frames import Frame, is_own
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import Lives
 from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
@@ -55,6 +56,7 @@ class Case:
         capacity: bytes that PyTorch could have had.
         uncapped: the same without a cap on the process; no more where there was none.
         source: reads lines of the program.
+        command: that started the program.
     """
 
     history: History
@@ -62,6 +64,7 @@ class Case:
     capacity: int
     source: SourceLine
     uncapped: int
+    command: ProgramCommand = UNKNOWN_COMMAND
     _files: dict[str, SourceFile] = field(default_factory=dict)
 
     @property
@@ -137,6 +140,12 @@ class Case:
             if path not in known and any(self.source(path, line) for line in range(1, 6)):
                 found.append(self.file(path))
         return found
+
+    @property
+    def named_files(self) -> list[SourceFile]:
+        """Python files that the command names and no stack leads through, as of settings."""
+        known = {file.file for file in self.program_files}
+        return [self.file(name) for name in self.command.files if name not in known]
 
     @cached_property
     def trains(self) -> bool:

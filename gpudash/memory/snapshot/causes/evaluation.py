@@ -13,6 +13,8 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, TEMPORARY
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame, is_installed, is_library
+from gpudash.memory.snapshot.causes.activations import halved
+from gpudash.memory.snapshot.causes.batch_size import batch_sizes
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.leak_edits import COLLECTS
 from gpudash.memory.snapshot.source_edits import Function, Loop, method_of
@@ -49,7 +51,10 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
     if size < SHARE_OF_LIVE * case.live_bytes or _trains(case, lives[0], line):
         return None
     passes = _passes(case, lives)
-    return ProgramCause(_text(line, len(passes), size), tuple(_remedies(case, line, lives, passes)))
+    # a single pass may be too much without its graph too
+    batches = batch_sizes(case, evaluates=True) if len(passes) < FEWEST_PASSES else []
+    smaller = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
+    return ProgramCause(_text(line, len(passes), size), (*_remedies(case, line, lives, passes), *smaller))
 
 
 def _in_modules(case: Case) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -130,7 +130,7 @@ class NumberlessRun(ProgramRerun):
         limit_s, remedy = self.limit_s, self._remedy
         variables = {} if remedy is None or remedy.patch else variable_of(remedy)
         return Launch(
-            self._request.command,
+            self._request.command if remedy is None else remedy.command or self._request.command,
             [self._card.target] * self._card.count,
             steps=max(FEWEST_STEPS, self._failed.step + STEADY_STEPS),
             time_limit_s=limit_s,

@@ -180,6 +180,8 @@ class WholeRun(ProgramRerun):
         if self._remedy is not None and self._remedy.patch:
             (scratch / "traces" / PATCH_NAME).write_text(self._remedy.patch, encoding="utf-8")
             command = patching(command, scratch / "traces" / PATCH_NAME)
+        elif self._remedy is not None and self._remedy.command:
+            command = self._remedy.command
         elif self._remedy is not None:
             environment |= variable_of(self._remedy)
         layers = str(scratch / "layers") if held_back else ""

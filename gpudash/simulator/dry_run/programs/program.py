@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -86,6 +85,11 @@ def begin(config: Mapping[str, Any], send: Send, when_imported: WhenImported) ->
         by_python=bool(config["scratch"]),
     )
     return program
+
+
+def _spent_s() -> float:
+    """Processor time of this process and of the ended ones that it had started, as workers of its data loaders."""
+    return sum(os.times()[:4])
 
 
 def _cards(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -249,7 +253,7 @@ class FollowedProgram:
 
     def _end_loaders(self) -> None:
         """Let the program come to what follows an epoch, once it has had the time to come to its own end."""
-        now_s = time.process_time()
+        now_s = _spent_s()
         if now_s >= self._whole_s:
             self._after_s = now_s
             self._loaders.end()
@@ -258,7 +262,7 @@ class FollowedProgram:
         """Whether the time after the steps is over, or nothing new is expected of it."""
         last = self._peaks[-EQUAL_STEPS - 1 :]
         equal = len(last) > EQUAL_STEPS and len(set(last)) == 1
-        return equal or (self._after_s is not None and time.process_time() - self._after_s > AFTER_S)
+        return equal or (self._after_s is not None and _spent_s() - self._after_s > AFTER_S)
 
     def _end_after_steps(self) -> None:
         steps = max(self._made.values())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 
+from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.evaluation import Flow
+from gpudash.memory.snapshot.explaining import explain_history
+from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
-from tests.unit.memory.snapshot.made import TRAIN, WEIGHTS, Made, explained
+from tests.unit.memory.snapshot.made import TRAIN, WEIGHTS, Made
 
 STEP = """\
 def step(model, data):
@@ -19,7 +23,15 @@ def step(model, data):
 """
 
 
-def explained_with(program: str, others: dict[str, str] | None = None, step: str = STEP) -> Explanation:
+def explained_with(
+    program: str,
+    others: dict[str, str] | None = None,
+    step: str = STEP,
+    *,
+    command: ProgramCommand = UNKNOWN_COMMAND,
+    function: str = "step",
+    weights: int = 30 * MIB,
+) -> Explanation:
     """A first step of which the activations are too many, by a program whose model is called in line 41."""
     lines = program.splitlines()
     files = {TRAIN: [*lines, *[""] * (39 - len(lines)), *step.splitlines()]}
@@ -30,9 +42,15 @@ def explained_with(program: str, others: dict[str, str] | None = None, step: str
         return text[line - 1] if line <= len(text) else ""
 
     made = Made(capacity=200 * MIB)
-    made.malloc(30 * MIB, WEIGHTS)
+    made.malloc(weights, WEIGHTS)
     made.until_full(60 * MIB, 0)
-    return explained(made.snapshot(), source=source)
+    device = made.device()
+    stacks = [
+        tuple((file, line, function if name == "step" else name) for file, line, name in stack)
+        for stack in device.stacks
+    ]
+    history = History(replace(device, stacks=stacks), ())
+    return explain_history(history, source=source, command=command)
 
 
 def changed(patch: str) -> list[str]:
@@ -57,6 +75,10 @@ def changed(patch: str) -> list[str]:
         ("eval_batch_size = 128\ntrain_batch_size = 64", "train_batch_size = 16"),
         (
             "a = Loader(val_data, batch_size=128)\nb = Loader(d, batch_size=64)",
+            "b = Loader(d, batch_size=16)",
+        ),
+        (
+            "a = Loader(Data('x', mode='val'), batch_size=128)\nb = Loader(d, batch_size=64)",
             "b = Loader(d, batch_size=16)",
         ),
         ("class Options:\n    batch_size: int = 8\no = Options(batch_size=64)", "o = Options(batch_size=16)"),
@@ -135,3 +157,64 @@ def test_a_loss_that_is_added_up_comes_to_the_backward_pass_of_a_later_round() -
 
 def test_what_a_list_of_the_caller_takes_in_is_not_said_to_come_to_nothing() -> None:
     assert differentiates("def step(x, losses):\n    loss = model(x)\n    losses.append(loss)\n", 2)
+
+
+OPTION = "p.add_argument('-b', '--batch-size', type=int, default=256)"
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "changed_words"),
+    [
+        (OPTION, "--batch-size 64", "--batch-size 16"),
+        (OPTION, "--batch-size=64 --epochs 1", "--batch-size=16 --epochs 1"),
+        (OPTION, "-b 64 -j 4", "-b 16 -j 4"),
+        (OPTION, "-b64", "-b16"),
+        (OPTION, "-b 32 --epochs 2 -b 64", "-b 32 --epochs 2 -b 16"),
+        ("p.add_argument('-b', type=int, help='batch size for the loader')", "-b 64", "-b 16"),
+        ("", "fit --model.batch_size 64", "fit --model.batch_size 16"),
+        ("batch_size = 12", "--batch_size=64", "--batch_size=16"),
+        ("", "data.batch_size=64", "data.batch_size=16"),
+        ("", "--per_device_train_batch_size 64 --per_device_eval_batch_size 8", None),
+    ],
+)
+def test_of_a_batch_that_the_command_gives_the_command_is_changed_and_not_a_default(
+    program: str, words: str, changed_words: str | None
+) -> None:
+    command = ProgramCommand(("python", "train.py", *words.split()), "/home/mia")
+    first = explained_with(program, command=command).remedies[0]
+    after = changed_words or words.replace("batch_size 64", "batch_size 16")
+    assert first.command == ("python", "train.py", *after.split())
+    assert not first.patch
+    assert ": a batch of 16 in place of 64, 4 of them for each optimizer step" in first.change
+
+
+@pytest.mark.parametrize("words", ["-b 64", "--lr-base-size 64", "--num_batches 64", "--batch-size auto", "64"])
+def test_other_words_of_a_command_are_not_taken_for_the_batch(words: str) -> None:
+    command = ProgramCommand(("python", "train.py", *words.split()), "/home/mia")
+    program = "p.add_argument('--lr-base-size', default=256, help='base learning rate batch size')"
+    assert not any(remedy.command for remedy in explained_with(program, command=command).remedies)
+
+
+def test_a_file_of_settings_that_the_command_names_counts_more_than_the_program_s_own() -> None:
+    command = ProgramCommand(("python", "train.py", "config/small.py"), "/home/mia")
+    others = {"/home/mia/config/small.py": "# small\nbatch_size = 64\n"}
+    found = explained_with("batch_size = 12", others, command=command)
+    assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
+
+
+def test_of_an_evaluation_that_was_refused_its_own_batch_is_made_smaller() -> None:
+    found = explained_with("batch_size, test_batch_size = 32, 64", function="validate")
+    assert changed(found.remedies[0].patch)[1:] == ["+batch_size, test_batch_size = 32, 16"]
+
+
+def test_a_batch_is_named_also_where_state_for_every_weight_would_leave_it_no_room() -> None:
+    found = explained_with("batch_size = 64\noptimizer = torch.optim.Adam(head.parameters())", weights=120 * MIB)
+    assert changed(found.remedies[0].patch)[1:] == ["+batch_size = 16"]
+    assert found.remedies[0].fits is None
+
+
+def test_an_evaluation_without_no_grad_is_also_offered_a_smaller_batch_of_its_own() -> None:
+    step = "def sample(model, data):\n    return model(data)\n"
+    found = explained_with("Loader(val_data, batch_size=64)\nLoader(data, batch_size=2)", step=step)
+    assert "no_grad" in found.remedies[-1].change + found.remedies[0].change
+    assert any(changed(remedy.patch)[1:] == ["+Loader(val_data, batch_size=16)"] for remedy in found.remedies)
