@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpudash.memory.allocator.trace import CATEGORIES
-from gpudash.memory.explaining.call_sites import FEWEST_STEPS, SourceLine, growing_lines, no_source, owners
+from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source, owners
 from gpudash.memory.explaining.memory_state import KV_CACHE, OTHER_TENSORS, MemoryState, RefusedRequest
 from gpudash.memory.explaining.wording import cap_text, capacity_text, headline, others_text, request_words
 from gpudash.memory.frames import site_of
@@ -149,8 +149,8 @@ SHARE_OF_OTHERS = 0.25
 SHARE_OF_LEAK = 0.25
 """Part of the live bytes that growing lines must hold to be the cause."""
 
-SHARE_OF_FEW_STEPS = 0.1
-"""The same where few steps have passed and the program shows what it keeps of each."""
+SHARE_OF_MISSING = 0.1
+"""The same where they hold as much as was missing: without them the request would have been served."""
 
 
 def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
@@ -170,9 +170,7 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
     grown = sum(growth.bytes for growth in growing)
     if _in_pieces(state, request.bytes) and state.usable_idle > grown:
         return "fragmentation"
-    if grown >= SHARE_OF_LEAK * max(1, state.allocated):
-        return "leak"
-    if grown >= max(missing, SHARE_OF_FEW_STEPS * state.allocated) and growing[0].steps < FEWEST_STEPS:
+    if grown >= SHARE_OF_LEAK * max(1, state.allocated) or grown >= max(missing, SHARE_OF_MISSING * state.allocated):
         return "leak"
     others = sum(process.bytes for process in state.processes)
     if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not state.capped:

@@ -30,7 +30,7 @@ from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
@@ -306,7 +306,7 @@ class _Leak:
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
-        write = keeper.edit(is_number=_is_number(history, value))
+        write = self._written(history) or keeper.edit(is_number=_is_number(history, value))
         where = f"{short(keeper.place[0])}:{keeper.place[1]}"
         return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
 
@@ -315,7 +315,13 @@ class _Leak:
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
-        return keeper.patch(source, is_number=_is_number(history, value))
+        return keeper.patch(source, is_number=_is_number(history, value), written=self._written(history))
+
+    def _written(self, history: History) -> str:
+        """The first statement as it should be where it keeps several values; "" of one."""
+        place = self.keepers[0][0].place
+        kept = [(keeper, _is_number(history, value)) for keeper, value in self.keepers if keeper.place == place]
+        return edit_of_statement(kept) if len(kept) > 1 else ""
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
         """``remedies``, of which the edit has what it writes in place of everything that keeps something."""

@@ -50,6 +50,13 @@ KINDS = (
         is_fast=True,
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB of every step"),
+    Kind(
+        "predictions_kept_by_a_method",
+        "a method keeps what each step predicts",
+        640,
+        r":24 .* and 1 other line keep 16 MiB of every step",
+    ),
+    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB of every step"),
     Kind("few_large_steps", "outputs of a few large steps in a list", 900, r":11 .* keeps 64 MiB of every step"),
     Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps \d+ MiB of every step"),
     Kind(
