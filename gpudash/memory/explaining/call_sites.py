@@ -110,7 +110,9 @@ def owners(
     return reported, len(rest), sum(site_total.bytes for _, site_total in rest)
 
 
-def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source) -> tuple[Growth, ...]:
+def growing_lines(
+    groups: Iterable[AllocationGroup], step: int, source: SourceLine = no_source, fewest_steps: int = FEWEST_STEPS
+) -> tuple[Growth, ...]:
     """Lines of which every step leaves about as much behind, the fastest first.
 
     What was allocated once, before the steps or in one of them, does not grow, however long it stays.
@@ -119,13 +121,18 @@ def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLi
         groups: what is live.
         step: the present one, which may be incomplete and does not count.
         source: reads the text of the `MOST_OWNERS` fastest.
+        fewest_steps: in which a line must have left something behind.
     """
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for group in groups:
         site = site_of(group.stack) if 0 < group.step < step else None
         if site is not None and not is_library(site):
             by_site[site][group.step] += group.bytes
-    found = [(rate, site, steps) for site, steps in by_site.items() if (rate := _growth(steps, step)) is not None]
+    found = [
+        (rate, site, steps)
+        for site, steps in by_site.items()
+        if (rate := _growth(steps, step, fewest_steps)) is not None
+    ]
     found.sort(key=lambda item: -item[0])
     return tuple(
         Growth(
@@ -142,9 +149,9 @@ def growing_lines(groups: Iterable[AllocationGroup], step: int, source: SourceLi
     )
 
 
-def _growth(steps: dict[int, int], now: int) -> float | None:
+def _growth(steps: dict[int, int], now: int, fewest_steps: int) -> float | None:
     """Bytes a step leaves behind, ``None`` when it does not: few steps, long ago, or of very different sizes."""
-    if len(steps) < FEWEST_STEPS:
+    if len(steps) < fewest_steps:
         return None
     first, last = min(steps), max(steps)
     span = last - first + 1

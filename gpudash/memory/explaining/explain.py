@@ -14,14 +14,16 @@ from gpudash.memory.frames import site_of
 from gpudash.telemetry.explanation import Evidence, Explanation, Growth, Part, Verdict, Where
 
 
-def explain(state: MemoryState, source: SourceLine = no_source) -> Explanation:
+def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequence[Growth] | None = None) -> Explanation:
     """Why the request of ``state`` could not be served; without a request, where memory is.
 
     Args:
         state: what the device held.
         source: reads lines of the program, for naming them.
+        growing: lines that are known to leave something behind at every step; those of which the state shows it by
+            default.
     """
-    growing = growing_lines(state.groups, state.step, source)
+    growing = growing_lines(state.groups, state.step, source) if growing is None else tuple(growing)
     found = verdict(state, growing)
     parts, beyond = parts_of(state)
     by_category = categories(state)
@@ -147,6 +149,9 @@ SHARE_OF_OTHERS = 0.25
 SHARE_OF_LEAK = 0.25
 """Part of the live bytes that growing lines must hold to be the cause."""
 
+SHARE_OF_MISSING = 0.1
+"""The same where they hold as much as was missing: without them the request would have been served."""
+
 
 def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
     """Why the request of ``state`` was refused; "headroom" when nothing was.
@@ -165,7 +170,7 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
     grown = sum(growth.bytes for growth in growing)
     if _in_pieces(state, request.bytes) and state.usable_idle > grown:
         return "fragmentation"
-    if grown >= SHARE_OF_LEAK * max(1, state.allocated):
+    if grown >= SHARE_OF_LEAK * max(1, state.allocated) or grown >= max(missing, SHARE_OF_MISSING * state.allocated):
         return "leak"
     others = sum(process.bytes for process in state.processes)
     if others >= missing and others >= SHARE_OF_OTHERS * state.capacity and not state.capped:

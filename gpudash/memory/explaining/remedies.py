@@ -40,7 +40,8 @@ WORTH_TELLING_BYTES = 20 * MIB
 """Part of what was reserved at most, and bytes, that a setting has to save to be told where nothing had failed."""
 
 SHARE_OF_ACTIVATIONS = 0.3
-"""Part of the live bytes that activations must be for changes to be named that make them smaller."""
+"""Part of the live bytes that activations must be for changes to be named that make them smaller, where nothing was
+missing."""
 
 AT_LEAST = "at least "
 """Begins a capacity that is a bound, because the recording ends at the refused request."""
@@ -222,9 +223,10 @@ def ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
 
 
 def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Remedy]:
-    """Changes of the program that make activations smaller, where they are much of what is live; none was tried.
+    """Changes of the program that make activations smaller; none was tried.
 
-    What saves less than was missing is no way out, and is not named.
+    What saves less than was missing is no way out, and is not named; where nothing was missing, activations have to be
+    much of what is live.
 
     Args:
         found: where memory is.
@@ -232,10 +234,10 @@ def smaller_activations(found: Explanation, *, checkpoints: bool) -> Iterator[Re
     """
     live = sum(found.by_category.values())
     activations = found.by_category.get(ACTIVATIONS, 0)
-    if activations < SHARE_OF_ACTIVATIONS * live:
+    missing = found.missing_bytes
+    if not missing and activations < SHARE_OF_ACTIVATIONS * live:
         return
     of_batch = activations + found.by_category.get(INPUTS, 0) + found.by_category.get(TEMPORARY, 0)
-    missing = found.missing_bytes
     if of_batch // 2 >= missing:
         saved = available(of_batch // 2)
         yield Remedy(f"half the batch, two of them for each optimizer step: up to {saved} less at this moment")

@@ -28,8 +28,8 @@ on a simulated card, whose allocator is the model's own."""
 REAL_TOLERANCE = 0.02
 """The same on a real card: kernels ask for workspaces that only they know."""
 
-MOST_TRIED = 2
-"""Remedies that a rerun each tries."""
+MOST_TRIED = 4
+"""Remedies that a rerun each tries, until one does."""
 
 MOST_EVENTS = 1_000_000
 """Requests that are replayed: some seconds each time. Of more the peak with room to spare is the need."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpudash.memory.allocator.trace import WORKSPACE
-from gpudash.memory.explaining.call_sites import SourceLine, no_source
+from gpudash.memory.explaining.call_sites import SourceLine, growing_lines, no_source
 from gpudash.memory.explaining.explain import SHARE_OF_LEAK, explain
 from gpudash.memory.explaining.memory_state import MemoryState
 from gpudash.memory.explaining.remedies import (
@@ -25,12 +25,13 @@ from gpudash.memory.explaining.remedies import (
 )
 from gpudash.memory.explaining.wording import mostly_from
 from gpudash.memory.frames import Frame, is_library
+from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.finding import cause_of
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
-from gpudash.memory.snapshot.leak_edits import Keeper, Place, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
 from gpudash.memory.snapshot.replay.rest_of_step import what_if_of
 from gpudash.memory.snapshot.replay.trace_program import compiled, releases
 from gpudash.memory.snapshot.replay.trace_replay import UNLIMITED, Rerun
@@ -49,6 +50,9 @@ SHARE_OF_WORKSPACE = 0.1
 filled the memory before."""
 
 NOTHING_BEFORE = "Nothing had been allocated before this request, so that no change of what came before would help."
+
+FEWEST_STEPS_KEPT = 2
+"""Steps in which a line must have left something behind where the program shows the statement that keeps it."""
 
 MOST_EVENTS = 400_000
 """Events of a trace that is replayed for remedies: about a second each."""
@@ -99,7 +103,7 @@ def explain_history(
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
     state = replace(history.state(at), allowed=allowed)
-    found = explain(state, source)
+    found = explain(state, source, _growing(history, at, state, source))
     if state.request is None:
         text = peak_text(history, at, found)
         found = replace(found, verdict="no failure", headline=text, request_words=_card_text(history))
@@ -128,6 +132,16 @@ def explain_history(
     found_remedies = suggested.remedies if leak is None else leak.with_rewrites(history, suggested.remedies)
     note = suggested.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
     return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
+
+
+def _growing(history: History, moment: int, state: MemoryState, source: SourceLine) -> Sequence[Growth] | None:
+    """Lines that so few steps show to grow that it takes the statement of the program which keeps what they leave;
+    ``None`` where there are none, or where steps enough show it.
+    """
+    if state.request is None or growing_lines(state.groups, state.step):
+        return None
+    growing = growing_lines(state.groups, state.step, source, FEWEST_STEPS_KEPT)
+    return growing if growing and _Leak.of(history, moment, growing, source).keepers else None
 
 
 def chosen_moment(history: History) -> int:
@@ -243,15 +257,18 @@ def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCaus
     if cause is not None and not cause.is_of_activations:
         return cause, () if cause.remedies else workspace  # which would only put it off
     by_hand = smaller_activations(found, checkpoints=_checkpoints(history.device.stacks))
-    offers_batch = cause is not None and any("batch" in remedy.change for remedy in cause.remedies)
-    offers_checkpoints = cause is not None and any("checkpoint" in remedy.change for remedy in cause.remedies)
+    # however little of the memory a step takes, it may be as much as was missing
+    smaller = smaller_steps(case) if cause is None else ()
+    edits = smaller if cause is None else cause.remedies
+    offers_batch = any("batch" in remedy.change for remedy in edits)
+    offers_checkpoints = any("checkpoint" in remedy.change for remedy in edits)
     rest = (
         remedy
         for remedy in by_hand
         if not (offers_batch and "batch" in remedy.change)
         and not (offers_checkpoints and "checkpoint" in remedy.change)
     )
-    return cause, (*workspace, *rest)
+    return cause, (*workspace, *smaller, *rest)
 
 
 def is_leaking(found: Explanation) -> bool:
@@ -297,7 +314,7 @@ class _Leak:
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
-        write = keeper.edit(is_number=_is_number(history, value))
+        write = self._written(history) or keeper.edit(is_number=_is_number(history, value))
         where = f"{short(keeper.place[0])}:{keeper.place[1]}"
         return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
 
@@ -306,7 +323,13 @@ class _Leak:
         if not self.keepers:
             return ""
         keeper, value = self.keepers[0]
-        return keeper.patch(source, is_number=_is_number(history, value))
+        return keeper.patch(source, is_number=_is_number(history, value), written=self._written(history))
+
+    def _written(self, history: History) -> str:
+        """The first statement as it should be where it keeps several values; "" of one."""
+        place = self.keepers[0][0].place
+        kept = [(keeper, _is_number(history, value)) for keeper, value in self.keepers if keeper.place == place]
+        return edit_of_statement(kept) if len(kept) > 1 else ""
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
         """``remedies``, of which the edit has what it writes in place of everything that keeps something."""

@@ -9,13 +9,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from gpudash.memory.explaining.call_sites import SourceLine
-from gpudash.memory.snapshot.source_edits import Loop, SourceFile, source_lines
+from gpudash.memory.snapshot.source_edits import Functions, Loop, SourceFile, functions_of, source_lines
 from gpudash.telemetry.explanation import Rewrite
 
 MOST_KEEPERS = 3
 """Lines that keep something, of which advice is given."""
+
+MOST_CALLS = 3
+"""Functions of the program into which a value is followed."""
 
 COLLECTS = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "update"})
 """Methods by which a collection takes a value in."""
@@ -77,27 +81,29 @@ class Keeper:
             return f"{self.name} = {', '.join(f'{name}.detach()' for name in names)} where a step begins"
         if not is_number and not self.is_added and self.without_backward and not self.detached:
             return f"{self.before}{self.name}.cpu(){self.after} under torch.no_grad()"
-        return f"{self.before}{self._kept(is_number=is_number)}{self.after}"
+        return f"{self.before}{self.kept(is_number=is_number)}{self.after}"
 
     def rewrite(self, *, is_number: bool) -> Rewrite | None:
         """The same in the file itself; ``None`` where it is more than another expression in place of ``text``."""
         if self.is_carried or self.span is None:
             return None
         line, column, end_line, end_column = self.span
-        kept = self._kept(is_number=is_number)
+        kept = self.kept(is_number=is_number)
         return Rewrite(self.place[0], line, column, end_line, end_column, self.text, kept)
 
-    def _kept(self, *, is_number: bool) -> str:
+    def kept(self, *, is_number: bool) -> str:
+        """What to keep in place of ``text``."""
         if is_number:
             return f"{self.name}.item()"
         return f"{self.name}.detach()" if self.is_added else f"{self.name}.detach().cpu()"
 
-    def patch(self, source: SourceLine, *, is_number: bool) -> str:
+    def patch(self, source: SourceLine, *, is_number: bool, written: str = "") -> str:
         """The edit as a unified diff of its file; "" where it cannot be made line by line.
 
         Args:
             source: reads lines of the program.
             is_number: as of `edit`.
+            written: the statement as it should be, where that is more than this edit.
         """
         name, line = self.place
         file = SourceFile(name, source)
@@ -111,13 +117,26 @@ class Keeper:
             first = loop.body[0].lineno
             detached = ", ".join(f"{one}.detach()" for one in self.name.split(", "))
             return file.patch({first: (f"{file.indent(first)}{self.name} = {detached}", file.lines[first - 1])})
-        written = self.edit(is_number=is_number)
-        if not is_number and not self.is_added:
-            written = f"{self.before}{self.name}.detach().cpu(){self.after}"
+        if not written:
+            written = f"{self.before}{self.kept(is_number=is_number)}{self.after}"
         last = statement.end_lineno or line
         changed: dict[int, Sequence[str]] = dict.fromkeys(range(statement.lineno, last + 1), ())
         changed[statement.lineno] = (f"{file.indent(statement.lineno)}{written}",)
         return file.patch(changed)
+
+
+def edit_of_statement(keepers: Sequence[tuple[Keeper, bool]]) -> str:
+    """What to write in place of a statement that keeps several values.
+
+    Args:
+        keepers: of one statement, each with whether its value is a single number.
+    """
+    text = keepers[0][0].statement.encode()
+    length = len(text)
+    for keeper, is_number in sorted(keepers, key=lambda one: len(one[0].before), reverse=True):
+        begin, end = len(keeper.before.encode()), length - len(keeper.after.encode())
+        text = text[:begin] + keeper.kept(is_number=is_number).encode() + text[end:]  # what is behind it is done
+    return text.decode()
 
 
 def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
@@ -127,18 +146,26 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
         makers: lines whose result may be what is kept, those first that most likely are.
         source: reads lines of the program.
     """
-    found: dict[Place, Keeper] = {}
+    found: dict[tuple[Place, str], Keeper] = {}
     modules = {
         file: _parsed("\n".join(source_lines(file, source))) for file in dict.fromkeys(file for file, _ in makers)
     }
-    for rule in (_kept_of, _derived_of, _carried_of, _hooked_of):
+
+    @cache
+    def functions() -> Functions:
+        return functions_of(modules, source)
+
+    def passed_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
+        return _passed_of(file, path, functions())
+
+    for rule in (_kept_of, _derived_of, passed_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
             path = [] if module is None else _path(module, line)
             if not path or not isinstance(path[-1], ast.stmt):
                 continue
             for keeper in rule(file, path):
-                found.setdefault(keeper.place, keeper)
+                found.setdefault((keeper.place, keeper.name), keeper)
         if found:
             break
     return list(found.values())[:MOST_KEEPERS]
@@ -215,6 +242,107 @@ def _hooked_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
             names = dict.fromkeys((argument.arg for argument in node.args.args[1:]), (file, maker.lineno))
             for inner in _statements([module, node]):
                 yield from _keeping(file, inner, path, (file, maker.lineno), names)
+
+
+def _passed_of(file: str, path: Sequence[ast.AST], functions: Functions) -> Iterator[Keeper]:
+    """Arguments by which what the last of ``path`` makes comes to a function of the program that keeps it."""
+    maker = path[-1]
+    assert isinstance(maker, ast.stmt)
+    made = dict.fromkeys(_assigned(maker), (file, maker.lineno))
+    if made:
+        yield from _passed(file, list(_behind(path)), made, functions, MOST_CALLS)
+
+
+def _passed(
+    file: str, paths: Sequence[Sequence[ast.AST]], made: dict[str, Place], functions: Functions, calls: int
+) -> Iterator[Keeper]:
+    """Of some statements those arguments that a function keeps.
+
+    Args:
+        file: of the statements.
+        paths: theirs.
+        made: variables that hold what is kept, with the line that made it.
+        functions: of the program.
+        calls: functions into which a variable is followed.
+    """
+    for path in paths:
+        statement = path[-1]
+        if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
+            continue
+        text = _one_line(statement)
+        for call, in_file in zip(_calls_in(ast.parse(text)), _calls_in(statement), strict=False):
+            module, function = functions.get(_name_of(call), (None, None))
+            if module is None or function is None:
+                continue
+            pairs = zip(_arguments(call, function), _arguments(in_file, function), strict=False)
+            for (argument, parameter), (there, _) in pairs:
+                inner, detached = _without_detach(argument)
+                name = ast.unparse(inner)
+                if name not in made:
+                    continue
+                if _keeps(module, function, parameter) and not _calls(function, "backward"):
+                    before, after = _around(text, argument)
+                    yield Keeper(
+                        place=(file, statement.lineno),
+                        statement=text,
+                        name=name,
+                        text=ast.unparse(argument),
+                        made=made[name],
+                        before=before,
+                        after=after,
+                        detached=detached or _is_without_graph(path),
+                        span=_span(there),
+                    )
+                elif calls and module is path[0]:
+                    within = list(_statements([module, function]))
+                    yield from _passed(file, within, {parameter: made[name]}, functions, calls - 1)
+
+
+def _calls_in(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+
+
+def _arguments(call: ast.Call, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
+    """What a call gives to a function, and what the parameter is called that takes it."""
+    takes = function.args
+    names = [argument.arg for argument in (*takes.posonlyargs, *takes.args)]
+    if names[:1] in (["self"], ["cls"]):
+        del names[0]
+    rest = takes.vararg.arg if takes.vararg is not None else ""
+    for place, value in enumerate(call.args):
+        name = names[place] if place < len(names) else rest
+        yield from ((part, name) for part in _parts(value) if name)
+    known = {*names, *(argument.arg for argument in takes.kwonlyargs)}
+    others = takes.kwarg.arg if takes.kwarg is not None else ""
+    for keyword in call.keywords:
+        name = keyword.arg if keyword.arg is not None and keyword.arg in known else others
+        yield from ((part, name) for part in _parts(keyword.value) if name)
+
+
+def _keeps(module: ast.AST, function: ast.FunctionDef, parameter: str) -> bool:
+    """Whether a function puts what it is given into a collection that outlives it."""
+    names, local = {parameter}, {argument.arg for argument in function.args.args} - {"self", "cls"}
+    for node in ast.walk(function):
+        if isinstance(node, ast.For) and names & _used(node.iter):
+            names |= _used(node.target)
+        local |= _assigned(node) if isinstance(node, ast.stmt) else set()
+    for path in _statements([module, function]):
+        statement = path[-1]
+        if hasattr(statement, "body") or not isinstance(statement, ast.stmt):
+            continue
+        for container, expression, _ in _stored(statement):
+            inner, _ = _without_detach(expression)
+            if ast.unparse(inner) not in names or _is_bounded(container, path):
+                continue
+            if ast.unparse(container).partition("[")[0].partition(".")[0] not in local:
+                return True
+    return False
+
+
+def _around(text: str, expression: ast.expr) -> tuple[str, str]:
+    """What stands in a line before and behind an expression."""
+    line = text.encode()
+    return line[: expression.col_offset].decode(), line[expression.end_col_offset :].decode()
 
 
 def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
@@ -299,7 +427,7 @@ def _keeping(
             keeps = known and name in names
         if not keeps or _is_bounded(container, path):
             continue
-        before, after = text.encode()[: expression.col_offset], text.encode()[expression.end_col_offset :]
+        before, after = _around(text, expression)
         loops = [node for node in (*path, *of) if isinstance(node, ast.For | ast.While)]
         yield Keeper(
             place=(file, line),
@@ -307,8 +435,8 @@ def _keeping(
             name=name if known or isinstance(inner, ast.Call) else f"({name})",
             text=ast.unparse(expression),
             made=made if names is None else names[name],
-            before=before.decode(),
-            after=after.decode(),
+            before=before,
+            after=after,
             detached=detached or _is_without_graph(path),
             is_added=is_added,
             without_backward=bool(loops) and not any(_calls(loop, "backward") for loop in loops),
@@ -342,13 +470,16 @@ def _stored(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
 
 
 def _parts(expression: ast.expr) -> Iterator[ast.expr]:
-    """An expression, or what stands in it where it is a tuple, list or dictionary."""
+    """An expression, or what stands in it where it is a tuple, list or dictionary, or the default of a lambda."""
     if isinstance(expression, ast.Tuple | ast.List | ast.Set):
         for element in expression.elts:
             yield from _parts(element)
     elif isinstance(expression, ast.Dict):
         for element in expression.values:
             yield from _parts(element)
+    elif isinstance(expression, ast.Lambda):
+        for default in (*expression.args.defaults, *filter(None, expression.args.kw_defaults)):
+            yield from _parts(default)
     else:
         yield expression
 
@@ -445,6 +576,11 @@ def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
             inner, detached = _without_detach(expression.func.value)
             return inner, detached or method == "detach"
     return expression, False
+
+
+def _name_of(call: ast.Call) -> str:
+    """Name of the function or method that is called; "" of anything else."""
+    return call.func.id if isinstance(call.func, ast.Name) else _method(call)
 
 
 def _method(expression: ast.AST) -> str:

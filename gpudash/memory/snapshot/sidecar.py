@@ -134,7 +134,7 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         processes=card.around.processes,
         allowed=card.allowed,
     )
-    reported = explain(whole, source)
+    reported = explain(whole, source, found.growing or None)
     reported = of_nothing(reported) if is_first(whole) else reported.with_remedies(found.remedies, found.remedies_note)
     if reported.verdict == "other process":
         alone = _without_others(reported, history, source)

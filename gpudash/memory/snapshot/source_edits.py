@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,9 @@ from gpudash.memory.explaining.call_sites import SourceLine
 
 MOST_LINES = 20_000
 """Of a file that is parsed."""
+
+MOST_IMPORTED = 50
+"""Files beside some that are looked for because these import them."""
 
 EMPTY_LINES = 200
 """So many in a row are taken for the end of a file."""
@@ -169,6 +173,39 @@ def imported_names(file: SourceFile) -> Iterator[str]:
             modules = [*filter(None, [package]), *(".".join(filter(None, (package, a.name))) for a in node.names)]
         above = "../" * max(0, node.level - 1) if isinstance(node, ast.ImportFrom) else ""
         yield from (f"{above}{module.replace('.', '/')}.py" for module in modules)
+
+
+Functions = dict[str, tuple[ast.AST, ast.FunctionDef]]
+"""Functions and methods by their names, and classes with the one that makes them; each with its module."""
+
+
+def functions_of(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Functions:
+    """Those of some files, and of what these import from beside them, whose name is the only one of its kind."""
+    seen: dict[str, list[tuple[ast.AST, ast.FunctionDef]]] = {}
+    found = [module for module in modules.values() if module is not None]
+    for module in (*found, *_imported(modules, source)):
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef):
+                makers = [
+                    inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"
+                ]
+                seen.setdefault(node.name, []).extend((module, maker) for maker in makers)
+            elif isinstance(node, ast.FunctionDef) and node.name != "__init__":
+                seen.setdefault(node.name, []).append((module, node))
+    return {name: nodes[0] for name, nodes in seen.items() if len(nodes) == 1}
+
+
+def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> Iterator[ast.Module]:
+    """Modules that lie beside some files and that these import."""
+    names = [
+        posixpath.normpath(f"{posixpath.dirname(file)}/{part}")
+        for file in modules
+        for part in imported_names(SourceFile(file, source))
+    ]
+    for name in list(dict.fromkeys(names))[:MOST_IMPORTED]:
+        module = SourceFile(name, source).module if name not in modules else None
+        if module is not None:
+            yield module
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.AST]:

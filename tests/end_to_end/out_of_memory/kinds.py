@@ -50,6 +50,14 @@ KINDS = (
         is_fast=True,
     ),
     Kind("losses_added_up", "losses added up with their graphs", 640, r":11 .* keeps 2\d MiB of every step"),
+    Kind(
+        "predictions_kept_by_a_method",
+        "a method keeps what each step predicts",
+        640,
+        r":24 .* and 1 other line keep 16 MiB of every step",
+    ),
+    Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB of every step"),
+    Kind("few_large_steps", "outputs of a few large steps in a list", 900, r":11 .* keeps 64 MiB of every step"),
     Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps \d+ MiB of every step"),
     Kind(
         "hidden_state_carried_on",
@@ -73,6 +81,12 @@ KINDS = (
     ),
     Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
     Kind("batch_too_large", "a batch too large for the first step", 640, r"One step's activations are too many"),
+    Kind(
+        "batch_beside_the_state",
+        "a batch that is small beside the optimizer's state",
+        752,
+        r"Weights, gradients and the optimizer's state take 39\d MiB, and leave too little for one step",
+    ),
     Kind("batch_in_a_dictionary", "a batch too large, of a dictionary", 512, r"One step's activations are too many"),
     Kind("deep_network", "activations of a deep network", 1024, r"One step's activations are too many"),
     Kind("dataset_on_the_card", "the whole data set on the card", 640, r"The whole data set is on the GPU"),

@@ -31,6 +31,13 @@ def test_what_saves_as_much_as_is_missing_is_offered() -> None:
     assert words == ["half the", "bf16 aut"]
 
 
+def test_what_reaches_what_is_missing_is_offered_however_little_it_is_of_what_is_live() -> None:
+    groups = (AllocationGroup(900 * MIB, 1, "weights"), AllocationGroup(20 * MIB, 1, "activations"))
+    state = MemoryState("sim:0", 930 * MIB, 0, 930 * MIB, groups=groups, request=RefusedRequest(4 * MIB, 4 * MIB))
+    assert len(list(smaller_activations(explain(state), checkpoints=False))) == 3
+    assert list(smaller_activations(explain(replace(state, request=None)), checkpoints=False)) == []
+
+
 def test_changes_that_were_tried_come_before_other_cards_and_those_before_what_nobody_tried() -> None:
     untried = Remedy("half the batch")
     bound = Remedy(f"{AT_LEAST}500 MiB for PyTorch", verified_by="replay")

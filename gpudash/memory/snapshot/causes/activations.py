@@ -8,7 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpudash.memory.allocator.trace import ACTIVATIONS, GRADIENTS, INPUTS, TEMPORARY, WEIGHTS
+from gpudash.memory.allocator.trace import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    TEMPORARY,
+    WEIGHTS,
+)
 from gpudash.memory.explaining.memory_state import OTHER_TENSORS
 from gpudash.memory.explaining.wording import available
 from gpudash.memory.frames import Frame
@@ -23,6 +30,9 @@ from gpudash.units import format_bytes
 SHARE_OF_LIVE = 0.3
 """Part of the live bytes that activations must hold, with what is made of them for a moment."""
 
+SHARE_OF_STATE = 0.5
+"""Part of the live bytes that weights, gradients and state must hold for a step to have too little room beside them."""
+
 FEWEST_LAYERS = 4
 """Times that a loop over layers must have run for checkpointing them to save something."""
 
@@ -35,10 +45,30 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
         return None
     whose = "One step's activations" if case.trains else "The activations of one pass"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
+    return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def step_beside_the_state(case: Case) -> ProgramCause | None:
+    """A step that takes little, beside weights, gradients and an optimizer's state that leave less than that."""
+    if case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
+        return None
+    kept = case.bytes_of(case.of_category(WEIGHTS, GRADIENTS, OPTIMIZER_STATE))
+    step = case.bytes_of(case.of_category(ACTIVATIONS, INPUTS, TEMPORARY)) + (case.found.requested_bytes or 0)
+    if kept < SHARE_OF_STATE * case.live_bytes or step < case.found.missing_bytes:
+        return None
+    text = (
+        f"Weights, gradients and the optimizer's state take {format_bytes(kept)}, and leave too little for one step, "
+        f"which takes {format_bytes(step)} with the request that was refused."
+    )
+    return ProgramCause(text, smaller_steps(case), is_of_activations=True)
+
+
+def smaller_steps(case: Case) -> tuple[Remedy, ...]:
+    """Changes of the program with which one step takes less: a smaller batch, layers that are made again."""
     batches = batch_sizes(case)
     named = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     by_shape = [remedy for batch in batches if not batch.is_named for remedy in halved(case, batch)]
-    return ProgramCause(text, (*named, *_checkpointed(case), *by_shape), is_of_activations=True)
+    return (*named, *_checkpointed(case), *by_shape)
 
 
 def _still_to_come(case: Case) -> int:

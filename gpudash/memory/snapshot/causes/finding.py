@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpudash.memory.snapshot.causes.activations import activations_of_a_step
+from gpudash.memory.snapshot.causes.activations import activations_of_a_step, step_beside_the_state
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
@@ -25,6 +25,7 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     moved_data,
     first_step_of_optimizer,
     activations_of_a_step,
+    step_beside_the_state,
 )
 """Those that explain more come first: a step whose activations are many is one of many causes' marks."""
 

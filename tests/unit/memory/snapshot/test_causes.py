@@ -14,7 +14,7 @@ from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
-from tests.unit.memory.snapshot.made import TRAIN, WEIGHTS, Made
+from tests.unit.memory.snapshot.made import BACKWARD, TRAIN, WEIGHTS, Made, explained
 
 STEP = """\
 def step(model, data):
@@ -88,6 +88,17 @@ def test_the_batch_is_found_where_programs_write_it(program: str, line: str) -> 
     remedies = explained_with(program).remedies
     assert changed(remedies[0].patch)[1:] == [f"+{line}"]
     assert "a batch of 16 in place of 64, 4 of them for each optimizer step" in remedies[0].change
+
+
+def test_a_batch_is_smaller_also_where_a_step_takes_little_beside_what_the_training_keeps() -> None:
+    made = Made(capacity=200 * MIB)
+    made.malloc(75 * MIB, WEIGHTS)
+    made.malloc(90 * MIB, BACKWARD)
+    made.until_full(14 * MIB, 0)
+    lines = ["batch_size = 64", *[""] * 38, *STEP.splitlines()]
+    found = explained(made.snapshot(), source=lambda _file, line: lines[line - 1] if line <= len(lines) else "")
+    assert found.cause.startswith("Weights, gradients and the optimizer's state take 166 MiB, and leave too little")
+    assert changed(found.remedies[0].patch) == ["-batch_size = 64", "+batch_size = 16"]
 
 
 def test_the_batch_is_found_in_a_module_that_the_program_imports() -> None:

@@ -233,6 +233,17 @@ def test_a_very_long_trace_is_not_replayed_for_remedies(monkeypatch: pytest.Monk
     assert found.remedies_note.endswith("too many to try changes on the way: ask what-if questions.")
 
 
+def test_two_large_steps_are_a_leak_where_the_program_shows_what_keeps_them_and_else_they_are_not() -> None:
+    made = leaking(40 * MIB)
+    found = explained(made.snapshot(), source=source)
+    assert (found.verdict, found.growing[0].steps) == ("leak", 2)
+    assert found.remedies[0].change.startswith("train.py:44: write losses.append(loss.detach().cpu())")
+    assert explained(made.snapshot()).growing == ()
+    let_go = {**LINES, 44: "double_buffer[step % 2] = loss"}
+    kept = explained(made.snapshot(), source=lambda _file, line: let_go.get(line, ""))
+    assert kept.growing == ()
+
+
 def test_steps_known_from_outside_name_the_growth() -> None:
     made = Made(capacity=200 * MIB)
     times = []

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from gpudash.memory.snapshot.leak_edits import Keeper, keepers
+from gpudash.memory.snapshot.leak_edits import Keeper, edit_of_statement, keepers
 from gpudash.memory.snapshot.source_edits import EMPTY_LINES
 
 GROWS = "# grows"
@@ -211,6 +211,54 @@ HARMLESS = {
         """,
     "no Python": "for each x {\n  loss = f(x)  # grows\n  kept.append(loss)\n}",
 }
+
+
+LOGGER = """
+class Trainer:
+    def log(self, **metrics):
+        for name, value in metrics.items():
+            self.history[name].append(value)
+    def mean(self, values):
+        found = []
+        found.append(values)
+        return found
+    def train(self, x, y):
+        out = self.model(x)  # grows
+        loss = criterion(out, y)
+        loss.backward()
+        {}
+    def fit(self):
+        for x in loader:
+            y = target(x)  # grows
+            self.train(x, y)
+"""
+
+
+def test_what_a_method_takes_into_a_collection_is_kept_by_the_call_that_hands_it_over() -> None:
+    both = found(LOGGER.replace("{}", "self.log(loss=loss.item(), out=out, y=y)"))
+    assert [(keeper.name, keeper.place[1]) for keeper in both] == [("out", 13), ("y", 13)]
+    written = edit_of_statement([(keeper, False) for keeper in both])
+    assert written == "self.log(loss=loss.item(), out=out.detach().cpu(), y=y.detach().cpu())"
+    assert both[0].rewrite(is_number=False) is not None
+
+
+@pytest.mark.parametrize("line", ["self.log(out=out.mean().item())", "self.mean(out)", "print(out)"])
+def test_a_call_that_hands_over_a_number_or_whose_function_forgets_it_keeps_nothing(line: str) -> None:
+    assert found(LOGGER.replace("{}", line)) == []
+
+
+def test_a_callback_keeps_what_it_has_as_a_default() -> None:
+    (keeper,) = found(
+        """
+        def at_end(callback):
+            callbacks.append(callback)
+        for x in loader:
+            out = model(x)  # grows
+            out.mean().backward()
+            at_end(lambda out=out: print(out))
+        """
+    )
+    assert keeper.edit(is_number=False) == "at_end(lambda out=out.detach().cpu(): print(out))"
 
 
 @pytest.mark.parametrize("program", HARMLESS.values(), ids=HARMLESS)
