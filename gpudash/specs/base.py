@@ -204,7 +204,7 @@ def long_operation(seconds: float, what: str) -> list[str]:
     """The caution for an operation expected to take ``seconds``; none when it is short."""
     if seconds <= LONG_OPERATION_S:
         return []
-    return [f"Stop waits for the current operation: {what} may take about {seconds:.0f} s."]
+    return [f"Stopping can take about {seconds:.0f} s ({what})."]
 
 
 def several_devices(text: str) -> tuple[str, ...]:

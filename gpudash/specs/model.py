@@ -34,13 +34,13 @@ WHOLE_ONLY = ("adamw8bit", "adafactor")
 """Optimizers that know no DTensor: bitsandbytes' kernels, and the Adafactor of transformers."""
 
 PREDICTED_ONLY = (
-    "can only be predicted here. Run your own program with the library that has them, as My script in the window or "
-    "with gpudash watch"
+    "can only be predicted here. To run it, use your own script with the library that has them: My script in the "
+    "window, or gpudash watch"
 )
 
 SPREAD_ONLY = (
-    "a model over {count} devices can only be predicted here. Run your own program by torchrun, as My script in the "
-    "window or with gpudash watch"
+    "a model over {count} devices can only be predicted here. To run it, use your own script under torchrun: My "
+    "script in the window, or gpudash watch"
 )
 
 NAME_IT = "Choose the folder of a model, or its config.json."

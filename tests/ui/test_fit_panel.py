@@ -257,7 +257,7 @@ def test_an_allocator_s_setting_is_copied_as_the_command_to_start_with(
 def test_rows_stay_while_more_alternatives_arrive(window: MainWindow, session: FakeSession) -> None:
     emit(window, session, replace(SHORT, alternatives=(SMALLER_BATCH,)), final=False)
     open_details(window)
-    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), looking for more…"
+    assert window.workspace.dashboard.panel.fit._toggle.text() == "What would fit (1), still searching…"
     row = row_of(window, SMALLER_BATCH)
     emit(window, session, SHORT)
     assert row_of(window, SMALLER_BATCH) is row

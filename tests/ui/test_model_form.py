@@ -136,7 +136,7 @@ def test_the_fit_of_a_model_says_what_it_is_what_is_assumed_and_the_longest_sequ
     panel.fit.show_estimate(estimate, whole=True)
     settle(window)
     assert "not tried, since the time was over: QLoRA" in panel.fit.notes
-    assert panel.fit._toggle.text() == "What would fit (3), not all tried"
+    assert panel.fit._toggle.text() == "What would fit (3), search stopped early"
     assert complaints(window) == []
     panel.fit.show_estimate(SHORT, whole=True)
     settle(window)

@@ -120,7 +120,7 @@ def test_the_peak_of_a_whole_process_is_not_called_the_run_s_and_its_prediction_
     assert session.store.run is not None
     assert [name for name, _value in run_figures(session.store.run) if "peak" in name] == ["peak of the process"]
     on_the_cpu = Prediction(replace(FITS, device="cpu", overhead_bytes=0))
-    assert "tensors alone" in on_the_cpu.alone and not Prediction(FITS).alone
+    assert "Tensors only" in on_the_cpu.alone and not Prediction(FITS).alone
 
 
 @pytest.mark.parametrize("workload", ["transfer", "matmul"])
@@ -195,7 +195,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
     assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
-    assert "hidden = self.fc1(hidden)" in page.ending.label and "it needed 44 MiB more" in page.ending.label
+    assert "hidden = self.fc1(hidden)" in page.ending.label and "44 MiB too little was free" in page.ending.label
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
     session.apply(explained.remedies(*explained.REMEDIES))
     settle(window)

@@ -47,7 +47,9 @@ def failure_title(remedies: Sequence[Remedy]) -> str:
     """What is known of remedies of a failure: that they fit, that they get past the request, or nothing yet."""
     if any(remedy.fits for remedy in remedies) or not remedies:
         return "Would have fitted"
-    return "Would have got past this request" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
+    return (
+        "This request would have succeeded with" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
+    )
 
 
 def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:

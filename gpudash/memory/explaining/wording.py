@@ -108,7 +108,7 @@ def request_words(state: MemoryState, where: Where) -> str:
     if missing:
         segment = needed(request.segment_bytes)
         more = "" if segment == needed(request.bytes) else f" with its segment of {segment}"
-        parts.append(f"{more}; it needed {needed(missing)} more than could be had")
+        parts.append(f"{more}; {needed(missing)} too little was free")
     return f"{''.join(parts)}."
 
 
@@ -172,8 +172,8 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
     verb = "keep" if len(growing) > 1 else "keeps"
     return (
-        f"{first.place}{more} {verb} {format_bytes(per_step)} of every step: by now "
-        f"{format_pair(held, state.limit)}, from {first.steps} steps."
+        f"{first.place}{more} {verb} {format_bytes(per_step)} alive per step: "
+        f"{format_pair(held, state.limit)} after {first.steps} steps."
     )
 
 

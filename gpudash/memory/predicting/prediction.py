@@ -124,7 +124,7 @@ class Prediction:
         """Of what the prediction is, where what is measured of a run is of more; "" where both are of the run."""
         if self.estimate.peak_allocated_bytes is None or self.estimate.device != "cpu":
             return ""
-        return "Of the run's tensors alone; the process, whose peak a run tells, has Python and PyTorch besides."
+        return "Tensors only: Python and PyTorch add their own memory to the process, whose peak a run reports."
 
     def reached(self, size: int) -> str:
         """What a run has taken until now beside what was predicted of it: "reached 1.90 GiB of 2.30 GiB predicted".

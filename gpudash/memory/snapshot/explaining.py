@@ -62,8 +62,8 @@ FROM_AN_EARLIER_STEP = (
 )
 
 ENDS_HERE = (
-    "The recording ends at the refused request, and no earlier step came to it in the same way: what the rest of the "
-    "step takes is not known, so that more may be needed."
+    "The recording ends at the refused request, and no earlier step reached it in the same way, so the rest of "
+    "the step may need more."
 )
 
 
@@ -450,11 +450,11 @@ def _category_text(history: History, moment: int, mostly: str, found: Explanatio
 def _card_text(history: History) -> str:
     """What is known of the card where nothing was refused for good."""
     if history.disagreeing:
-        return "How much the card has is not in the file."  # of a trace that contradicts itself nobody knows the level
+        return "The file does not record the card's size."  # of a trace that contradicts itself nobody knows the level
     most = int(history.reserved.max())
     if not history.is_recorded:
         if not most:
-            return "How much the card has is not in the file."
+            return "The file does not record the card's size."
         return f"PyTorch holds {format_bytes(most)}. What it held before and how much the card has are not in the file."
     limits = card_limits(history)
     reported = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_text(limits))
@@ -593,6 +593,6 @@ def retry_text(limits: CardLimits) -> str:
 def capacity_text(limits: CardLimits) -> str:
     """What is known of the card's size, in a sentence."""
     if limits.below is None:
-        return "How much the card has is not in the file."
+        return "The file does not record the card's size."
     low, high = format_count(limits.least // MIB), format_count(-(-limits.below // MIB))
     return f"So the card has between {low} and {high} MiB for PyTorch."

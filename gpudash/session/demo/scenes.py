@@ -78,8 +78,8 @@ def mistakes(runs: Runs) -> MeasuredScene:
     where = next(
         (pitfall["facts"].get("device_after") for pitfall in reported if pitfall["pitfall"] == "unassigned"), None
     )
-    sentence = f"torch spoke up at {len(reported) - silent} of {len(reported)} mistakes"
-    sentence += f" and let {silent} pass without a word" if silent else ""
+    sentence = f"PyTorch reported {len(reported) - silent} of {len(reported)} mistakes"
+    sentence += f"; {silent} passed silently" if silent else ""
     if where is None:
         return MeasuredScene(f"{sentence}.")
     return MeasuredScene(f"{sentence}; after x.to(device) alone, x was on {where}.", 1 if where == "cpu" else 0)
@@ -99,7 +99,7 @@ def pitfall(run: Run) -> str:
     if found is None:
         return ending(run)
     message = " ".join((found["message"] or "").split())
-    text = f"torch: “{message}”" if message else "torch says nothing."
+    text = f"torch: “{message}”" if message else "PyTorch reports no error."
     return f"{text} {of_gpu(found['remedy'], simulated=run['simulated'])}"
 
 
@@ -422,7 +422,7 @@ SCENES = (
         measured=copies,
         questions=(
             SceneQuestion(
-                "Each batch goes there and back every step, in place of only there. How many bytes cross?",
+                "Every batch is copied to the GPU and back, not just to it. How many bytes cross the bus?",
                 ("As many", "About twice as many", "Five times as many or more"),
             ),
         ),
@@ -457,7 +457,7 @@ SCENES = (
         read="Memory climbs step by step until it is refused; read below why, and what would have fitted.",
         acts=(
             Act(
-                "A training keeps what it should release, and may reserve 256 MiB.",
+                "A training loop that leaks, with a limit of 256 MiB.",
                 _KEEPS_TOO_MUCH,
                 "gpu",
                 memory_cap=CAP,

@@ -33,7 +33,7 @@ CROWDED = 0.05
 
 _ENDINGS = {
     "running": "{} has not ended: its figures are those up to its newest record.",
-    "cancelled": "{} was stopped early: how long it took says nothing, and its peaks are those up to then.",
+    "cancelled": "{} was stopped early: its duration cannot be compared, and its peaks are those up to then.",
     "failed": "{} failed: its figures are those up to the failure.",
     "out_of_memory": "{} ran out of memory: its figures are those up to then.",
 }
@@ -196,7 +196,7 @@ def _crowds(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     shares = (a.crowding, b.crowding)
     if max(shares) >= CROWDED:
         taken = " and ".join(f"{format_percent(share)} from {name}" for share, name in zip(shares, "AB", strict=True))
-        yield f"Other programs took time on the processor, {taken}: times and rates are the same within that."
+        yield f"Other programs used the processor ({taken}), so times and rates compare no closer than that."
 
 
 def _own(a: ComparedRun, b: ComparedRun) -> Iterator[str]:

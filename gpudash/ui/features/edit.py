@@ -144,12 +144,12 @@ TITLES: Mapping[str, str] = {
     "rate_hz": "Memory readings a second",
     "warn_ratio": "Warn at",
     "critical_ratio": "Critical at",
-    "hysteresis_ratio": "Passed when lower by",
+    "hysteresis_ratio": "Clear the warning this far below",
     "guard": "Guard host memory",
     "record": "Record every session",
-    "recordings_bytes": "Room for recordings",
+    "recordings_bytes": "Disk space for recordings",
     "recordings_count": "Number of recordings",
-    "isolate": "Runs in a process of their own",
+    "isolate": "Run workloads in a separate process",
     "reports_bytes": "Room for out-of-memory reports",
     "reports_keep": "Number of out-of-memory reports",
     "theme": "Theme",
@@ -160,7 +160,7 @@ TITLES: Mapping[str, str] = {
     "serve": "Serve for Prometheus at",
     "notify": "Notify",
 }
-EMPTY = {"serve": "off; such as :10950", "notify": "nobody; such as ntfy:TOPIC"}
+EMPTY = {"serve": "off; for example :10950", "notify": "off; for example ntfy:TOPIC"}
 """What an empty setting means, and what one looks like that is not."""
 
 LATER = ("record", "recordings_bytes", "recordings_count", "serve", "notify")

@@ -289,9 +289,9 @@ PROCESS_COLUMNS = (
     Column("command", wide=True),
 )
 WHAT = (
-    "A program that runs already is watched from inside where its Python is 3.14 or newer, or it was started with "
-    "GPUDASH_AGENT=1; else from outside: its memory, processor time and GPU memory, and its end. "
-    "Stop leaves it as it was."
+    "Programs of Python 3.14 or newer, or started with GPUDASH_AGENT=1, are seen from inside: steps, stacks, "
+    "allocator. Of others only memory, processor time, GPU memory and the end are seen. "
+    "Stop leaves the program as it was."
 )
 LOOKING = "Looking for processes…"
 NONE = "No Python program of yours is running, and no process holds GPU memory; a PID can be typed below."

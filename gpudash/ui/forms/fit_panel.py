@@ -293,7 +293,7 @@ class FitPanel(QWidget):
         reported = self._prediction
         self.bar.show_prediction(reported, self._palette)
         self._toggle.setEnabled(reported is not None)
-        more = "" if self._whole else ", looking for more…"
+        more = "" if self._whole else ", still searching…"
         self._toggle.setText(f"{_toggle_text(reported, whole=self._whole)}{more}")
         self._share_height()
         self._show_ranks()
@@ -388,7 +388,7 @@ def _order(way: WayOut) -> int:
 
 
 def _toggle_text(reported: Prediction | None, *, whole: bool) -> str:
-    left = ", not all tried" if reported is not None and whole and reported.untried else ""
+    left = ", search stopped early" if reported is not None and whole and reported.untried else ""
     if reported is None or not reported.remedies:
         return f"Details{left}"
     return f"What would fit ({sum(way.alternative.fits is True for way in reported.remedies)}){left}"

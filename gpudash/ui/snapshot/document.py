@@ -166,7 +166,7 @@ class SnapshotDocument(Document):
             self.opening.show_progress(*self._opened.progress)
         else:
             events = sum(len(device.trace) for device in self._snapshot.devices)
-            self.opening.show_work(f"Working out what {events:,} events tell…".replace(",", "\u202f"))
+            self.opening.show_work(f"Analysing {events:,} events…".replace(",", "\u202f"))
             self._study(fullest(self._snapshot))
 
     def _refuse(self, sentence: str) -> None:
@@ -196,7 +196,7 @@ class SnapshotDocument(Document):
         if number in self._studies:
             self._show(number)
         elif self._studying is None:
-            self.said.emit("Working out what the other device's events tell…")
+            self.said.emit("Analysing the other device's events…")
             self._study(number)
 
     def _show(self, number: int) -> None:

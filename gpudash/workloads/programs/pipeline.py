@@ -317,7 +317,7 @@ def show(name: str, context: Context) -> dict[str, Any]:
     with context.stage(f"pitfall: {name.replace('_', ' ')}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
-    text = f"torch: {pitfall.message}" if pitfall.message is not None else "torch says nothing."
+    text = f"torch: {pitfall.message}" if pitfall.message is not None else "PyTorch reports no error."
     stage.report(is_cuda=context.device.type == "cuda", remark=text)
     context.note(Topic.PITFALL, f"{text} {pitfall.explanation} {pitfall.remedy}", **details)
     return details

@@ -31,7 +31,7 @@ def test_the_cause_comes_first_then_what_would_have_fitted(leaking: Path, capsys
     assert run(["snapshot", str(leaking), "--capacity", "100MiB"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run7.pickle: pickle protocol 4, ")
-    assert lines[2].startswith("train.py:44 keeps 4 MiB of every step: by now ")
+    assert lines[2].startswith("train.py:44 keeps 4 MiB alive per step: ")
     assert "Would have fitted" in lines
     assert lines[lines.index("What if") + 1].startswith("  100 MiB: fails at event ")
     assert lines[lines.index("Would fit") + 1].startswith("  let go of what train.py:44 keeps: ")
@@ -60,7 +60,7 @@ def test_a_page_is_written_and_not_replaced_unasked(
 ) -> None:
     page = tmp_path / "report.html"
     assert run(["snapshot", str(leaking), "--html", str(page)]) == 0
-    assert "keeps 4 MiB of every step" in page.read_text()
+    assert "keeps 4 MiB alive per step" in page.read_text()
     assert run(["snapshot", str(leaking), "--html", str(page)]) == 2
     assert capsys.readouterr().err.rstrip().endswith("is there already. Name another file, or give --force.")
     page.write_text("")
@@ -188,7 +188,7 @@ def test_what_lies_beside_the_snapshot_of_a_report_is_heeded(
     write_steps(tmp_path, times)
     for file in (tmp_path, path):
         assert run(["snapshot", str(file)]) == 0
-        assert capsys.readouterr().out.splitlines()[2].startswith("train.py:44 keeps 6 MiB of every step")
+        assert capsys.readouterr().out.splitlines()[2].startswith("train.py:44 keeps 6 MiB alive per step")
     (tmp_path / "steps.json").write_text("[")
     assert run(["snapshot", str(path)]) == 0
     told = capsys.readouterr().out.splitlines()

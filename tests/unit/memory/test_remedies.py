@@ -51,9 +51,9 @@ def test_the_report_says_of_each_remedy_no_more_than_is_known_of_it() -> None:
     past = Remedy("a batch of 4", verified_by="replay")
     card = Remedy("600 MiB for PyTorch", fits=True, verified_by="rerun")
     lines = report(full(MIB, MIB).with_remedies((past, card, Remedy("half the batch")), "That is all."))
-    begin = lines.index("Would have got past this request")
+    begin = lines.index("This request would have succeeded with")
     assert [line.split("  ")[0].strip() or line.strip().split("  ")[0] for line in lines[begin : begin + 9]] == [
-        "Would have got past this request",
+        "This request would have succeeded with",
         "a batch of 4",
         "",
         "Would have fitted",

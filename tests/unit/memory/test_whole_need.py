@@ -104,7 +104,7 @@ def test_the_need_of_some_steps_is_not_said_to_fit_the_whole_run() -> None:
     told = with_need(found_of(BOUND), need(requests(), is_whole=False))
     assert "520 MiB of the card with its context, for 8 steps" in told.remedies[0].change
     assert told.remedies[0].fits is None
-    assert failure_title(told.remedies) == "Would have got past this request"
+    assert failure_title(told.remedies) == "This request would have succeeded with"
     assert "what only comes later, such as an evaluation, is not in the figure" in "\n".join(report(told))
 
 

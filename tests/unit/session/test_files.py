@@ -202,7 +202,7 @@ def test_the_sample_report_gives_the_figures_that_are_read_from_its_snapshot_tod
     snapshot = find_file(found.path).path
     told = (snapshot.parent / "report.txt").read_text(encoding="utf-8").splitlines()[0]
     read = studied(read_snapshot(snapshot), known=sidecar_of(snapshot))[0].found.headline
-    figures = " of every step: by now "
+    figures = " alive per step: "
     assert figures in told and told.split(figures)[1] == read.split(figures)[1]
 
 

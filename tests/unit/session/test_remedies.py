@@ -252,7 +252,7 @@ def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_r
     looking.fail(out_of_memory().with_remedies((past,)))
     assert "expandable segments" not in [remedy.change for remedy in looking.note().found.remedies]
     assert looking.remedies.close()
-    assert label((past,), "") == "Would have got past this request: expandable segments."
+    assert label((past,), "") == "This request would have succeeded with: expandable segments."
 
 
 def test_nothing_is_looked_for_without_an_explanation(look: Look) -> None:

@@ -230,10 +230,10 @@ class WhatIf:
         if smallest is None:
             return ""
         if self.ends_refused:
-            return f" It takes {needed(smallest)} at the least to get there."
+            return f" It takes at least {needed(smallest)} to get there."
         card = smallest_card(smallest)
-        named = "" if card is None else f", such as a card with {card // GIB} GiB has"
-        return f" The least with which it fits is {needed(smallest)}{named}."
+        named = "" if card is None else f" (a {card // GIB} GiB card, for example)"
+        return f" It fits from {needed(smallest)} on{named}."
 
 
 def _key(settings: AllocatorSettings) -> tuple[Any, ...]:

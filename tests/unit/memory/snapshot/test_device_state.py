@@ -78,7 +78,7 @@ def test_a_leak_is_found_in_a_snapshot() -> None:
     request = RefusedRequest(64 * MIB, 64 * MIB)
     found = explain(held_in(snapshot(segment(0, *blocks), trace=trace), 0, known, request))
     assert found.verdict == "leak"
-    assert found.headline.startswith("train.py:41 keeps 64 MiB of every step")
+    assert found.headline.startswith("train.py:41 keeps 64 MiB alive per step")
 
 
 def test_known_categories_win_over_what_stacks_say() -> None:

@@ -48,7 +48,7 @@ def leaking(keeps: int = 4 * MIB, capacity: int = 200 * MIB) -> Made:
 def test_a_leak_is_named_by_its_line_and_letting_go_of_it_is_proved_by_replay() -> None:
     found = explained(leaking().snapshot(), source=source)
     assert found.verdict == "leak"
-    assert found.headline.startswith("train.py:44 (losses.append(loss)) keeps 4 MiB of every step: by now ")
+    assert found.headline.startswith("train.py:44 (losses.append(loss)) keeps 4 MiB alive per step: ")
     assert found.requested_bytes is not None
     assert found.missing_bytes > 0
     remedy = found.remedies[0]
@@ -123,7 +123,7 @@ def test_real_capacity_is_answered_with_the_smallest_card() -> None:
     assert found.remedies[0].change == "at least 122 MiB for PyTorch"
     assert found.remedies[0].fits is None
     assert found.remedies_note == ENDS_HERE
-    assert "Would have got past this request" in report(found)
+    assert "This request would have succeeded with" in report(found)
 
 
 def test_fragments_are_answered_with_expandable_segments() -> None:
@@ -150,7 +150,7 @@ def test_without_a_failure_the_peak_is_told() -> None:
     assert found.verdict == "no failure"
     assert found.headline.startswith("Peak at 9.00 ms: 56 MiB allocated, mostly activations, most from train.py:41")
     assert found.request_words == (
-        "PyTorch reserved 70 MiB at most in this recording. How much the card has is not in the file."
+        "PyTorch reserved 70 MiB at most in this recording. The file does not record the card's size."
     )
     assert not any(part.kind in ("free", "unattributed") for part in found.parts)
     assert found.capacity_bytes == sum(part.bytes for part in found.parts) == 70 * MIB
@@ -329,7 +329,7 @@ def test_the_parts_add_up_also_where_the_segments_do_not_hold_what_the_trace_all
     found = explain_history(History(DeviceSnapshot(0, (), events([entry]), AllocatorSettings(), STACKS)))
     assert (found.capacity_bytes, found.beyond_bytes) == (4 * MIB, 0)
     assert "  together 4 MiB" in report(found)
-    assert found.request_words == "How much the card has is not in the file."
+    assert found.request_words == "The file does not record the card's size."
 
 
 def test_a_block_larger_than_its_segment_contradicts_it() -> None:

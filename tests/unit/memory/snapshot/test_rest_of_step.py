@@ -63,7 +63,7 @@ def test_a_request_of_the_first_step_has_no_rest() -> None:
         "Without a limit: gets past the refused request, 110 MiB reserved at most; what came after it is not in the "
         "file."
     )
-    assert asked.answer(None).label.endswith(" It takes 110 MiB at the least to get there.")
+    assert asked.answer(None).label.endswith(" It takes at least 110 MiB to get there.")
 
 
 def test_a_trace_that_goes_on_after_the_refusal_is_replayed_as_it_is() -> None:

@@ -192,7 +192,7 @@ def test_the_page_tells_the_cause_the_parts_and_the_lines() -> None:
     made.until_full(16 * MIB, 4 * MIB)
     page = Page(report(made.snapshot(), "run.pickle", source=lambda _file, _line: "losses.append(loss)"))
     for words in (
-        "keeps 4 MiB of every step",
+        "keeps 4 MiB alive per step",
         "Would have fitted",
         "What filled it",
         "train.py:44",

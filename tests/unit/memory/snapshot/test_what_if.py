@@ -179,7 +179,7 @@ def test_answers_are_told_in_words() -> None:
     assert answers.answer(10 * MIB).label == "10 MiB: too little for what was there before the recording began."
     unlimited = answers.answer(None)
     assert unlimited.smallest_capacity == WhatIf(device).smallest_capacity()
-    assert unlimited.label.endswith("such as a card with 4 GiB has.")
+    assert unlimited.label.endswith("on (a 4 GiB card, for example).")
 
 
 def test_retries_are_counted_in_words() -> None:

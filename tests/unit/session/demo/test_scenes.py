@@ -81,7 +81,7 @@ def test_on_the_cpu_nothing_was_copied_and_no_guess_is_right() -> None:
 def test_where_the_tensor_was_left_answers_the_second_scene(where: str, answer: int) -> None:
     told = mistakes([pitfall("unassigned", "Expected …", device_after=where), pitfall("current_device", None)])
     assert told.answer == answer
-    assert "spoke up at 1 of 2 mistakes and let 1 pass" in told.sentence
+    assert "reported 1 of 2 mistakes; 1 passed silently" in told.sentence
     assert where in told.sentence
 
 
@@ -89,7 +89,7 @@ def test_torchs_own_words_are_told_whole() -> None:
     assert told_pitfall(pitfall("leaf", "The .grad of a GPU is accessed.\nIt is\n  long.")) == (
         "torch: “The .grad of a GPU is accessed. It is long.” Do that."
     )
-    assert told_pitfall(pitfall("current_device", None)) == "torch says nothing. Do that."
+    assert told_pitfall(pitfall("current_device", None)) == "PyTorch reports no error. Do that."
 
 
 def test_a_simulated_gpu_is_called_so_in_every_sentence_of_ours() -> None:
