@@ -43,7 +43,7 @@ Text = str | Phrase
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class HeadingBlock:
     """A title, of level 1 to 3."""
 
     text: Text
@@ -52,7 +52,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Paragraph:
+class ParagraphBlock:
     """A paragraph; `kind` is what it is to the reader: "soft", "bad", "cause", "status"."""
 
     text: str
@@ -60,14 +60,14 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets:
+class BulletsBlock:
     """A list."""
 
     rows: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """Rows of cells; of each column its title and whether it holds numbers."""
 
     columns: Sequence[tuple[str, bool]]
@@ -75,21 +75,21 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactsBlock:
     """Names, and what is known of each."""
 
     rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
+class BarsBlock:
     """Names, sizes and bars, which are as long as a share of the widest, 0 to 1."""
 
     rows: Sequence[tuple[str, str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedBlock:
     """Lines of code that are shown on a click; each with whether it matters less."""
 
     summary: str
@@ -106,7 +106,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class FigureBlock:
     """A drawing with its title and legend."""
 
     title: str
@@ -115,14 +115,24 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class DrawingBlock:
     """A drawing alone."""
 
     svg: Markup
 
 
-Block = Heading | Paragraph | Bullets | Table | Facts | Bars | Folded | Figure | Drawing
-"""A part of a page, drawn by the macro that is called like it."""
+Block = (
+    HeadingBlock
+    | ParagraphBlock
+    | BulletsBlock
+    | TableBlock
+    | FactsBlock
+    | BarsBlock
+    | FoldedBlock
+    | FigureBlock
+    | DrawingBlock
+)
+"""A part of a page. A macro of the templates draws it: `table` a `TableBlock`."""
 
 
 def page(title: str, body: Iterable[Block], kind: str = "") -> str:
@@ -134,7 +144,7 @@ def page(title: str, body: Iterable[Block], kind: str = "") -> str:
         kind: "report" where it is printed and has plots.
     """
     template = _environment().get_template("page.html")
-    named = [(type(block).__name__.lower(), block) for block in body]
+    named = [(type(block).__name__.removesuffix("Block").lower(), block) for block in body]
     return visible(template.render(title=title, body=named, kind=kind, policy=POLICY))
 
 

@@ -19,7 +19,7 @@ Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SceneAxis:
     """A range, and its ticks with their labels. What lies beyond the range is drawn at its edge."""
 
     low: float
@@ -28,7 +28,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SceneFrame:
     """Pixels of a whole drawing, and of the margins around its plot area."""
 
     width: float = 960
@@ -45,7 +45,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class SceneCurve:
     """A line through points, x ascending, both of shape (n,); a NaN in ``y`` is a gap.
 
     Attributes:
@@ -59,8 +59,8 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
-    """What lies between zero and a curve, which is given as in `Curve`."""
+class SceneArea:
+    """What lies between zero and a curve, which is given as in `SceneCurve`."""
 
     x: Floats
     y: Floats
@@ -69,7 +69,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class SceneBand:
     """A stretch of the horizontal axis, over the whole height; `title` is shown where it is pointed at."""
 
     start: float
@@ -79,7 +79,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SceneLevel:
     """A line across the plot, at a value of the left axis."""
 
     value: float
@@ -87,7 +87,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SceneMark:
     """A line from top to bottom at a place of the horizontal axis; `title` is shown where it is pointed at."""
 
     place: float
@@ -96,7 +96,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SceneNote:
     """A text at a place and a value of the left axis, moved right and down by so many pixels."""
 
     place: float
@@ -108,11 +108,11 @@ class Note:
     down: float = 0
 
 
-Item = Area | Band | Curve | Level | Mark | Note
+Item = SceneArea | SceneBand | SceneCurve | SceneLevel | SceneMark | SceneNote
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PlotScene:
     """A whole drawing.
 
     Attributes:
@@ -123,24 +123,24 @@ class Scene:
     """
 
     description: str
-    across: Axis
-    left: Axis
+    across: SceneAxis
+    left: SceneAxis
     items: Sequence[Item]
-    right: Axis | None = None
-    frame: Frame = field(default_factory=Frame)
+    right: SceneAxis | None = None
+    frame: SceneFrame = field(default_factory=SceneFrame)
 
     def x(self, places: Floats | float) -> Floats:
         """Pixels from the left edge of the frame."""
         frame = self.frame
         return frame.left + (frame.width - frame.left - frame.right) * _share(self.across, places)
 
-    def y(self, values: Floats | float, axis: Axis | None = None) -> Floats:
+    def y(self, values: Floats | float, axis: SceneAxis | None = None) -> Floats:
         """Pixels from the upper edge of the frame, of values of the left axis or of another one."""
         frame = self.frame
         return frame.top + (frame.height - frame.bottom - frame.top) * (1 - _share(axis or self.left, values))
 
 
-def _share(axis: Axis, values: Floats | float) -> Floats:
+def _share(axis: SceneAxis, values: Floats | float) -> Floats:
     with np.errstate(all="ignore"):  # a recording may hold any number
         share: Floats = np.clip((np.asarray(values, np.float64) - axis.low) / (axis.high - axis.low), 0.0, 1.0)
     return share

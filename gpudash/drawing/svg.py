@@ -6,7 +6,19 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
-from gpudash.drawing.scene import Area, Axis, Band, Curve, Floats, Item, Level, Mark, Note, Scene, pieces
+from gpudash.drawing.scene import (
+    Floats,
+    Item,
+    PlotScene,
+    SceneArea,
+    SceneAxis,
+    SceneBand,
+    SceneCurve,
+    SceneLevel,
+    SceneMark,
+    SceneNote,
+    pieces,
+)
 from gpudash.system.foreign_text import visible
 
 TICK_GAP_PX = 6
@@ -19,7 +31,7 @@ BELOW_PX = 17
 """From the plot area down to the baseline of the labels below it."""
 
 
-def svg(scene: Scene) -> Markup:
+def svg(scene: PlotScene) -> Markup:
     """The drawing as an element of a page."""
     frame = scene.frame
     root = Element(
@@ -36,10 +48,10 @@ def svg(scene: Scene) -> Markup:
     return Markup(tostring(root, encoding="unicode"))  # it has escaped every text
 
 
-def _paint_axes(root: Element, scene: Scene) -> None:
+def _paint_axes(root: Element, scene: PlotScene) -> None:
     frame = scene.frame
     for value, label in scene.left.ticks:
-        _paint(root, scene, Level(value, "grid"))
+        _paint(root, scene, SceneLevel(value, "grid"))
         _text(root, frame.left - TICK_GAP_PX, float(scene.y(value)) + BASELINE_PX, label, anchor="end")
     for place, label in scene.across.ticks:
         _text(root, float(scene.x(place)), frame.height - frame.bottom + BELOW_PX, label, anchor="middle")
@@ -48,33 +60,33 @@ def _paint_axes(root: Element, scene: Scene) -> None:
         _text(root, frame.width - frame.right + TICK_GAP_PX, middle + BASELINE_PX, label)
 
 
-def _paint(root: Element, scene: Scene, item: Item) -> None:
+def _paint(root: Element, scene: PlotScene, item: Item) -> None:
     frame = scene.frame
     top, floor = _px(frame.top), _px(frame.height - frame.bottom)
     match item:
-        case Curve():
+        case SceneCurve():
             SubElement(root, "path", {"class": item.kind, "d": _line(scene, item)})
-        case Area():
+        case SceneArea():
             SubElement(root, "path", {"class": item.kind, "d": _outline(scene, item)})
-        case Band():
+        case SceneBand():
             left, right = float(scene.x(item.start)), float(scene.x(item.end))
             place = {"x": _px(left), "y": top, "width": _px(max(0.5, right - left))}
             height = _px(frame.height - frame.bottom - frame.top)
             _titled(SubElement(root, "rect", {"class": item.kind, **place, "height": height}), item.title)
-        case Level():
+        case SceneLevel():
             y = _px(float(scene.y(item.value)))
             ends = {"x1": _px(frame.left), "x2": _px(frame.width - frame.right), "y1": y, "y2": y}
             SubElement(root, "line", {"class": item.kind, **ends})
-        case Mark():
+        case SceneMark():
             x = _px(float(scene.x(item.place)))
             ends = {"x1": x, "x2": x, "y1": top, "y2": floor}
             _titled(SubElement(root, "line", {"class": item.kind, **ends}), item.title)
-        case Note():
+        case SceneNote():
             across, down = float(scene.x(item.place)) + item.right, float(scene.y(item.value)) + item.down
             _text(root, across, down, item.text, anchor=item.anchor, kind=item.kind)
 
 
-def _line(scene: Scene, curve: Curve) -> str:
+def _line(scene: PlotScene, curve: SceneCurve) -> str:
     """A path that is broken at gaps; a single point is a dot."""
     axis = _axis(scene, curve)
     found = []
@@ -84,7 +96,7 @@ def _line(scene: Scene, curve: Curve) -> str:
     return "".join(found)
 
 
-def _outline(scene: Scene, area: Area) -> str:
+def _outline(scene: PlotScene, area: SceneArea) -> str:
     """A closed path for each piece: from zero up to its first point, along all of them, and down to zero."""
     axis = _axis(scene, area)
     zero = _px(float(scene.y(0.0, axis)))
@@ -96,7 +108,7 @@ def _outline(scene: Scene, area: Area) -> str:
     return "".join(found)
 
 
-def _axis(scene: Scene, item: Curve | Area) -> Axis:
+def _axis(scene: PlotScene, item: SceneCurve | SceneArea) -> SceneAxis:
     return scene.right if item.right and scene.right is not None else scene.left
 
 

@@ -7,9 +7,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpudash.drawing.page import Bars, Block, Bullets, Drawing, Folded, Heading, Paragraph, Phrase, Table, Text
+from gpudash.drawing.page import (
+    BarsBlock,
+    Block,
+    BulletsBlock,
+    DrawingBlock,
+    FoldedBlock,
+    HeadingBlock,
+    ParagraphBlock,
+    Phrase,
+    TableBlock,
+    Text,
+)
 from gpudash.drawing.page import page as html
-from gpudash.drawing.scene import Anchor, Area, Axis, Band, Frame, Item, Level, Mark, Note, Scene
+from gpudash.drawing.scene import (
+    Anchor,
+    Item,
+    PlotScene,
+    SceneArea,
+    SceneAxis,
+    SceneBand,
+    SceneFrame,
+    SceneLevel,
+    SceneMark,
+    SceneNote,
+)
 from gpudash.drawing.svg import svg
 from gpudash.memory.explaining.call_sites import SourceLine, no_source
 from gpudash.memory.explaining.explanation_text import (
@@ -66,17 +88,17 @@ def report(
 
 def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacity: int | None = None) -> str:
     """The same of devices that were studied already."""
-    body: list[Block] = [Heading(f"Memory of {title}", level=1), Paragraph(_about(snapshot), "soft")]
-    body += map(Paragraph, snapshot.warnings)
+    body: list[Block] = [HeadingBlock(f"Memory of {title}", level=1), ParagraphBlock(_about(snapshot), "soft")]
+    body += map(ParagraphBlock, snapshot.warnings)
     comparison = compared(studies)
     if comparison:
-        body.append(Paragraph(comparison))
+        body.append(ParagraphBlock(comparison))
     for study in studies:
         if len(snapshot.devices) > 1:
-            body.append(Heading(f"Device {study.device.index}", level=2))
+            body.append(HeadingBlock(f"Device {study.device.index}", level=2))
         body += _device(study, capacity)
     body.append(
-        Paragraph(
+        ParagraphBlock(
             "1 GiB is 1 073 741 824 bytes. Made with gpudash; paths and lines of source that stood in the snapshot "
             "are in this page.",
             "soft",
@@ -87,14 +109,14 @@ def page(snapshot: Snapshot, studies: Sequence[DeviceStudy], title: str, capacit
 
 def cause(found: Explanation) -> list[Block]:
     """Why the memory was as full as it was."""
-    return [Paragraph(found.headline, "cause"), Paragraph(found.request_words)]
+    return [ParagraphBlock(found.headline, "cause"), ParagraphBlock(found.request_words)]
 
 
 def filled(found: Explanation) -> list[Block]:
     """What filled the memory, as bars."""
     largest = max((part.bytes for part in found.parts), default=1)
     rows = [(part_name(part), format_bytes(part.bytes), part.bytes / largest) for part in found.parts]
-    return [Heading("What filled it"), Bars(rows)] if rows else []
+    return [HeadingBlock("What filled it"), BarsBlock(rows)] if rows else []
 
 
 OWNERS = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
@@ -105,12 +127,12 @@ def allocated(found: Explanation) -> list[Block]:
     """Who allocated it, with the stacks of the largest call sites, and what all of it was read from."""
     parts: list[Block] = []
     if found.owners:
-        parts += [Heading("Who allocated it"), Table(OWNERS, [_cells(owner) for owner in found.owners])]
+        parts += [HeadingBlock("Who allocated it"), TableBlock(OWNERS, [_cells(owner) for owner in found.owners])]
         if found.rest_owners:
-            parts.append(Paragraph(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
+            parts.append(ParagraphBlock(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
         parts += [_stack(owner) for owner in found.owners[:SHOWN_STACKS] if owner.stack]
     evidence = evidence_text(found.evidence)
-    return [*parts, Paragraph(f"Evidence: {evidence}", "soft")] if evidence else parts
+    return [*parts, ParagraphBlock(f"Evidence: {evidence}", "soft")] if evidence else parts
 
 
 def _cells(owner: Owner) -> tuple[Text, ...]:
@@ -124,16 +146,16 @@ def _cells(owner: Owner) -> tuple[Text, ...]:
     )
 
 
-def _stack(owner: Owner) -> Folded:
+def _stack(owner: Owner) -> FoldedBlock:
     lines = [(f"{line.name}  {_file(line)}:{line.line}", line.is_library) for line in owner.stack]
-    return Folded(f"Stack of {place(owner)}, {format_bytes(owner.bytes)}", lines)
+    return FoldedBlock(f"Stack of {place(owner)}, {format_bytes(owner.bytes)}", lines)
 
 
 def _file(line: StackLine) -> str:
     return short(line.file) if line.is_library else line.file
 
 
-def curve(history: History, moment: int, capacity: int | None = None) -> Scene | None:
+def curve(history: History, moment: int, capacity: int | None = None) -> PlotScene | None:
     """Levels over events; ``None`` without events.
 
     Args:
@@ -152,22 +174,22 @@ def curve(history: History, moment: int, capacity: int | None = None) -> Scene |
         *_bands(history),
     ]
     if capacity is not None:
-        items.append(Level(capacity, "capacity"))
-        items.append(Note(0, capacity, f"what if: {format_bytes(capacity)}", right=4, down=-4))
-    mark = Mark(moment + 1, "mark")
+        items.append(SceneLevel(capacity, "capacity"))
+        items.append(SceneNote(0, capacity, f"what if: {format_bytes(capacity)}", right=4, down=-4))
+    mark = SceneMark(moment + 1, "mark")
     aside: tuple[Anchor, int] = ("end", -5) if mark.place > count / 2 else ("start", 5)
     items += [
         mark,
-        Note(mark.place, ABOVE * top, _moment_name(history, moment), "mark", *aside, down=12),
-        Note(0, 0, "first event", down=18),
-        Note(count + 1, 0, moment_text(history, history.last), anchor="end", down=18),
+        SceneNote(mark.place, ABOVE * top, _moment_name(history, moment), "mark", *aside, down=12),
+        SceneNote(0, 0, "first event", down=18),
+        SceneNote(count + 1, 0, moment_text(history, history.last), anchor="end", down=18),
     ]
-    return Scene(
+    return PlotScene(
         description=_text(history),
-        across=Axis(0, count + 1),  # before the first event, and after each
-        left=Axis(0, ABOVE * top, tuple((share * top, format_bytes(share * top)) for share in shares)),
+        across=SceneAxis(0, count + 1),  # before the first event, and after each
+        left=SceneAxis(0, ABOVE * top, tuple((share * top, format_bytes(share * top)) for share in shares)),
         items=items,
-        frame=Frame(height=260, left=76, right=12, top=12, bottom=30),
+        frame=SceneFrame(height=260, left=76, right=12, top=12, bottom=30),
     )
 
 
@@ -183,18 +205,22 @@ def _device(study: DeviceStudy, capacity: int | None) -> list[Block]:
     parts = cause(found)
     sections = remedy_sections(found)
     if sections and not found.remedies and found.requested_bytes is None:
-        parts.append(Paragraph(found.remedies_note))
+        parts.append(ParagraphBlock(found.remedies_note))
         sections = []
     for title, rows in sections:
-        parts += [Heading(title), Bullets(rows)]
+        parts += [HeadingBlock(title), BulletsBlock(rows)]
     if study.outcome_text:
-        parts += [Heading("What if"), Paragraph(study.outcome_text)]
+        parts += [HeadingBlock("What if"), ParagraphBlock(study.outcome_text)]
     if study.ways:
-        parts += [Paragraph(f"{alternatives_title(study.ways)}:"), Bullets(remedy_rows(study.ways))]
+        parts += [ParagraphBlock(f"{alternatives_title(study.ways)}:"), BulletsBlock(remedy_rows(study.ways))]
     parts += filled(found)
     drawn = curve(study.history, chosen_moment(study.history), capacity)
     if drawn is not None:
-        parts += [Heading("When"), Drawing(svg(drawn)), Paragraph("Light: reserved; dark: allocated.", "soft")]
+        parts += [
+            HeadingBlock("When"),
+            DrawingBlock(svg(drawn)),
+            ParagraphBlock("Light: reserved; dark: allocated.", "soft"),
+        ]
     return [*parts, *allocated(found)]
 
 
@@ -203,20 +229,20 @@ def _text(history: History) -> str:
     return f"Allocated and reserved memory over {history.count} events, at most {most} allocated"
 
 
-def _area(level: NDArray[np.int64], kind: str) -> Area:
+def _area(level: NDArray[np.int64], kind: str) -> SceneArea:
     """A filled curve; of each column the lowest and the highest value, in their order."""
     bounds = np.unique(np.linspace(0, len(level), COLUMNS + 1).astype(np.int64))[:-1]
     low, high = np.minimum.reduceat(level, bounds), np.maximum.reduceat(level, bounds)
     x = np.append(np.repeat(bounds, 2), len(level))
     y = np.append(np.stack((low, high), axis=1).ravel(), level[-1])
-    return Area(x.astype(np.float64), y.astype(np.float64), kind)
+    return SceneArea(x.astype(np.float64), y.astype(np.float64), kind)
 
 
-def _bands(history: History) -> list[Band]:
+def _bands(history: History) -> list[SceneBand]:
     """The phases, of which the last may end with the last event, at the right edge."""
     shown = history.phases if len(history.phases) <= MOST_BANDS else ()
     wider = (history.count + 1) / history.count
-    return [Band(band.begin_event * wider, band.end_event * wider, band.name, band.name) for band in shown]
+    return [SceneBand(band.begin_event * wider, band.end_event * wider, band.name, band.name) for band in shown]
 
 
 def _moment_name(history: History, moment: int) -> str:

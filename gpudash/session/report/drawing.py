@@ -10,8 +10,19 @@ from typing import Literal
 import numpy as np
 
 from gpudash.drawing.axes import format_value
-from gpudash.drawing.page import Figure, Key
-from gpudash.drawing.scene import Anchor, Area, Axis, Curve, Floats, Frame, Level, Mark, Note, Scene
+from gpudash.drawing.page import FigureBlock, Key
+from gpudash.drawing.scene import (
+    Anchor,
+    Floats,
+    PlotScene,
+    SceneArea,
+    SceneAxis,
+    SceneCurve,
+    SceneFrame,
+    SceneLevel,
+    SceneMark,
+    SceneNote,
+)
 from gpudash.drawing.shaping import pulses
 from gpudash.drawing.svg import svg
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
@@ -52,7 +63,7 @@ MOST_MARKS = 60
 LABEL_PX, LABEL_LETTERS = 7.0, 40
 """Width of a letter of a label, and how many of them are shown, at most."""
 
-SHARES = Axis(0.0, 1.0, tuple((share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)))
+SHARES = SceneAxis(0.0, 1.0, tuple((share, f"{share:.0%}") for share in (0.0, 0.5, 1.0)))
 """The right axis."""
 
 _OF_RUNS = ("run", "transfer")
@@ -103,7 +114,7 @@ def read(
         (curve.key, curve.name, curve.colour, _style(plot, curve), curve.axis == "right") for curve in plot.curves
     ]
     wanted += [(line.key, line.name, line.colour, "limit", False) for line in plot.lines if line.key is not None]
-    columns = Frame().columns
+    columns = SceneFrame().columns
     found = []
     for key, name, colour, style, right in wanted:
         series = store.series(*key)
@@ -131,7 +142,7 @@ def figure(
     span: tuple[float, float],
     *,
     labelled: bool = True,
-) -> Figure | None:
+) -> FigureBlock | None:
     """The plot with its title and legend; ``None`` where no curve has a value.
 
     Args:
@@ -147,31 +158,31 @@ def figure(
     left = _left_axis(plot, shown)
     inside = [drawn for drawn in shown if drawn.style != "limit" or drawn.known.max() <= left.high]
     marks = marks[:MOST_MARKS]
-    scene = Scene(
+    scene = PlotScene(
         description=_text(plot, shown),
         across=_time_axis(span),
         left=left,
         right=SHARES if any(drawn.right for drawn in shown) else None,
         items=(
-            Level(left.low, "axis"),
+            SceneLevel(left.low, "axis"),
             *(_filling(drawn) for drawn in reversed(inside) if drawn.style in ("area", "pulses")),
             *map(_line, inside),
-            *(Mark(mark.time_s, f"mark {_kind(mark)}", f"{mark.label}, {mark.time_s:.3f} s") for mark in marks),
+            *(SceneMark(mark.time_s, f"mark {_kind(mark)}", f"{mark.label}, {mark.time_s:.3f} s") for mark in marks),
         ),
     )
     if labelled:
         scene = replace(scene, items=(*scene.items, *_labels(marks, scene)))
-    return Figure(plot.title, [_key(plot, drawn, drawn in inside) for drawn in shown], svg(scene))
+    return FigureBlock(plot.title, [_key(plot, drawn, drawn in inside) for drawn in shown], svg(scene))
 
 
-def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> Axis:
+def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> SceneAxis:
     low, high = _range(plot, shown)
     unit = float(parse_size(f"1{memory_unit(high)}")) if plot.unit == "bytes" else 1.0
     plain = plot.unit_name in RATES
     ticks = (
         (value, f"{value:g}" if plain or not value else _written(plot, value)) for value in _ticks(low, high, unit)
     )
-    return Axis(low, high, tuple(ticks))
+    return SceneAxis(low, high, tuple(ticks))
 
 
 def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
@@ -192,14 +203,14 @@ def _range(plot: PlotSpec, shown: Sequence[Drawn]) -> tuple[float, float]:
     return min(0.0, least), most * 1.06 or 1.0
 
 
-def _time_axis(span: tuple[float, float]) -> Axis:
+def _time_axis(span: tuple[float, float]) -> SceneAxis:
     start, end = span
     short = end - start < 60
     ticks = (
         (time_s, f"{time_s:g} s" if short else format_clock(time_s))
         for time_s in _ticks(start, end, 1.0 if short else 60.0, 8)
     )
-    return Axis(start, end, tuple(ticks))
+    return SceneAxis(start, end, tuple(ticks))
 
 
 def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> list[float]:
@@ -211,16 +222,16 @@ def _ticks(bottom: float, top: float, unit: float = 1.0, wanted: int = 4) -> lis
     return [number * step for number in range(first, math.floor(top / step + 1e-9) + 1)]
 
 
-def _filling(drawn: Drawn) -> Area:
+def _filling(drawn: Drawn) -> SceneArea:
     """What the first curve holds lies over what holds it, so that areas are painted from the last one on."""
-    return Area(drawn.times, drawn.values, f"fill c-{drawn.colour}", drawn.right)
+    return SceneArea(drawn.times, drawn.values, f"fill c-{drawn.colour}", drawn.right)
 
 
-def _line(drawn: Drawn) -> Curve:
+def _line(drawn: Drawn) -> SceneCurve:
     points = drawn.times, drawn.values
     if drawn.style == "pulses":
         points = pulses(*points, bridged_s=0.0)
-    return Curve(*points, _line_kind(drawn), drawn.right)
+    return SceneCurve(*points, _line_kind(drawn), drawn.right)
 
 
 def _line_kind(drawn: Drawn) -> str:
@@ -232,7 +243,7 @@ def _kind(mark: Marker) -> str:
     return mark.category if mark.category in _KINDS else "user"
 
 
-def _labels(marks: Sequence[Marker], scene: Scene) -> Iterator[Note]:
+def _labels(marks: Sequence[Marker], scene: PlotScene) -> Iterator[SceneNote]:
     """The labels that have room above the plot, those of runs before others."""
     taken: list[tuple[float, float]] = []
     for mark in sorted(marks, key=lambda mark: _KINDS.index(_kind(mark))):
@@ -243,7 +254,7 @@ def _labels(marks: Sequence[Marker], scene: Scene) -> Iterator[Note]:
             inside = left >= 0 and left + width <= scene.frame.width
             if inside and all(left >= end or left + width <= begin for begin, end in taken):
                 taken.append((left, left + width))
-                yield Note(mark.time_s, scene.left.high, label, _kind(mark), anchor, down=-6)
+                yield SceneNote(mark.time_s, scene.left.high, label, _kind(mark), anchor, down=-6)
                 break
 
 

@@ -13,7 +13,18 @@ from typing import Any
 
 from gpudash import __version__
 from gpudash.devices.names import SIMULATED, shown_devices, shown_name
-from gpudash.drawing.page import Block, Bullets, Facts, Folded, Heading, Paragraph, Phrase, Table, Text, page
+from gpudash.drawing.page import (
+    Block,
+    BulletsBlock,
+    FactsBlock,
+    FoldedBlock,
+    HeadingBlock,
+    ParagraphBlock,
+    Phrase,
+    TableBlock,
+    Text,
+    page,
+)
 from gpudash.memory.explaining.explanation_text import remedy_sections
 from gpudash.memory.snapshot.report_html import allocated, cause, filled
 from gpudash.session.recordings.replay import Replay
@@ -189,10 +200,10 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
     store = replay.store
     with store.lock:
         runs = list(store.runs)
-        body: list[Block] = [Heading(_title(runs), level=1), Paragraph(_about(replay, len(runs)), "soft")]
-    body += [Paragraph(f"{text}.", "bad") for text in replay.notices]
+        body: list[Block] = [HeadingBlock(_title(runs), level=1), ParagraphBlock(_about(replay, len(runs)), "soft")]
+    body += [ParagraphBlock(f"{text}.", "bad") for text in replay.notices]
     if len(runs) > MOST_RUNS:
-        body.append(Paragraph(f"The newest {MOST_RUNS} of {len(runs)} runs are shown here."))
+        body.append(ParagraphBlock(f"The newest {MOST_RUNS} of {len(runs)} runs are shown here."))
     if len(runs) > 1:
         with store.lock:
             body += _sensible(lambda: _contents(runs, meta))
@@ -200,7 +211,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
         _sharpen(replay, run)
         with store.lock:
             if len(runs) > 1:
-                body.append(Heading(_name(run, meta, number, len(runs)), level=2, id=f"run-{number}"))
+                body.append(HeadingBlock(_name(run, meta, number, len(runs)), level=2, id=f"run-{number}"))
             body += _run(replay, run, run_text(meta, number))
     if not runs:
         _sharpen(replay, None)
@@ -209,7 +220,7 @@ def report(replay: Replay, meta: Mapping[str, str]) -> str:
     with store.lock:
         body += _machine(replay, meta)
     body.append(
-        Paragraph(
+        ParagraphBlock(
             f"Recorded with gpudash {__version__}. 1 GiB is 1 073 741 824 bytes; rates are decimal. Times are of the "
             "session. Every pixel column of a plot shows its lowest and its highest reading; a gap is a reading that "
             "could not be taken.",
@@ -266,29 +277,29 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
         )
     filled = [place for place in range(len(head)) if any(row[place] for row in rows)]
     return [
-        Heading("Contents", level=2),
-        Table([head[place] for place in filled], [[row[place] for place in filled] for row in rows]),
+        HeadingBlock("Contents", level=2),
+        TableBlock([head[place] for place in filled], [[row[place] for place in filled] for row in rows]),
     ]
 
 
 def _run(replay: Replay, run: RunView, label: RunText) -> list[Block]:
-    parts: list[Block] = [Paragraph(text) for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
+    parts: list[Block] = [ParagraphBlock(text) for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
     bad = " bad" if run.status in ("failed", "out_of_memory") else ""
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
-    parts.append(Paragraph(f"{STATUS[run.status].capitalize()}{ended}{steps}.", f"status{bad}"))
+    parts.append(ParagraphBlock(f"{STATUS[run.status].capitalize()}{ended}{steps}.", f"status{bad}"))
     parts += _sensible(lambda: _error(run))
-    parts += _sensible(lambda: [Facts(list(_figures(replay, run)))])
+    parts += _sensible(lambda: [FactsBlock(list(_figures(replay, run)))])
     parts += _sensible(lambda: _plots(replay, run, _uuid(replay, run)))
     parts += _sensible(lambda: rank_table(run.result))
     if run.metrics:
-        parts += _sensible(lambda: [Heading("Figures of the steps"), _metrics(run)])
+        parts += _sensible(lambda: [HeadingBlock("Figures of the steps"), _metrics(run)])
     if run.stages:
         rows = [stage_cells(stage.summary()) for stage in run.stages.values()]
-        parts += [Heading("Stages"), Table(STAGE_COLUMNS, rows)]
+        parts += [HeadingBlock("Stages"), TableBlock(STAGE_COLUMNS, rows)]
     parts += _warnings(run.warnings)
     parts += _notes(run.notes)
-    return [*parts, *_sensible(lambda: [Heading("What was asked for"), Facts(list(_spec(run)))])]
+    return [*parts, *_sensible(lambda: [HeadingBlock("What was asked for"), FactsBlock(list(_spec(run)))])]
 
 
 def _sensible(section: Callable[[], list[Block]]) -> list[Block]:
@@ -296,7 +307,7 @@ def _sensible(section: Callable[[], list[Block]]) -> list[Block]:
     try:
         return section()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return [Paragraph("A part of the recording makes no sense and is left out here.", "bad")]
+        return [ParagraphBlock("A part of the recording makes no sense and is left out here.", "bad")]
 
 
 def _error(run: RunView) -> list[Block]:
@@ -305,16 +316,16 @@ def _error(run: RunView) -> list[Block]:
         return []
     if error.explanation is not None:
         return _explanation(error.explanation)
-    parts: list[Block] = [Paragraph(f"{error.message} {error.remedy}".strip())]
+    parts: list[Block] = [ParagraphBlock(f"{error.message} {error.remedy}".strip())]
     if error.details:
-        parts.append(Folded("Traceback", [(error.details, False)]))
+        parts.append(FoldedBlock("Traceback", [(error.details, False)]))
     return parts
 
 
 def _explanation(found: Explanation) -> list[Block]:
     parts = cause(found)
     for title, rows in remedy_sections(found):
-        parts += [Heading(title), Bullets([" · ".join(_CELLS.split(row)) for row in rows])]
+        parts += [HeadingBlock(title), BulletsBlock([" · ".join(_CELLS.split(row)) for row in rows])]
     return [*parts, *filled(found), *allocated(found)]
 
 
@@ -340,10 +351,10 @@ def _watched(replay: Replay) -> list[Block]:
     parts: list[Block] = []
     for gpu in replay.gpus:
         name = shown_name(replay.store.torch_name(gpu.uuid) or f"GPU {gpu.number}")
-        parts.append(Heading(f"{name}, {gpu.product}", level=2))
+        parts.append(HeadingBlock(f"{name}, {gpu.product}", level=2))
         parts += _sensible(partial(_plots, replay, None, gpu.uuid))
     if parts:
-        parts.append(Heading("cpu", level=2))
+        parts.append(HeadingBlock("cpu", level=2))
     return [*parts, *_sensible(lambda: _plots(replay, None, None)), *_warnings(warnings)]
 
 
@@ -384,14 +395,14 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]
             curves = read(store, plot, (start, end), own)
             found = figure(plot, curves, marks, (start, end), labelled=not drawn)
             drawn += [] if found is None else [found]
-    return drawn or [Paragraph("There are no readings to draw.")]
+    return drawn or [ParagraphBlock("There are no readings to draw.")]
 
 
 def _time(mark: Marker) -> float:
     return mark.time_s
 
 
-def _metrics(run: RunView) -> Table:
+def _metrics(run: RunView) -> TableBlock:
     head = (("", False), *((title, True) for title in ("first", "last", "lowest", "highest", "median", "last 20")))
     rows: list[list[str]] = []
     writers: dict[str, Callable[[Any], str]] = {
@@ -403,7 +414,7 @@ def _metrics(run: RunView) -> Table:
         figures = metric.summary()
         keys = ("first", "last", "min", "max", "median", "last_20_median")
         rows.append([name.removeprefix(OF_LOSS), *(write(figures[key]) for key in keys)])
-    return Table(head, rows)
+    return TableBlock(head, rows)
 
 
 def _number(value: float | None) -> str:
@@ -416,18 +427,18 @@ _MOMENTS = (("at", True), ("", False), ("", False))
 
 def _warnings(warnings: Sequence[Warning]) -> list[Block]:
     rows = [[f"{warning.time_s:.2f} s", warning.level, warning.text] for warning in warnings]
-    return [Heading("Warnings"), Table(_MOMENTS, rows)] if rows else []
+    return [HeadingBlock("Warnings"), TableBlock(_MOMENTS, rows)] if rows else []
 
 
 def _notes(notes: Sequence[Note]) -> list[Block]:
     rows = [[f"{note.time_s:.2f} s", note.topic, note.text] for note in notes if note.text]
-    return [Heading("Notes"), Table(_MOMENTS, rows)] if rows else []
+    return [HeadingBlock("Notes"), TableBlock(_MOMENTS, rows)] if rows else []
 
 
 def _machine(replay: Replay, meta: Mapping[str, str]) -> list[Block]:
     rows = [(device.name, f"{device.product}, {format_bytes(device.total_bytes)}") for device in replay.devices()]
     rows += [(name.replace("_", " "), text) for name, text in meta.items() if name not in LEFT_OUT]
-    return [Heading("Machine and recording", level=2), Facts(rows)]
+    return [HeadingBlock("Machine and recording", level=2), FactsBlock(rows)]
 
 
 def _spec(run: RunView) -> Iterator[tuple[str, str]]:
@@ -457,9 +468,12 @@ def rank_table(result: Mapping[str, Any] | None) -> list[Block]:
     rows = (result or {}).get("ranks")
     if result is None or not isinstance(rows, list):
         return []
-    parts: list[Block] = [Heading("Ranks"), Table(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)])]
+    parts: list[Block] = [
+        HeadingBlock("Ranks"),
+        TableBlock(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)]),
+    ]
     text = parameters_text(result)
-    return [*parts, Paragraph(text)] if text else parts
+    return [*parts, ParagraphBlock(text)] if text else parts
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:
