@@ -15,7 +15,6 @@ from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.recordings.loading import Progress, load, take_links
-from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
@@ -33,11 +32,12 @@ from gpudash.telemetry.records import (
     Topic,
 )
 from gpudash.telemetry.runs import WATCH
+from gpudash.telemetry.store import NEVER_READ
 
 logger = logging.getLogger(__name__)
 
 
-class Replay(PastSource):
+class Replay:
     """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
 
     A `DashboardSource` in which nothing can be run.
@@ -56,6 +56,8 @@ class Replay(PastSource):
         output: what a watched program printed, the newest lines.
     """
 
+    live = None
+    running = False
     gpus: tuple[Gpu, ...] = ()
 
     def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
@@ -169,8 +171,9 @@ class Replay(PastSource):
 
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
+        size = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ).value
         return [
-            self._host(self._product),
+            Device("cpu", self._product, int(size) if isinstance(size, int | float) else None),
             *(
                 Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
                 for gpu in self.gpus
@@ -190,6 +193,10 @@ class Replay(PastSource):
     def run_title(self, number: int) -> str:
         """What the user had called the run ``number``, counted from 1, when the recording was opened."""
         return run_title(self._meta, number, len(self.store.end.runs))
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the recording with other settings."""
+        self.settings = settings
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.
