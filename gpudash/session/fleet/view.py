@@ -16,10 +16,11 @@ from gpudash.session.fleet.overview import FleetGpu
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
+from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import MOST_DETAILS, Instant, Key, Store
+from gpudash.telemetry.store import MOST_DETAILS, Store
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class FleetView:
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
         """The newest readings at ``time_s``; of runs a server knows curves alone."""
         found = Instant(time_s)
-        found.look_back(reversed(self._samples))
+        found.scan_back(reversed(self._samples))
         found.add_bands({uuid: name for name, uuid in store.links.items()})
         return found
 

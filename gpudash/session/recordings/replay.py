@@ -19,6 +19,7 @@ from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
 from gpudash.telemetry.recording.reading import open_recording
@@ -32,7 +33,6 @@ from gpudash.telemetry.records import (
     Topic,
 )
 from gpudash.telemetry.runs import WATCH
-from gpudash.telemetry.store import NEVER_READ
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Replay:
         self.store = loaded.store
         self._news(loaded.reported)
         if written:
-            self._backend.let_go()
+            self._backend.release()
             self._following = Following(recording, loaded.rows, self._take)
 
     @property
