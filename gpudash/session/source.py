@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,19 +9,17 @@ from gpudash.devices.names import Device
 
 if TYPE_CHECKING:
     from gpudash.devices.names import Gpu
-    from gpudash.memory.watching.growth import Forecast
-    from gpudash.session.live.session import Session, Status
+    from gpudash.session.live.session import Session
     from gpudash.session.watching.output_log import OutputLog
     from gpudash.settings import Settings
-    from gpudash.telemetry.records import Warning
     from gpudash.telemetry.store import Store
 
 
-class DashboardSource(Protocol):
-    """Readings and runs on one time axis, and the devices they are of; `Session`, `Replay` and `FleetView` are one.
+class PlotSource(Protocol):
+    """Readings on one time axis, of which plots are drawn; a `Session`, a `Replay` or a `FleetView`.
 
-    What only a live session can do (run, watch, profile, predict, mark) is asked of `live`, so that nothing here has to
-    pretend. Attributes are read on the window's thread; `store` is read under its lock.
+    What only a live session has (runs to command, forecasts, figures of its own) is asked of `live`, so that nothing
+    here has to pretend. Attributes are read on the window's thread; `store` is read under its lock.
     """
 
     @property
@@ -42,6 +39,22 @@ class DashboardSource(Protocol):
         """The file it is recorded in, or comes from; ``None`` without one."""
 
     @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Every GPU that readings are of."""
+
+    def save_recording(self, target: Path) -> None:
+        """Write a copy of what is recorded.
+
+        Raises:
+            ValueError: when there is nothing that is recorded.
+            RecordingError: when the target cannot be written.
+        """
+
+
+class DashboardSource(PlotSource, Protocol):
+    """What a dashboard shows: readings and runs, and the devices they are of; a `Session` or a `Replay`."""
+
+    @property
     def output(self) -> OutputLog:
         """What a watched program printed, the newest lines."""
 
@@ -54,23 +67,8 @@ class DashboardSource(Protocol):
         """Whether a run is on that can be stopped here."""
 
     @property
-    def torch_ready(self) -> bool:
-        """Whether torch needs no more waiting for."""
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that readings are of."""
-
-    @property
-    def gpu_problem(self) -> str | None:
-        """One line saying why no GPU can be used, or why some are missing; ``None`` when all is well."""
-
-    @property
     def host_capacity_source(self) -> str:
         """What limits host memory: "RAM", or the name of a container's limit."""
-
-    def clock(self) -> float:
-        """Session time of what is shown as the newest, in seconds."""
 
     def devices(self) -> list[Device]:
         """The CPU, then the GPUs that torch can use."""
@@ -87,70 +85,5 @@ class DashboardSource(Protocol):
     def set_settings(self, settings: Settings) -> None:
         """Put other settings in force."""
 
-    def status(self) -> Status | None:
-        """Figures for the status line; ``None`` where nothing is measured."""
-
-    def forecast(self, device: str) -> Forecast | None:
-        """When a memory ("host" or a GPU's UUID) reaches its capacity; ``None`` where it does not, or is past."""
-
-    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
-        """A warning that stands with the newest figures, and what can be done now; ``None`` where nothing is newer.
-
-        Args:
-            warning: of a memory.
-            ahead: what `forecast` has told of that memory.
-        """
-
-    def save_recording(self, target: Path) -> None:
-        """Write a copy of what is recorded.
-
-        Raises:
-            ValueError: when there is nothing that is recorded.
-            RecordingError: when the target cannot be written.
-        """
-
     def close(self) -> bool:
         """Let go of files, threads and processes; false when a thread did not end in time."""
-
-
-class PastSource:
-    """What is the same of every `DashboardSource` in which nothing can be run, for it is past.
-
-    Attributes:
-        settings: it is looked at with.
-    """
-
-    live = None
-    running = False
-    torch_ready = True
-    gpu_problem: str | None = None
-    settings: Settings
-    store: Store
-
-    def clock(self) -> float:
-        """The position in session time."""
-        return self.store.newest_s
-
-    def run_title(self, number: int) -> str:
-        """Nobody has called any."""
-        return ""
-
-    def set_settings(self, settings: Settings) -> None:
-        """Look at the past with other settings."""
-        self.settings = settings
-
-    def status(self) -> None:
-        """There are no figures of a running session."""
-
-    def forecast(self, device: str) -> Forecast | None:
-        """Nothing grows any more."""
-        return None
-
-    def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
-        """What was said then stands."""
-        return None
-
-    def _host(self, product: str) -> Device:
-        """The machine, whose memory is as large as it was read to be."""
-        size = self.store.latest("host", "total_bytes", at=math.inf).value
-        return Device("cpu", product, int(size) if isinstance(size, (int, float)) else None)

@@ -15,9 +15,10 @@ from gpudash.devices.names import SIMULATED, Gpu, kind_of, shown_name
 from gpudash.drawing.axes import Style, Unit
 from gpudash.telemetry.ranks.ranks import ENVELOPE, LEAST_RANKS, MEAN
 from gpudash.telemetry.ranks.rows import RankPlace, places_of
+from gpudash.telemetry.readings import Key
 from gpudash.telemetry.records import OF_LOSS, Topic
 from gpudash.telemetry.runs import WATCH, RunView, item_of
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import Store
 
 THIS_PROCESS = "this process"
 """What gpudash with its run is called, where no program of the user's is watched in its place."""

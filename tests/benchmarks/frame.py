@@ -19,7 +19,8 @@ from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from gpudash.drawing.shaping import Floats
 from gpudash.telemetry.plots import CurveSpec, PlotSpec
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.readings import Key
+from gpudash.telemetry.store import Store
 from gpudash.ui.colours import DARK
 from gpudash.ui.plots.stack import PlotStack
 from gpudash.ui.plots.view import TimeView

@@ -12,10 +12,10 @@ from gpudash.memory.watching.growth import SOON_S, Forecast, is_due
 from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
 from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
+from gpudash.telemetry.readings import PROCESSES_S
 from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
 from gpudash.telemetry.runs import WATCH, RunView
-from gpudash.telemetry.store import PROCESSES_S
 from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
 
 STOP, FREE, SAVE = "stop", "free_cache", "save_recording"

@@ -11,17 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudash.devices.names import Device, Gpu, shown_name
+from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.session.source import PastSource
-from gpudash.session.watching.output_log import OutputLog
 from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
+from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Sample
 from gpudash.telemetry.series import Series
-from gpudash.telemetry.store import MOST_DETAILS, Instant, Key, Store
+from gpudash.telemetry.store import MOST_DETAILS, Store
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +53,8 @@ class _Request(NamedTuple):
     ended_wall_s: float
 
 
-class FleetView(PastSource):
-    """A range of one GPU's past, a `DashboardSource`; session time 0 is the beginning of the range asked.
+class FleetView:
+    """A range of one GPU's past, a `PlotSource`; session time 0 is the beginning of the range asked.
 
     Args:
         gpu: whose past it is.
@@ -76,6 +75,7 @@ class FleetView(PastSource):
         asked_points: points of one curve that the newest question asked the server for.
     """
 
+    live = None
     keys: Collection[Key] = ()
     thinned = True
     shift_s, grows = 0.0, False
@@ -87,11 +87,7 @@ class FleetView(PastSource):
         self.gpu = gpu
         self.recording: Path | None = Path(gpu.name.replace("/", " "))
         self.settings = Settings()
-        self.output = OutputLog()
-        self.host_capacity_source = "memory"
         uuid = gpu.uuid or gpu.key
-        name = f"sim:{gpu.index or 0} on {gpu.host}" if gpu.simulated else gpu.name
-        self._device = Device(name, gpu.product or "GPU", gpu.total_bytes, uuid)
         self.gpus = (Gpu(gpu.index or 0, uuid, "", gpu.product or "GPU", gpu.total_bytes, simulated=gpu.simulated),)
         assert gpu.exporter != "ssh"  # of which no server knows
         self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
@@ -173,18 +169,6 @@ class FleetView(PastSource):
             self._client.drop()
         return ended
 
-    def devices(self) -> list[Device]:
-        """The GPU, behind its machine."""
-        return [self._host(self.gpu.host), self._device]
-
-    def default_device(self) -> str:
-        """The GPU."""
-        return self._device.name
-
-    def device_text(self, device: str) -> str:
-        """How a reading's device is called."""
-        return self.gpu.host if device == "host" else shown_name(self._device.name)
-
     def save_recording(self, target: Path) -> None:
         """There is no file to copy.
 
@@ -200,7 +184,7 @@ class FleetView(PastSource):
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
         """The newest readings at ``time_s``; of runs a server knows curves alone."""
         found = Instant(time_s)
-        found.look_back(reversed(self._samples))
+        found.scan_back(reversed(self._samples))
         found.add_bands({uuid: name for name, uuid in store.links.items()})
         return found
 

@@ -39,8 +39,9 @@ from gpudash.specs import Spec, build, workloads
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.records import Note, State, Topic
-from gpudash.telemetry.store import NEVER_READ, Store
+from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 
 if TYPE_CHECKING:

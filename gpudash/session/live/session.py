@@ -32,6 +32,7 @@ from gpudash.session.watching.wiring import Wiring
 from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.telemetry.readings import NEVER_READ, Reading
 from gpudash.telemetry.recording.facts import run_title
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
@@ -52,7 +53,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.series import Series, Statistics
-from gpudash.telemetry.store import NEVER_READ, Reading, Store
+from gpudash.telemetry.store import Store
 
 if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.recording.backend import RecordingBackend, read_instant, read_part
 from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH
-from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.telemetry.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.recordings.loading import Progress, load, take_links
-from gpudash.session.source import PastSource
 from gpudash.session.watching.output_log import OutputLine, OutputLog
 from gpudash.settings import Settings
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s
 from gpudash.telemetry.recording.reading import open_recording
@@ -37,7 +37,7 @@ from gpudash.telemetry.runs import WATCH
 logger = logging.getLogger(__name__)
 
 
-class Replay(PastSource):
+class Replay:
     """A recording, in a store that answers as of any moment of it: of its end, until `seek` goes elsewhere.
 
     A `DashboardSource` in which nothing can be run.
@@ -56,6 +56,8 @@ class Replay(PastSource):
         output: what a watched program printed, the newest lines.
     """
 
+    live = None
+    running = False
     gpus: tuple[Gpu, ...] = ()
 
     def __init__(self, recording: Path, progress: Progress = lambda _part: None) -> None:
@@ -82,7 +84,7 @@ class Replay(PastSource):
         self.store = loaded.store
         self._news(loaded.reported)
         if written:
-            self._backend.let_go()
+            self._backend.release()
             self._following = Following(recording, loaded.rows, self._take)
 
     @property
@@ -169,8 +171,9 @@ class Replay(PastSource):
 
     def devices(self) -> list[Device]:
         """The devices the recording knows of."""
+        size = self.store.end.readings.get(("host", "total_bytes", None), NEVER_READ).value
         return [
-            self._host(self._product),
+            Device("cpu", self._product, int(size) if isinstance(size, int | float) else None),
             *(
                 Device(name, gpu.product, gpu.total_bytes, gpu.uuid)
                 for gpu in self.gpus
@@ -190,6 +193,10 @@ class Replay(PastSource):
     def run_title(self, number: int) -> str:
         """What the user had called the run ``number``, counted from 1, when the recording was opened."""
         return run_title(self._meta, number, len(self.store.end.runs))
+
+    def set_settings(self, settings: Settings) -> None:
+        """Look at the recording with other settings."""
+        self.settings = settings
 
     def save_recording(self, target: Path) -> None:
         """Copy the recording.

@@ -14,9 +14,9 @@ from gpudash.session.remote.machine import QUIET_S, RemoteMachine
 from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
 from gpudash.telemetry.metrics import HEALTH, SENSORS
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.schema import numbered, recording_name
 from gpudash.telemetry.records import Value
-from gpudash.telemetry.store import NEVER_READ
 
 PERIOD_S = 0.5
 """Seconds between two looks at what the machines have told."""

@@ -30,6 +30,7 @@ from gpudash.sources.ssh.address import SshHost
 from gpudash.sources.ssh.asking import Asking, SshQuestion
 from gpudash.sources.ssh.connection import Connection, LinkFault, has_askpass
 from gpudash.telemetry.metrics import METRICS
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import (
     Note,
@@ -42,7 +43,7 @@ from gpudash.telemetry.records import (
     Topic,
     Warning,
 )
-from gpudash.telemetry.store import NEVER_READ, Store
+from gpudash.telemetry.store import Store
 from gpudash.units import format_duration
 
 logger = logging.getLogger(__name__)

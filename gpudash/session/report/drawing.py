@@ -26,9 +26,9 @@ from gpudash.drawing.scene import (
 from gpudash.drawing.shaping import pulses
 from gpudash.drawing.svg import svg
 from gpudash.telemetry.plots import NEAR_RATIO, CurveSpec, PlotSpec
+from gpudash.telemetry.readings import Key as SeriesKey
 from gpudash.telemetry.records import Marker
 from gpudash.telemetry.runs import RATES
-from gpudash.telemetry.store import Key as SeriesKey
 from gpudash.telemetry.store import Store
 from gpudash.units import (
     format_clock,

@@ -21,9 +21,10 @@ from gpudash.devices.names import Gpu
 from gpudash.memory.watching.levels import HOST
 from gpudash.session.serving import catalogue as names
 from gpudash.session.serving.catalogue import CATALOGUE, READINGS, ServedMetric
+from gpudash.telemetry.readings import NEVER_READ, Reading
 from gpudash.telemetry.records import Note, RunStarted, State, Topic, Warning
 from gpudash.telemetry.runs import RunView, Status
-from gpudash.telemetry.store import NEVER_READ, Reading, Store
+from gpudash.telemetry.store import Store
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Estimate

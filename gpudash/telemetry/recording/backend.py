@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import Digest, Pages, digests
 from gpudash.telemetry.recording.reading import Recording, open_recording
@@ -21,7 +22,7 @@ from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import EpochFinished, Event, Note, StageFinished, StepFinished, Warning
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.series import Series, Span
-from gpudash.telemetry.store import Instant, Key, Store
+from gpudash.telemetry.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class RecordingBackend:
         """Keep what could not be read, once."""
         self.notices.extend(sentence for sentence in sentences if sentence not in self.notices)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the file, until the one who writes it has ended."""
         opened, self.opened = self.opened, None
         if opened is not None:
@@ -156,7 +157,7 @@ class RecordingBackend:
         ended = self._sharpening is None or self._sharpening.close()
         with self._seeking, store.lock:
             if ended:
-                self.let_go()
+                self.release()
             self.opened = None
         return ended
 
@@ -174,7 +175,7 @@ def read_instant(recording: Recording, rows: Rows, time_s: float, links: Mapping
     """
     instant = Instant(time_s)
     for table in schema.TABLES:
-        instant.look_back(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS))
+        instant.scan_back(recording.samples_before(table, rows.get(table, 0) + LATE_ROWS))
     instant.add_bands({uuid: name for name, uuid in links.items()})
     return instant
 

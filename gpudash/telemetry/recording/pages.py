@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpudash.telemetry.readings import Key
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.recorder import Samples, crc32, width_of
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.series import BucketRow, Floats, merged_pairs, summary
-from gpudash.telemetry.store import Key
 
 MOST_BUCKETS = 16_384
 """Buckets of a series that are kept in memory; beyond, neighbours merge. Some 3 MB."""

@@ -28,12 +28,13 @@ import numpy as np
 import gpudash
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.foreign_files import open_regular
+from gpudash.telemetry.readings import Key
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, Transfer, plain
 from gpudash.telemetry.runs import RunView, ending_status, run_of
 from gpudash.telemetry.series import Floats, summary
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import Store
 
 logger = logging.getLogger(__name__)
 

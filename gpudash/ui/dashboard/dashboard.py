@@ -88,6 +88,7 @@ class Dashboard(PlotsPage):
         happened: an `Event` that is new here.
     """
 
+    session: DashboardSource
     start_requested = Signal()
     action = Signal(str)
     happened = Signal(object)
@@ -414,13 +415,14 @@ class Dashboard(PlotsPage):
 
     def refresh_figures(self) -> None:
         """Bring cards, tables and words up to date."""
-        session, store = self.session, self.session.store
+        session, store, live = self.session, self.session.store, self.session.live
         self._show_awaited_device()
         devices = session.devices()
         names = {device.uuid: device.name for device in devices if device.uuid}
         warn = session.settings.warn_ratio
-        self.forecasts = {key: session.forecast(key) for key in ("host", *(gpu.uuid for gpu in session.gpus))}
-        stop = None if session.live is None else session.live.stopping
+        memories = ("host", *(gpu.uuid for gpu in session.gpus))
+        self.forecasts = {} if live is None else {key: live.forecast(key) for key in memories}
+        stop = None if live is None else live.stopping
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -442,25 +444,30 @@ class Dashboard(PlotsPage):
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
-        so_far = None if session.live is None else session.live.remedies.so_far
+        so_far = None if live is None else live.remedies.so_far
         for shown in (self.result.ending.remedies, *self.explanation.remedies):
             shown.show_so_far(so_far)
         text = self.view.status() if self.live else self._origin
         if not text:
             text = f"recording {session.recording.name if session.recording else ''}"
-        self.status_line.show_status(session.status(), text, session.gpu_problem, self._loading())
+        status, problem = (None, None) if live is None else (live.status(), live.gpu_problem)
+        self.status_line.show_status(status, text, problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
 
     def _show_standing(self) -> None:
         """Bring the warning in the strip up to date: with the time left that the cards show, and what can be done."""
+        live = self.session.live
+        if live is None:
+            return
         for warning in self.banner.standing:
-            now = self.session.standing(warning, self.forecasts.get(warning.device))
+            now = live.standing(warning, self.forecasts.get(warning.device))
             if now is not None:
                 self.banner.say_now(warning, now)
 
     def _loading(self) -> str:
-        return "" if self.session.torch_ready else "PyTorch loading…"
+        live = self.session.live
+        return "" if live is None or live.torch_ready else "PyTorch loading…"
 
     def show_run(self) -> None:
         """Set the time axis to the last run, or to everything when there was none; show what the run was asked."""

@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gpudash.session.source import DashboardSource
+from gpudash.session.source import PlotSource
 from gpudash.telemetry.plots import PlotSpec, reaches_to_capacity
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.status_line import StatusLine
@@ -39,7 +39,7 @@ class PlotsPage(QWidget):
 
     refreshed = Signal()
 
-    def __init__(self, session: DashboardSource, palette: Palette, parent: QWidget | None = None) -> None:
+    def __init__(self, session: PlotSource, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
         self.palette_ = palette

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSi
 from gpudash.session.recordings.samples import sample
 from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
-from gpudash.telemetry.cells import tab_separated
+from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.labels import discard
@@ -94,7 +94,7 @@ class FirstMinute(QObject):
             button.setVisible(not session.running)
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
-        problem = None if there or self._held else session.gpu_problem
+        problem = None if there or self._held else self._gpu_problem
         if problem is not None and problem == self._dismissed:
             problem = None
         simulated = any(device.kind == "sim" and device.problem is None for device in devices)
@@ -104,8 +104,8 @@ class FirstMinute(QObject):
         """Learn of an event: a first run has ended, after which the strip has been read; or something was marked."""
         if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._workspace.playing_demo:
             self._ran = True
-            if self._workspace.session.gpu_problem is not None:
-                self._dismiss(self._workspace.session.gpu_problem)  # the status line goes on telling it
+            if self._gpu_problem is not None:
+                self._dismiss(self._gpu_problem)  # the status line goes on telling it
             self._offer_hints()
         elif isinstance(event, Marker) and event.category == "user":
             self.hints.take("mark")
@@ -126,6 +126,11 @@ class FirstMinute(QObject):
         before = kept if isinstance(kept, list) else []
         learned = [name for name in ("measure", "pause", "mark") if name not in self.hints.open]
         remember(_LEARNED, sorted({*before, *learned}, key=str))
+
+    @property
+    def _gpu_problem(self) -> str | None:
+        live = self._workspace.session.live
+        return None if live is None else live.gpu_problem
 
     def _dismiss(self, problem: str) -> None:
         self._dismissed = problem

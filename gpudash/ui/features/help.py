@@ -119,8 +119,8 @@ def show_log(workspace: Workspace) -> LogView:
 
 def copy_diagnostics(workspace: Workspace) -> None:
     """Copy what a bug report needs."""
-    session = workspace.session
-    status = session.status()
+    session, live = workspace.session, workspace.session.live
+    status = None if live is None else live.status()
     facts = {
         "gpudash": __version__,
         "python": platform.python_version(),
@@ -129,7 +129,7 @@ def copy_diagnostics(workspace: Workspace) -> None:
         "pyqtgraph": pyqtgraph.__version__,
         "torch": status.torch if status else None,
         "driver": status.driver if status else None,
-        "gpu_problem": session.gpu_problem,
+        "gpu_problem": None if live is None else live.gpu_problem,
         "devices": [f"{shown_name(device.name)} {device.product}" for device in session.devices()],
     }
     QGuiApplication.clipboard().setText(json.dumps(facts, indent=2, ensure_ascii=False))

@@ -81,7 +81,7 @@ class GpuDocument(Document):
         self._span = self._end = FIRST.seconds
         self._awaited = True
         self.view = view
-        view.set_settings(settings)
+        view.settings = settings
         self.past = past = PastPlots(view, palette, self.title)
         self.bar = RangeBar(FIRST, wall_clock)
         self.bar.changed.connect(self.ask)

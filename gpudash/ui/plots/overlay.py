@@ -14,8 +14,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.records import REMOVED, EpochFinished, Event, Marker, SourceFailed, SourceRecovered
-from gpudash.telemetry.store import BAD_ENDINGS, MAX_EVENTS, PLAIN_ENDINGS, Store
+from gpudash.telemetry.store import BAD_ENDINGS, PLAIN_ENDINGS, Store
 from gpudash.ui.colours import Palette
 from gpudash.ui.plots.geometry import Geometry
 from gpudash.ui.plots.layers import Label, Layer

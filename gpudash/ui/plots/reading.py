@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from gpudash.drawing.axes import format_value
 from gpudash.drawing.shaping import Points
 from gpudash.telemetry.plots import CurveSpec, LineSpec, PlotSpec
+from gpudash.telemetry.readings import Key
 from gpudash.telemetry.series import Series, Statistics
-from gpudash.telemetry.store import Key, Store
+from gpudash.telemetry.store import Store
 from gpudash.ui.plots.overlay import Mark, Marks
 from gpudash.ui.plots.view import TimeView
 from gpudash.units import format_bytes, format_pair

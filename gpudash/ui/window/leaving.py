@@ -95,11 +95,11 @@ class Leaving(QObject):
 
     def _report(self) -> None:
         """Say the run's name, and how long it has gone by now."""
-        session = self._workspace.session
-        assert self._run is not None and self._box is not None
+        session = self._workspace.session.live
+        assert session is not None and self._run is not None and self._box is not None
         kept = "it is not recorded" if session.recording is None else "its recording is kept"
         length = _length(session.clock() - self._run.began_s)
-        what = closing_text(session.live.stopping) if self._run.workload == WATCH and session.live else "stops it"
+        what = closing_text(session.stopping) if self._run.workload == WATCH else "stops it"
         text = f"{self._name} has run for {length}. Closing {what}; {kept}."
         if self._box.text() != text:
             self._box.setText(text)

@@ -15,9 +15,10 @@ from gpudash.session import Replay
 from gpudash.session.fleet.view import FleetView
 from gpudash.session.recordings import loading
 from gpudash.sources.prometheus.client import Client, read_address
+from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.telemetry.records import Note, Record, Sample, State, Table
-from gpudash.telemetry.store import NEVER_READ, Store
+from gpudash.telemetry.store import Store
 from tests.prometheus_server.fake import NOW, fake_server
 from tests.prometheus_server.past import PastServer
 from tests.unit.session.fleet.told import fleet_gpu

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpudash.telemetry.readings import MAX_EVENTS, NEVER_READ, GpuBands, Reading, gpu_bands, host_others
 from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
@@ -24,7 +25,7 @@ from gpudash.telemetry.records import (
     Transfer,
     Warning,
 )
-from gpudash.telemetry.store import MAX_EVENTS, NEVER_READ, GpuBands, Reading, Store, gpu_bands, host_others
+from gpudash.telemetry.store import Store
 
 GPU = "GPU-1"
 

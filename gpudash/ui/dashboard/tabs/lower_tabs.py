@@ -29,6 +29,7 @@ from gpudash.session.recordings.run_names import given_name
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.telemetry.outcome import outcome_rows, stage_remark
 from gpudash.telemetry.ranks.rows import places_of
+from gpudash.telemetry.readings import MAX_EVENTS
 from gpudash.telemetry.records import (
     REMOVED,
     EpochFinished,
@@ -44,7 +45,7 @@ from gpudash.telemetry.records import (
     Warning,
 )
 from gpudash.telemetry.runs import RunView, StageView
-from gpudash.telemetry.store import MAX_EVENTS, Store
+from gpudash.telemetry.store import Store
 from gpudash.ui.dashboard.tabs.operators_tab import OperatorsTab
 from gpudash.ui.dashboard.tabs.output_pane import Log, OutputPane
 from gpudash.ui.widgets.layouts import in_row

@@ -1,0 +1,189 @@
+"""What is known at one moment, apart from series: readings, runs, events, and the bands that readings add up to."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpudash.telemetry.records import Event, Marker, Sample, State, Value
+from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.series import Point
+
+MAX_EVENTS = 10_000
+
+JOIN_S = 2.0
+"""Oldest reading of another source that is still joined with a new one to make a band."""
+
+PROCESSES_S = 10.0
+"""Age at which a list of processes is no longer shown."""
+
+MOST_SCANNED = 1024
+"""Readings of a table before a moment that are scanned at most."""
+
+ALL_KNOWN = 64
+"""Readings in a row that bring no metric that was not known: then the slowest have been seen."""
+
+Key = tuple[str, str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The newest reading of a metric: a value and `State.OK`, or ``None`` and why.
+
+    Attributes:
+        time_s: when it was read; ``None`` when it was never asked for.
+    """
+
+    value: Value
+    state: State
+    time_s: float | None
+
+
+NEVER_READ = Reading(None, State.NOT_SUPPORTED, None)
+"""What `Store.latest` answers for a metric that was never asked for."""
+
+
+@dataclass(slots=True)
+class Instant:
+    """What is known at one moment, apart from series.
+
+    Attributes:
+        newest_s: time of the newest record, or the moment.
+        runs: at most 200, oldest first.
+        events: what a person may look for, at most 10 000; steps, stages and transfers are in series and runs.
+        event_count: how many events ever went into `events`.
+        markers: markers, and one for each warning and each beginning and end of a run; at most 10 000.
+        readings: the newest of every metric.
+        processes: when the processes of a GPU (by UUID) or of the host were listed last, and the rows of the list.
+        bands: time and value, NaN for a gap, of what is made of readings of several sources.
+    """
+
+    newest_s: float = 0.0
+    runs: list[RunView] = field(default_factory=list)
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    event_count: int = 0
+    markers: deque[Marker] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    readings: dict[Key, Reading] = field(default_factory=dict)
+    processes: dict[str | None, tuple[float, list[Mapping[str, Value]]]] = field(default_factory=dict)
+    bands: dict[Key, Point] = field(default_factory=dict)
+
+    @property
+    def run(self) -> RunView | None:
+        """The run that is on, else the last one."""
+        return self.runs[-1] if self.runs else None
+
+    def newest(self, key: Key) -> Point | None:
+        """Time and value, NaN for a gap, of a metric or a band that is a number; ``None`` when it is not known."""
+        if key in self.bands:
+            return self.bands[key]
+        reading = self.readings.get(key, NEVER_READ)
+        if reading.time_s is None or isinstance(reading.value, str):
+            return None
+        return reading.time_s, math.nan if reading.value is None else reading.value
+
+    def scan_back(self, samples: Iterable[Sample]) -> None:
+        """Take in readings, the newest first, from `newest_s` back to where they bring nothing that was not known."""
+        taken = known = 0
+        for sample in samples:
+            if sample.time_s > self.newest_s:
+                continue
+            taken += 1
+            known = 0 if self._take_older(sample) else known + 1
+            outdated = sample.table == "process" and sample.time_s < self.newest_s - PROCESSES_S
+            if outdated or known >= ALL_KNOWN or taken >= MOST_SCANNED:
+                return
+
+    def _take_older(self, sample: Sample) -> bool:
+        """Take in a reading that is older than all before; whether it brought anything new."""
+        if sample.table == "process":
+            time_s, rows = self.processes.setdefault(sample.device, (sample.time_s, []))
+            if time_s == sample.time_s and sample.values.get("pid") is not None:
+                rows.insert(0, sample.values)
+            return time_s == sample.time_s
+        before = len(self.readings)
+        for metric, value in sample.values.items():
+            state = State.OK if value is not None else sample.states.get(metric, State.STALE)
+            self.readings.setdefault((sample.table, metric, sample.device), Reading(value, state, sample.time_s))
+        return len(self.readings) > before
+
+    def add_bands(self, allocators: Mapping[str, str]) -> None:
+        """Work out the bands of every memory from its newest readings; ``allocators`` are torch's names by UUID."""
+        for table, metric, device in list(self.readings):
+            time_s = self.readings[table, metric, device].time_s
+            if metric == "used_bytes" and table in ("host", "gpu") and time_s is not None:
+                for key, value in self.bands_of(table, device, allocators.get(device or ""), time_s):
+                    self.bands[key] = time_s, math.nan if value is None else value
+
+    def bands_of(
+        self, table: str, device: str | None, allocator: str | None, time_s: float
+    ) -> Iterator[tuple[Key, float | None]]:
+        """The bands of a memory whose use was read at ``time_s``; ``allocator`` is what torch calls the device."""
+        used = self.recent((table, "used_bytes", device), time_s)
+        process = self.recent((table, "process_bytes", device), time_s)
+        if table == "host":
+            yield ("host", "others_bytes", None), host_others(used, process)
+            return
+        allocated = self.recent(("allocator", "allocated_bytes", allocator), time_s)
+        reserved = self.recent(("allocator", "reserved_bytes", allocator), time_s)
+        linked = ("allocator", "reserved_bytes", allocator) in self.readings
+        bands = gpu_bands(used, process, allocated, reserved, linked=linked)
+        for name in ("allocated", "idle", "context", "other"):
+            yield ("gpu", f"{name}_bytes", device), getattr(bands, name)
+
+    def recent(self, key: Key, time_s: float) -> float | None:
+        """The newest value, unless it is a gap or too old to be joined with a reading at ``time_s``."""
+        reading = self.readings.get(key, NEVER_READ)
+        if isinstance(reading.value, str) or reading.time_s is None or time_s - reading.time_s > JOIN_S:
+            return None
+        return reading.value
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBands:
+    """The parts of a GPU's used memory, in bytes; ``None`` is a gap. Those that are had add up to `used`.
+
+    Attributes:
+        allocated: tensors.
+        idle: idle inside PyTorch: reserved − allocated.
+        context: CUDA context: the driver's figure for our process − reserved; part of `other` where there is none.
+        other: other processes.
+    """
+
+    allocated: float | None
+    idle: float | None
+    context: float | None
+    other: float | None
+
+
+def gpu_bands(
+    used: float | None, process: float | None, allocated: float | None, reserved: float | None, *, linked: bool
+) -> GpuBands:
+    """The bands of one tick.
+
+    Args:
+        used: the driver's figure for the whole GPU.
+        process: the driver's figure for our own process; ``None`` where it gives none.
+        allocated: of torch's allocator.
+        reserved: of torch's allocator.
+        linked: whether an allocator of ours is known on this GPU; when none is, it holds nothing.
+    """
+    if used is None:
+        return GpuBands(None, None, None, None)
+    if not linked:
+        allocated = reserved = 0
+    if allocated is None or reserved is None:
+        return GpuBands(None, None, None, None if process is None else max(used - process, 0))
+    # The driver and the allocator are read at different instants; the newer allocator must not make a band negative.
+    reserved = min(reserved, used)
+    allocated = min(allocated, reserved)
+    if process is None:
+        return GpuBands(allocated, reserved - allocated, None, used - reserved)
+    own = min(max(process, reserved), used)
+    return GpuBands(allocated, reserved - allocated, own - reserved, used - own)
+
+
+def host_others(used: float | None, process: float | None) -> float | None:
+    """Host memory used by other processes; ``None`` when either figure is missing."""
+    return None if used is None or process is None else max(used - process, 0)
