@@ -91,6 +91,6 @@ def test_a_batch_that_the_command_gives_is_made_smaller_in_the_command(gpudash: 
     assert found is not None
     first = found.remedies[0]
     assert first.fits and first.verified_by == "rerun without numbers"
-    assert first.change.startswith("--batch-size: a batch of 4096 in place of 8192")
-    assert first.command[-1] == "--batch-size=4096"
+    assert first.change.startswith("--batch-size: a batch of 2048 in place of 8192")
+    assert first.command[-1] == "--batch-size=2048"
     assert gpudash("watch", "--simulate", "420MiB", "--json", "--", *first.command).document["status"] == "finished"
