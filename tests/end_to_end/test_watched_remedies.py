@@ -84,3 +84,13 @@ def test_what_cublas_works_in_is_called_that_and_a_smaller_one_is_offered_for_it
     assert smaller.verified_by == "rerun without numbers"
     variables = {WORKSPACE_VARIABLE: ":16:8"}
     assert watched(gpudash, "products.py", 330, flags=flags, arguments=(device,), environment=variables) is None
+
+
+def test_a_batch_that_the_command_gives_is_made_smaller_in_the_command(gpudash: Command) -> None:
+    found = watched(gpudash, "batch_option.py", 420, arguments=("--batch-size=8192",))
+    assert found is not None
+    first = found.remedies[0]
+    assert first.fits and first.verified_by == "rerun without numbers"
+    assert first.change.startswith("--batch-size: a batch of 2048 in place of 8192")
+    assert first.command[-1] == "--batch-size=2048"
+    assert gpudash("watch", "--simulate", "420MiB", "--json", "--", *first.command).document["status"] == "finished"

@@ -16,10 +16,13 @@ from gpudash.cli import run
 from gpudash.cli.terminal import output
 from gpudash.cli.terminal.monitoring import LiveTable
 from gpudash.cli.terminal.report import print_run, print_watched
+from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, RunFailed, RunStarted
+from gpudash.telemetry.records import Note, OutOfMemory, RunFailed, RunStarted
+from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.memory.snapshot.made import Made as MadeSnapshot
+from tests.unit.memory.snapshot.made import explained
 from tests.unit.telemetry.comparing.made import MADE
 
 Capture = pytest.CaptureFixture[str]
@@ -153,6 +156,22 @@ def test_outcomes_of_runs(capsys: Capture) -> None:
     print_run(whole, told.notes)
     print_watched(whole)
     assert not any(line.startswith("GPU 1") for line in printed(capsys).splitlines())
+
+
+def test_the_command_with_the_first_remedy_is_printed_as_a_shell_takes_it(capsys: Capture) -> None:
+    made = MadeSnapshot(capacity=200 * MIB)
+    made.until_full(60 * MIB, 0)
+    remedy = Remedy("-b: a batch of 8 in place of 16", command=("python", "my train.py", "-b", "8"))
+    found = explained(made.snapshot()).with_remedies((remedy,))
+    session = FakeSession()
+    session.start()
+    session.end(
+        OutOfMemory(time_s=1.0, run_id=1, error="cuda", message="", remedy="", seconds=1.0, steps=1, explanation=found)
+    )
+    assert session.store.run is not None
+    facts = {"recording": None, "report": None, "notes": (), "device": "sim:0", "exit_code": 1}
+    print_watched({**session.store.run.summary(), **facts})
+    assert "Command with the first change: python 'my train.py' -b 8\n" in printed(capsys)
 
 
 def test_a_message_of_several_lines_keeps_them(capsys: Capture) -> None:

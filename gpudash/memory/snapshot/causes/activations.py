@@ -90,6 +90,7 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     """
     whole = found.value
     scaled = _of_a_batch(case)
+    held = case.bytes_of(np.intersect1d(scaled, case.alive))
     is_scaled = not case.history.asks_for_workspace(case.moment)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
     spare = 1 if case.history.phase_at(case.moment) == PHASES[BACKWARD] else 2
@@ -97,7 +98,7 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     while batch > SMALLEST:
         batch //= 2
         ran = case.resized(scaled, batch / whole, request=is_scaled)
-        more = _still_to_come(case) + int((spare - 1) * case.bytes_of(scaled) * batch / whole)
+        more = _still_to_come(case) + int((spare - 1) * held * batch / whole)
         passes = passes or (max(SMALLEST, batch // 2) if ran.fits else 0)
         if ran.fits and ran.peak_reserved + more <= case.capacity:
             yield _of_batch(case, found, batch, ran.peak_reserved)

@@ -41,6 +41,9 @@ SHARE_OF_STATE = 0.02
 ALL_OF_STATE = 0.99
 """Part of the state from which on all of it counts as made: steps are counted in a few bytes."""
 
+MOST_PASSING = 3
+"""Copies of all weights that an optimizer works in beside its state (torch/optim: the ``_multi_tensor_`` functions)."""
+
 BITS_8 = 4
 """Times that a state of 8 bits is smaller than one of 32."""
 
@@ -62,13 +65,16 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     if call is not None and _is_true(keyword_of(call, "amsgrad")):
         times += 1
     whole = times * weights
-    if whole < state:
+    passing = max(0, state - whole)
+    if passing > MOST_PASSING * weights:
         return None
+    state -= passing
     per = f"{times} × {format_bytes(weights)} of weights" if times > 1 else "as much as the weights"
     text = (
         f"The first step of {name or 'the optimizer'} makes its state: {format_bytes(whole)} in all ({per}), of which "
-        f"{format_bytes(state)} were there when memory ran out."
+        f"{format_bytes(state)} were there when memory ran out"
     )
+    text += f", with {format_bytes(passing)} of what it works in." if passing else "."
     return ProgramCause(text, tuple(_remedies(case, name, call, file, state, whole, weights)))
 
 

@@ -102,12 +102,14 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
     """What a stack allocates for, by its innermost frame that tells, and the code of its phase.
 
     A custom function of autograd runs its forward and its backward through the same line: the outermost frame tells
-    which, since the engine's threads begin with it.
+    which, since the engine's threads begin with it. An optimizer's step that is given a closure, as Lightning's are, is
+    around the forward and the backward pass: those are the inner frames then.
     """
     seen, role, outermost = 0, Role.OTHER, 0
     for file, _line, name in stack:
         traits = _traits(file, name)
-        seen |= traits & _BITS
+        if not (traits & _OPTIM and seen & (_CALL | _BACKWARD | _ENGINE)):
+            seen |= traits & _BITS
         outermost = traits if traits & _PYTHON else outermost
         if role is Role.OTHER:
             role = Role(traits >> _ROLE_SHIFT)
@@ -210,13 +212,15 @@ def phases(columns: Columns, phase_of_stack: NDArray[np.uint8], annotations: Seq
         # the engine's threads have no line of Python
         code = np.where(asks & ~has_stack, BACKWARD, code)
         reports = asks
-    _annotate(code, columns.time_us, annotations)
+    _annotate(code, phase_of_stack[columns.stack], columns.time_us, annotations)
     if not code.any():
         return np.zeros(count, np.uint8)
     return _smoothed(_filled(code, reports))
 
 
-def _annotate(code: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: Sequence[Annotation]) -> None:
+def _annotate(
+    code: NDArray[np.uint8], of_stack: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: Sequence[Annotation]
+) -> None:
     """What the compiler and the optimizer say of themselves."""
     if not len(time_us) or time_us[0] == NONE:
         return
@@ -232,10 +236,23 @@ def _annotate(code: NDArray[np.uint8], time_us: NDArray[np.int64], annotations: 
                 depth -= 1
                 if depth == 0:
                     begin, end = np.searchsorted(time_us, (began, annotation.time_us))
+                    begin += _closure(of_stack[begin:end]) if phase == OPTIMIZER else 0
                     code[begin:end] = phase
         if depth:
             # the snapshot was written before the end of it
-            code[np.searchsorted(time_us, began) :] = phase
+            begin = int(np.searchsorted(time_us, began))
+            begin += _closure(of_stack[begin:]) if phase == OPTIMIZER else 0
+            code[begin:] = phase
+
+
+def _closure(of_stack: NDArray[np.uint8]) -> int:
+    """How many events of an optimizer's step are those of the closure that it calls: up to its first update."""
+    inner = np.flatnonzero((of_stack == FORWARD) | (of_stack == BACKWARD))
+    if not len(inner):
+        return 0
+    updates = np.flatnonzero(of_stack == OPTIMIZER)
+    behind = updates[updates > inner[-1]]
+    return int(behind[0]) if len(behind) else len(of_stack)
 
 
 def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.uint8]:

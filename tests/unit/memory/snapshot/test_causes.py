@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from gpudash.memory.allocator import AllocationRefused
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.evaluation import Flow
 from gpudash.memory.snapshot.explaining import explain_history
@@ -14,7 +16,7 @@ from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
-from tests.unit.memory.snapshot.made import BACKWARD, TRAIN, WEIGHTS, Made, explained
+from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, OPTIMIZER, TRAIN, WEIGHTS, Made, explained
 
 STEP = """\
 def step(model, data):
@@ -229,3 +231,18 @@ def test_an_evaluation_without_no_grad_is_also_offered_a_smaller_batch_of_its_ow
     found = explained_with("Loader(val_data, batch_size=64)\nLoader(data, batch_size=2)", step=step)
     assert "no_grad" in found.remedies[-1].change + found.remedies[0].change
     assert any(changed(remedy.patch)[1:] == ["+Loader(val_data, batch_size=16)"] for remedy in found.remedies)
+
+
+def test_what_an_optimizer_works_in_beside_its_state_is_told_from_it_and_done_without() -> None:
+    made = Made(capacity=230 * MIB)
+    for stack, sizes in ((WEIGHTS, (40,)), (FORWARD, (4, 4)), (BACKWARD, (40,)), (OPTIMIZER, (40, 40, 20, 40))):
+        with suppress(AllocationRefused):
+            for size in sizes:
+                made.malloc(size * MIB, stack)
+    lines = ["model = make()", "optimizer = torch.optim.Adam(model.parameters())", *[""] * 37, *STEP.splitlines()]
+    found = explain_history(History(made.device(), ()), source=lambda _file, line: "".join(lines[line - 1 : line]))
+    assert found.cause == (
+        "The first step of Adam makes its state: 80 MiB in all (2 × 40 MiB of weights), of which 80 MiB were there "
+        "when memory ran out, with 20 MiB of what it works in."
+    )
+    assert changed(found.remedies[0].patch)[1:] == ["+optimizer = torch.optim.Adam(model.parameters(), foreach=False)"]

@@ -196,6 +196,28 @@ def test_annotations_tell_the_optimizer_where_stacks_do_not() -> None:
     assert names == ["forward", "optimizer"] * 3
 
 
+def test_a_closure_of_an_optimizer_has_the_phases_of_what_it_does() -> None:
+    made = Made()
+    for _ in range(2):
+        begin = made.now_us
+        for stack in (FORWARD, BACKWARD, None, OPTIMIZER):
+            for _ in range(4):
+                made.free(made.malloc(2 * MIB, stack), stack)
+        made.annotations.append(Annotation("START", "Optimizer.step#SGD.step", 0, begin))
+        made.annotations.append(Annotation("END", "Optimizer.step#SGD.step", 0, made.now_us))
+    names = [band.name for band in History(made.device(), made.annotations).phases]
+    assert names == ["forward", "backward", "optimizer"] * 2
+
+
+def test_an_optimizer_that_is_refused_memory_in_its_closure_is_in_the_pass_that_asked() -> None:
+    made = Made()
+    begin = made.now_us
+    for _ in range(4):
+        made.free(made.malloc(2 * MIB, FORWARD), FORWARD)
+    annotations = [Annotation("START", "Optimizer.step#SGD.step", 0, begin)]
+    assert [band.name for band in History(made.device(), annotations).phases] == ["forward"]
+
+
 def test_an_annotation_that_never_ends_lasts_to_the_end_and_one_that_never_began_is_nothing() -> None:
     made = Made()
     made.free(made.malloc(2 * MIB, FORWARD), FORWARD)

@@ -26,6 +26,7 @@ MAIN = ("/home/mia/train.py", 90, "<module>")
 CALL = (f"{TORCH}/nn/modules/module.py", 1790, "_call_impl")
 ENGINE = ("??", 0, "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)")
 APPLY = (f"{TORCH}/autograd/function.py", 575, "apply")
+CLOSURE = (("/home/mia/train.py", 80, "closure"), (f"{TORCH}/optim/sgd.py", 110, "step"))
 SITE = "/venv/lib/python3.12/site-packages"
 UNWIND = ("??", 0, "torch::unwind::unwind()")
 
@@ -45,6 +46,13 @@ UNWIND = ("??", 0, "torch::unwind::unwind()")
         ((CALL, APPLY), Role.ACTIVATIONS, BACKWARD),
         (((f"{TORCH}/optim/adam.py", 120, "_init_group"), MAIN), Role.OPTIMIZER_STATE, OPTIMIZER),
         (((f"{TORCH}/optim/optimizer.py", 800, "zero_grad"), MAIN), Role.OTHER, NO_PHASE),
+        ((CALL, *CLOSURE, MAIN), Role.ACTIVATIONS, FORWARD),
+        (((f"{TORCH}/_tensor.py", 581, "backward"), *CLOSURE, MAIN), Role.GRADIENTS, BACKWARD),
+        (
+            (*CLOSURE, (f"{TORCH}/autograd/graph.py", 824, "_engine_run_backward"), MAIN),
+            Role.OPTIMIZER_STATE,
+            OPTIMIZER,
+        ),
         (((f"{TORCH}/nn/modules/module.py", 900, "_apply"), MAIN), Role.WEIGHTS, NO_PHASE),
         (((f"{TORCH}/nn/modules/linear.py", 106, "__init__"), MAIN), Role.WEIGHTS, NO_PHASE),
         (((f"{TORCH}/utils/data/dataloader.py", 708, "__next__"), MAIN), Role.INPUTS, NO_PHASE),
