@@ -56,18 +56,20 @@ def _line(row: Tried) -> str:
 
 
 def _write(page: Path, rows: Sequence[Tried]) -> None:
-    """Put the table between its marks."""
-    lines = ["| what fills the memory | what is said of it | the first remedy | and then |", "|---|---|---|---|"]
+    """Put the table between its marks; kinds that were not tried keep their rows."""
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN, 1)
+    table, after = rest.split(END, 1)
+    written = {line.split(" | ", 1)[0].removeprefix("| "): line for line in table.splitlines() if line.startswith("| ")}
     for row in rows:
         headline = "" if row.found is None else row.found.headline
         change = "" if row.remedy is None else " ".join(filter(None, (row.remedy.change, row.remedy.flags)))
         then = f"ran to its end ({HOW[row.how]})" if row.runs else "did not run to its end"
         cells = (row.kind.what, headline, change, then)
         line = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-        lines.append(re.sub(r"\bpid \d+", "pid 4711", line))  # the page changes only with what is said
-    text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
+        written[row.kind.what] = re.sub(r"\bpid \d+", "pid 4711", line)  # the page changes only with what is said
+    lines = ["| what fills the memory | what is said of it | the first remedy | and then |", "|---|---|---|---|"]
+    lines += [written[kind.what] for kind in KINDS if kind.what in written]
     page.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]), encoding="utf-8")
 
 

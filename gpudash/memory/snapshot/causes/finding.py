@@ -8,11 +8,15 @@ from gpudash.memory.snapshot.causes.activations import activations_of_a_step, st
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
+from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
+
+KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model)
+"""Those that tell what the lines are which keep something of every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
@@ -21,7 +25,7 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     cache_of_keys_and_values,
     evaluation_with_graph,
     loaded_checkpoint,
-    copied_model,
+    *KEPT,
     moved_data,
     first_step_of_optimizer,
     activations_of_a_step,
@@ -33,3 +37,8 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
 def cause_of(case: Case) -> ProgramCause | None:
     """What in the program made its memory run out; ``None`` where that is not known."""
     return next((cause for find in CAUSES if (cause := find(case)) is not None), None)
+
+
+def kept_cause(case: Case) -> ProgramCause | None:
+    """What it is that lines of the program keep of every step, where it is more than a tensor."""
+    return next((cause for find in KEPT if (cause := find(case)) is not None), None)
