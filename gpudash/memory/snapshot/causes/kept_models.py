@@ -13,7 +13,6 @@ from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
 from gpudash.memory.snapshot.causes.optimizer_state import STATES
-from gpudash.memory.snapshot.history.phases import NO_PHASE, OPTIMIZER
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, is_plain, keepers
 from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, method_of
 from gpudash.telemetry.explanation import Remedy, short
@@ -117,11 +116,8 @@ def _several_states(case: Case) -> _Kept | None:
 
 
 def _makings(case: Case, lives: Ints) -> list[Ints]:
-    """The blocks of each time that some lines made them: forward or backward passes lie between."""
-    ordered = lives[np.argsort(case.lives.born[lives])]
-    is_pass = ~np.isin(case.history.phase, (NO_PHASE, OPTIMIZER))
-    passes = np.concatenate(([0], np.cumsum(is_pass)))[np.maximum(case.lives.born[ordered], 0)]
-    found = np.split(ordered, np.flatnonzero(np.diff(passes)) + 1)
+    """The blocks of each time that some lines made them, but for small ones."""
+    found = case.makings(lives)
     largest = max((case.bytes_of(making) for making in found), default=0)
     return [making for making in found if case.bytes_of(making) >= SHARE_OF_LARGEST * largest]
 

@@ -10,7 +10,6 @@ from gpudash.memory.allocator.trace import ACTIVATIONS, WEIGHTS
 from gpudash.memory.explaining.wording import needed
 from gpudash.memory.frames import Frame
 from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
-from gpudash.memory.snapshot.history.phases import NO_PHASE
 from gpudash.memory.snapshot.source_edits import Function, SourceFile, Splice, keyword_of, method_of
 from gpudash.telemetry.explanation import Remedy, short
 from gpudash.units import format_bytes
@@ -70,18 +69,12 @@ def copied_model(case: Case) -> ProgramCause | None:
             patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
         elif method_of(call) == "deepcopy" and len(call.args) == 1:
             write, patch = _copied_to_host(file, statement, call)
-    times = _copies(case, lives)
+    times = len(case.makings(lives))
     subject = (
         "A copy of the model, made at {}, takes" if times < 2 else f"{times} copies of the model, made at {{}}, take"
     )
     text = f"{subject.format(place)} {format_bytes(size)} of the GPU too."
     return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
-
-
-def _copies(case: Case, lives: Ints) -> int:
-    """How many there are, each made after the model was used again."""
-    uses = np.concatenate(([0], np.cumsum(case.history.phase != NO_PHASE)))
-    return len(np.unique(uses[np.maximum(case.lives.born[lives], 0)]))
 
 
 def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call) -> tuple[str, str]:
