@@ -523,14 +523,14 @@ def loss(run: RunView | None) -> PlotSpec:
     several = [] if run is None else _several_losses(run)
     if run is not None and several:
         known = [curve for curve in curves if curve.key[1] in run.metrics]
-        polls = zip(several, _STYLES_OF_LOSSES, strict=False)
+        styled = zip(several, _STYLES_OF_LOSSES, strict=False)
         curves = [
             *known,
             *(
                 CurveSpec(
                     ("run", name, None), f"{name.removeprefix(OF_LOSS)}{whence}", unit, colour, style, smoothed=True
                 )
-                for name, (colour, style) in polls
+                for name, (colour, style) in styled
             ),
         ]
     untold = own and (run is None or "loss" not in run.metrics)

@@ -78,8 +78,8 @@ class DemoBar(QFrame):
         self.caption = PlainLabel(wraps=True)
         self.caption.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.caption.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.scan = PlainLabel(role="muted")
-        self.scan.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.watch_for = PlainLabel(role="muted")
+        self.watch_for.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.pause = self._button(
             "Pause   Esc", "Begin nothing new; a run in progress continues to its end (Esc)", self._pause
         )
@@ -129,7 +129,7 @@ class DemoBar(QFrame):
         row.addWidget(self.skip)
         row.addStretch(1)
         self.skip.setProperty("role", "chip")
-        self._lower.addWidget(self.scan)
+        self._lower.addWidget(self.watch_for)
         self._lower.addWidget(requested)
         in_column(upper, self.caption, self._lower, parent=self, margins=(14, 8, 14, 8), spacing=4)
         self._make_room()
@@ -171,7 +171,7 @@ class DemoBar(QFrame):
             button.setChecked(position == tour.position)
             button.setText(f"{number}  {tour.said(scene.title)}" if position == tour.position else number)
         self._show_question()
-        self.scan.setText(self._appearance_text())
+        self.watch_for.setText(self._appearance_text())
         self.pause.setText("Go on   Esc" if tour.paused else "Pause   Esc")
         self.stop_run.setVisible(tour.state == "busy")
         self.back.setEnabled(tour.position > 0 or tour.state == "told")
@@ -193,16 +193,16 @@ class DemoBar(QFrame):
         over, acts = tour.progress
         if tour.paused:
             return "Paused. Nothing new begins until you go on."
-        poll = tour.said(tour.scene.scan)
+        hint = tour.said(tour.scene.watch_for)
         if tour.state == "told":
-            return poll
+            return hint
         begun = over + 1 if tour.run_is_on else max(1, over)
         parts = []
         if tour.state == "playing":
             parts += [f"Run {min(begun, acts)} of {acts}."] if acts > 1 else []
             parts += [f"Changed: {tour.change}."] if tour.change else []
             parts += [tour.step_text]
-        return " ".join(part for part in (*parts, poll if tour.caption != poll else "") if part)
+        return " ".join(part for part in (*parts, hint if tour.caption != hint else "") if part)
 
     @property
     def _times(self) -> float:

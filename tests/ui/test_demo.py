@@ -73,7 +73,7 @@ def test_the_bar_says_which_scene_it_is_and_asks_first(begin: Callable[..., Demo
     assert demo.bar.steps[0].text() == "1  Move a tensor" and demo.bar.steps[1].text() == "2"
     assert demo.bar.caption.text() == SCENES[0].questions[0].text.replace("GPU", "simulated GPU")
     assert [choice.text() for choice in demo.bar.choices] == list(SCENES[0].questions[0].choices)
-    assert demo.bar.choices[0].isVisible() and not demo.bar.scan.isVisible()
+    assert demo.bar.choices[0].isVisible() and not demo.bar.watch_for.isVisible()
     plots = window.workspace.dashboard.plots
     edges = [part.mapTo(window, QPoint()).x() for part in (demo.bar, plots)]
     assert edges[0] == edges[1] and demo.bar.width() == plots.width(), "it lies in line with what is above it"
@@ -327,7 +327,7 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
     if presenting:
         window.menus.actions["view.presentation"].trigger()
     settle(window)
-    sentences = [scene.scan for scene in SCENES]
+    sentences = [scene.watch_for for scene in SCENES]
     sentences += [act.label for scene in SCENES for act in scene.acts]
     sentences.append(
         "torch: “The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "

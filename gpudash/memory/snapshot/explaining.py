@@ -28,7 +28,7 @@ from gpudash.memory.frames import Frame, is_library
 from gpudash.memory.snapshot.causes.activations import smaller_steps
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
-from gpudash.memory.snapshot.causes.finding import cause_of
+from gpudash.memory.snapshot.causes.finding import cause_of, kept_cause
 from gpudash.memory.snapshot.history.history import History, moment_text
 from gpudash.memory.snapshot.history.model import NONE, SEGMENT_ALLOC, SEGMENT_MAP, Stack
 from gpudash.memory.snapshot.leak_edits import Keeper, Place, edit_of_statement, keepers
@@ -129,6 +129,8 @@ def explain_history(
         patch="" if leak is None else leak.patch(history, source),
         case=case,
     )
+    if found.verdict == "leak" and suggested.cause:
+        leak = None  # what is kept is more than a tensor, for which it has advice
     found_remedies = suggested.remedies if leak is None else leak.with_rewrites(history, suggested.remedies)
     note = suggested.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
     return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
@@ -222,7 +224,8 @@ def remedies(
     kept = tuple(_release(history, found.growing, capacity if failed else None, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
-        return Found(kept)
+        cause = kept_cause(case) if case is not None else None
+        return Found(kept) if cause is None else Found(cause.remedies, cause=cause.text)
     # a card that refused a segment had PyTorch release what it kept, which one without end does not
     reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
     refused = what_if.ends_refused

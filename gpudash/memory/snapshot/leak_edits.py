@@ -217,9 +217,9 @@ def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> It
         yield from _keeping(file, behind, path, place, made)
         names = _assigned(statement)
         value = getattr(statement, "value", None)
-        if value is not None and made.keys() & names and _is_plain(value):
+        if value is not None and made.keys() & names and is_plain(value):
             made = {name: there for name, there in made.items() if name not in names}
-        elif derived and value is not None and made.keys() & _used(value) and not _is_plain(value):
+        elif derived and value is not None and made.keys() & _used(value) and not is_plain(value):
             made.update(dict.fromkeys(names, (file, statement.lineno)))
 
 
@@ -359,7 +359,7 @@ def _carried_of(file: str, path: Sequence[ast.AST]) -> Iterator[Keeper]:
     for other in (node for node in ast.walk(outermost) if isinstance(node, ast.Assign) and node is not statement):
         reassigned = _assigned(other)
         carried = [name for name in carried if name not in reassigned or name in _graph_of(other.value)]
-    carried = [name for name in carried if not _is_detached_in(outermost, name) and not _is_plain(statement.value)]
+    carried = [name for name in carried if not _is_detached_in(outermost, name) and not is_plain(statement.value)]
     if carried:
         text, names = _one_line(statement), ", ".join(carried)
         place = (file, statement.lineno)
@@ -422,7 +422,7 @@ def _keeping(
         known = isinstance(inner, ast.Name | ast.Attribute | ast.Subscript)
         name = ast.unparse(inner)
         if names is None:
-            keeps = known or (isinstance(inner, ast.Call | ast.BinOp) and not _is_plain(inner))
+            keeps = known or (isinstance(inner, ast.Call | ast.BinOp) and not is_plain(inner))
         else:
             keeps = known and name in names
         if not keeps or _is_bounded(container, path):
@@ -516,7 +516,7 @@ def _makes_bounded(node: ast.AST, name: str) -> bool:
     )
 
 
-def _is_plain(expression: ast.AST) -> bool:
+def is_plain(expression: ast.AST) -> bool:
     """Whether a value is for certain none in the device's memory: numbers, text, what has left it."""
     match expression:
         case ast.Constant() | ast.JoinedStr() | ast.Compare():
@@ -526,17 +526,17 @@ def _is_plain(expression: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id=name)) if name in ON_HOST:
             return True
         case ast.Call(func=ast.Name(id="round" | "sum" | "min" | "max"), args=[first, *_]):
-            return _is_plain(first)
+            return is_plain(first)
         case ast.Call(func=ast.Attribute(value=value, attr=name)):
-            return name in LEAVES or (_is_plain(value) and name not in ("to", "cuda"))
+            return name in LEAVES or (is_plain(value) and name not in ("to", "cuda"))
         case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.UnaryOp(operand=value):
-            return _is_plain(value)
+            return is_plain(value)
         case ast.BinOp(left=left, right=right):
-            return _is_plain(left) and _is_plain(right)
+            return is_plain(left) and is_plain(right)
         case ast.IfExp(body=left, orelse=right):
-            return _is_plain(left) and _is_plain(right)
+            return is_plain(left) and is_plain(right)
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return all(map(_is_plain, parts))
+            return all(map(is_plain, parts))
     return False
 
 

@@ -302,7 +302,7 @@ class Act:
         label: what it does, in a sentence or two; "{change}" in it is what the fix changes.
         spec: what is run; of a fix, ``None``: the run before with the first remedy that fits.
         where: on which device.
-        scan: what of the window to look at meanwhile.
+        watch_for: what of the window to look at meanwhile.
         memory_cap: the most that torch may reserve on a GPU.
         may_run_out: whether an out-of-memory is what is wanted.
         then: what to look at once it has ended, for longer than a few words take.
@@ -312,7 +312,7 @@ class Act:
     label: str
     spec: Spec | None
     where: Where = "best"
-    scan: Place = "memory"
+    watch_for: Place = "memory"
     memory_cap: MemoryCap | None = None
     may_run_out: bool = False
     then: Place | None = None
@@ -325,7 +325,7 @@ class Scene:
 
     Attributes:
         title: a few words.
-        scan: one sentence on what to look at in the window.
+        watch_for: one sentence on what to look at in the window.
         read: likewise on what to read in the terminal.
         acts: its runs, in order.
         measured: puts their summaries into a sentence, and finds the right guess.
@@ -334,7 +334,7 @@ class Scene:
     """
 
     title: str
-    scan: str
+    watch_for: str
     read: str
     acts: tuple[Act, ...]
     measured: Callable[[Runs], MeasuredScene]
@@ -359,7 +359,7 @@ def _mistake(name: str, text: str) -> Act:
 
 def _batches(where: str, text: str) -> Act:
     fields = {"model": "mlp", "width": 256, "depth": 2, "batch": 1024, "steps": 60, "epochs": 1, "batches": where}
-    return Act(text, TrainingSpec.model_validate(fields), scan="stages", reported=placement)
+    return Act(text, TrainingSpec.model_validate(fields), watch_for="stages", reported=placement)
 
 
 _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": 120, "epochs": 2})
@@ -372,7 +372,7 @@ _KEEPS_TOO_MUCH = TrainingSpec.model_validate(
 SCENES = (
     Scene(
         title="Move a tensor",
-        scan="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
+        watch_for="Watch the memory plot step up when the tensor arrives, and again when a result is computed.",
         read="Below is what each step takes of the device's memory: the tensor when it arrives, and again a result.",
         acts=(
             Act(
@@ -392,7 +392,7 @@ SCENES = (
     ),
     Scene(
         title="What can go wrong",
-        scan="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
+        watch_for="Watch the Stages table: five common mistakes are made for real, each with torch's own words.",
         read="Five common mistakes are made for real; below are torch's own words for each.",
         acts=(
             _mistake("unassigned", "x.to(device) is called, and what it returns is not kept."),
@@ -412,7 +412,7 @@ SCENES = (
     ),
     Scene(
         title="Copy once, or every step",
-        scan="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
+        watch_for="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
         read="Compare the bytes below: the same training, with its batches kept in three different places.",
         acts=(
             _batches("resident", "All batches are copied once, before the first step."),
@@ -430,7 +430,7 @@ SCENES = (
     ),
     Scene(
         title="Train on the CPU, then on the GPU",
-        scan="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
+        watch_for="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
         read="Compare the losses below: the same seed and the same data, on one device and then on the other.",
         acts=(
             Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", reported=trained),
@@ -453,7 +453,7 @@ SCENES = (
     ),
     Scene(
         title="Run out of memory, and fix it",
-        scan="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
+        watch_for="Watch memory climb step by step until it is refused, then read why, and what would have fitted.",
         read="Memory climbs step by step until it is refused; read below why, and what would have fitted.",
         acts=(
             Act(

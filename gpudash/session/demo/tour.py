@@ -129,7 +129,7 @@ class Tour:
             return self.scene.points_at
         if self._between and self.act is not None and self.act.then is not None and self._runs[-1] is not None:
             return self.act.then
-        return self.act.scan if self.act is not None else self.scene.acts[0].scan
+        return self.act.watch_for if self.act is not None else self.scene.acts[0].watch_for
 
     @property
     def caption(self) -> str:
@@ -146,7 +146,7 @@ class Tour:
             return "That was the demo."
         if self._between and self.log:
             return self.log[-1]
-        return self.act_text if self.act is not None and self.state == "playing" else self.said(self.scene.scan)
+        return self.act_text if self.act is not None and self.state == "playing" else self.said(self.scene.watch_for)
 
     def said(self, text: str) -> str:
         """``label`` of a scene as they are true of the GPU there is: a simulated one is called so."""

@@ -229,8 +229,8 @@ class Fleet:
         return float(min(self._period_s * 2.0 ** min(max(self._failures - 1, 0), 10), LONGEST_WAIT_S))
 
     def _nothing(self) -> str:
-        polled = (f"{SPOKEN[exporter]}'s {names(exporter, 'gpu')[0]}" for exporter in EXPORTERS)
-        text = f"{self.address} knows no GPU: it has none of {', '.join(polled)}"
+        series = (f"{SPOKEN[exporter]}'s {names(exporter, 'gpu')[0]}" for exporter in EXPORTERS)
+        text = f"{self.address} knows no GPU: it has none of {', '.join(series)}"
         return f"{text}; have it scrape one of these exporters."
 
     def _run(self) -> None:

@@ -125,8 +125,8 @@ def _explanation(path: Path) -> Explanation | None:
 
 def program_command(facts: Mapping[str, Any]) -> ProgramCommand:
     """What the settings of a report say of the program's command, as far as they do."""
-    words, folder = facts.get("command"), facts.get("folder")
-    known = words if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
+    arguments, folder = facts.get("command"), facts.get("folder")
+    known = arguments if isinstance(arguments, list) and all(isinstance(word, str) for word in arguments) else ()
     return ProgramCommand(tuple(known), folder if isinstance(folder, str) and folder.startswith("/") else "")
 
 

@@ -175,7 +175,7 @@ def _no_card(vendors: list[int]) -> Absence:
 
 
 def _no_library(root: Path, environ: Mapping[str, str]) -> str:
-    polled = environ.get("LD_LIBRARY_PATH", "")
+    searched = environ.get("LD_LIBRARY_PATH", "")
     where = f"LD_LIBRARY_PATH={polled} and the system's library folders" if polled else "the system's library folders"
     if _in_container(root, environ):
         fix = "start the container with GPU access, such as: docker run --gpus all"

@@ -341,8 +341,8 @@ class PlotOverlay(Layer):
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
-            poll = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
-            colour = QColor(getattr(self._palette, poll))
+            role = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
+            colour = QColor(getattr(self._palette, role))
             painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
             painter.drawLine(self.line_of(placed, geometry))
         painter.setPen(QColor(self._palette.text))

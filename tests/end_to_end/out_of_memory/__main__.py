@@ -35,11 +35,11 @@ def main(arguments: Sequence[str]) -> int:
         rows.append(row)
         sys.stdout.write(f"{_line(row)}\n")
         sys.stdout.flush()
+        if options.guide is not None:
+            _write(options.guide, row)
     causes, remedies = sum(row.cause_is_right for row in rows), sum(row.runs for row in rows)
     summary = f"{causes} of {len(rows)} causes right, {remedies} of {len(rows)} first remedies ran to the end."
     sys.stdout.write(f"{summary}\n")
-    if options.guide is not None:
-        _write(options.guide, rows)
     return 0 if causes == remedies == len(rows) else 1
 
 
@@ -55,19 +55,20 @@ def _line(row: Tried) -> str:
     return "\n".join(lines)
 
 
-def _write(page: Path, rows: Sequence[Tried]) -> None:
-    """Put the table between its marks."""
-    lines = ["| what fills the memory | what is said of it | the first remedy | and then |", "|---|---|---|---|"]
-    for row in rows:
-        headline = "" if row.found is None else row.found.headline
-        change = "" if row.remedy is None else " ".join(filter(None, (row.remedy.change, row.remedy.flags)))
-        then = f"ran to its end ({HOW[row.how]})" if row.runs else "did not run to its end"
-        cells = (row.kind.what, headline, change, then)
-        line = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-        lines.append(re.sub(r"\bpid \d+", "pid 4711", line))  # the page changes only with what is said
+def _write(page: Path, row: Tried) -> None:
+    """Put a kind into the table between its marks; the others keep their rows."""
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
+    table, after = rest.split(END, 1)
+    written = {line.split(" | ", 1)[0].removeprefix("| "): line for line in table.splitlines() if line.startswith("| ")}
+    headline = "" if row.found is None else row.found.headline
+    change = "" if row.remedy is None else " ".join(filter(None, (row.remedy.change, row.remedy.flags)))
+    then = f"ran to its end ({HOW[row.how]})" if row.runs else "did not run to its end"
+    cells = (row.kind.what, headline, change, then)
+    line = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    written[row.kind.what] = re.sub(r"\bpid \d+", "pid 4711", line)  # the page changes only with what is said
+    lines = ["| what fills the memory | what is said of it | the first remedy | and then |", "|---|---|---|---|"]
+    lines += [written[kind.what] for kind in KINDS if kind.what in written]
     page.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]), encoding="utf-8")
 
 

@@ -57,6 +57,19 @@ KINDS = (
         r":24 .* and 1 other line keep 16 MiB of every step",
     ),
     Kind("callbacks_with_tensors", "callbacks with tensors as defaults", 512, r":17 .* keeps 8 MiB of every step"),
+    Kind(
+        "models_kept_by_fold",
+        "the model and the optimizer of every fold",
+        640,
+        r"5 models from .*:9 are on the GPU at a time: .*:24 .* keeps 281 MiB",
+    ),
+    Kind("models_kept_by_trial", "the model of every trial", 640, r"7 models from .* are on the GPU at a time: .*:26 "),
+    Kind(
+        "optimizers_kept_by_epoch",
+        "an optimizer made anew in every epoch",
+        640,
+        r"9 optimizers' states from .*:15 are on the GPU at a time: .*:10 ",
+    ),
     Kind("few_large_steps", "outputs of a few large steps in a list", 900, r":11 .* keeps 64 MiB of every step"),
     Kind("features_kept_by_a_hook", "a hook keeps features", 480, r":17 .* keeps \d+ MiB of every step"),
     Kind(
@@ -80,6 +93,7 @@ KINDS = (
         "state_of_the_optimizer", "the optimizer's first step", 768, r"The first step of AdamW makes its state: 256 MiB"
     ),
     Kind("cache_of_keys_and_values", "the KV cache", 1024, r"The KV cache of \d+ tokens takes"),
+    Kind("cache_grown_by_cat", "keys and values made longer by torch.cat", 1024, r"The KV cache of \d+ tokens takes"),
     Kind("batch_too_large", "a batch too large for the first step", 640, r"One step's activations are too many"),
     Kind(
         "batch_beside_the_state",
@@ -96,6 +110,10 @@ KINDS = (
     Kind("retry_while_handling", "a second try in the except block", 640, r"still held by its exception", is_fast=True),
     Kind("scores_of_attention", "all scores of attention at once", 1024, r"makes all of its scores at once: 1.00 GiB"),
     Kind("copy_of_the_model", "a copy of the model", 640, r"A copy of the model, made at"),
+    Kind(
+        "average_by_a_copy", "an average of the weights in a copy", 832, r"A copy of the model, made at .*:14, takes 96"
+    ),
+    Kind("copies_kept_by_epoch", "a copy of the weights of every epoch", 640, r"\d copies of the model, made at .*:18"),
     Kind(
         "child_on_the_card", "a process that the program started", 1200, r"A process that this program started, python"
     ),

@@ -166,7 +166,7 @@ def test_a_leak_under_a_cap_is_named_with_the_cap_and_measured_by_it() -> None:
     found = explain(leak)
     assert found.verdict == "leak"
     assert found.headline.startswith("The memory cap of 2.00 GiB refused this, not the device: 6.00 of 8.00 GiB")
-    assert " of 2.00 GiB, from " in found.headline
+    assert " of 2.00 GiB after " in found.headline
 
 
 def test_a_card_that_is_mostly_its_context_is_not_called_full_of_tensors() -> None:

@@ -101,5 +101,7 @@ def test_a_stage_tells_object_device_leaf_and_first_values_where_it_knows_them()
         "first_values": [1.0, 2.5],
     }
     assert stage_remark(known) == "moved; new object; is_cuda; leaf; first values 1, 2.5"
-    assert stage_remark({**known, "remark": "PyTorch reports no error."}).startswith("PyTorch reports no error; new object; ")
+    assert stage_remark({**known, "remark": "PyTorch reports no error."}).startswith(
+        "PyTorch reports no error; new object; "
+    )
     assert stage_remark({**unknown, "remark": "PyTorch reports no error."}) == "PyTorch reports no error."

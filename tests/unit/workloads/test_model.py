@@ -33,7 +33,10 @@ def test_a_model_that_cannot_be_built_ends_the_run_in_a_sentence(bench: Bench, t
     [
         ({}, "No model is named"),
         ({"path": "/no/such/folder"}, "/no/such/folder is not there"),
-        ({"path": "/", "task": "qlora"}, "weights packed as nf4 can only be predicted here. To run it, use your own script"),
+        (
+            {"path": "/", "task": "qlora"},
+            "weights packed as nf4 can only be predicted here. To run it, use your own script",
+        ),
         ({"path": "/", "optimizer": "adamw8bit"}, "8-bit AdamW can only be predicted here"),
         ({"path": "/", "task": "qlora", "optimizer": "adamw8bit"}, "packed as nf4 and 8-bit AdamW can only"),
         ({"path": "/", "offload": "weights"}, "weights on the host can only be predicted here"),

@@ -48,7 +48,7 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
 
 
-def step_beside_the_state(case: Case) -> ProgramCause | None:
+def step_next_to_the_state(case: Case) -> ProgramCause | None:
     """A step that takes little, beside weights, gradients and an optimizer's state that leave less than that."""
     if case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None

@@ -15,7 +15,8 @@ from gpudash.memory.frames import Frame, is_own
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.history.lives import Lives
-from gpudash.memory.snapshot.history.phases import BACKWARD, OPTIMIZER, PHASES
+from gpudash.memory.snapshot.history.model import ALLOC
+from gpudash.memory.snapshot.history.phases import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from gpudash.memory.snapshot.replay.trace_program import REFUSED, SPECIAL, TraceProgram, compiled
 from gpudash.memory.snapshot.replay.trace_replay import ReplayRun, Rerun
 from gpudash.memory.snapshot.source_edits import SourceFile, imported_names, method_of
@@ -154,6 +155,14 @@ class Case:
         return any(band.name in differentiates for band in self.history.phases) or any(
             method_of(node) == "backward" for file in self.program_files for node in file.nodes()
         )
+
+    def makings(self, lives: Ints) -> list[Ints]:
+        """Some blocks by the times at which they were made: forward or backward passes made others in between."""
+        columns, ordered = self.history.columns, lives[np.argsort(self.lives.born[lives])]
+        is_pass = (columns.action == ALLOC) & np.isin(self.history.phase, (FORWARD, BACKWARD))
+        is_pass &= ~np.isin(columns.stack, self.lives.stack[lives])
+        passes = np.concatenate(([0], np.cumsum(is_pass)))[np.maximum(self.lives.born[ordered], 0)]
+        return np.split(ordered, np.flatnonzero(np.diff(passes)) + 1)
 
     def with_frames(self, wanted: Sequence[tuple[str, int]]) -> Bools:
         """Of each life, whether one of these lines is in its stack."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpudash.memory.snapshot.causes.activations import activations_of_a_step, step_beside_the_state
+from gpudash.memory.snapshot.causes.activations import activations_of_a_step, step_next_to_the_state
 from gpudash.memory.snapshot.causes.cap import capped_process
 from gpudash.memory.snapshot.causes.case import Case, ProgramCause
 from gpudash.memory.snapshot.causes.evaluation import evaluation_with_graph
+from gpudash.memory.snapshot.causes.kept_models import kept_models
 from gpudash.memory.snapshot.causes.kv_cache import cache_of_keys_and_values
 from gpudash.memory.snapshot.causes.on_the_card import copied_model, loaded_checkpoint, moved_data
 from gpudash.memory.snapshot.causes.optimizer_state import first_step_of_optimizer
 from gpudash.memory.snapshot.causes.retrying import retry_while_handling
 from gpudash.memory.snapshot.causes.scores import scores_of_attention
+
+KEPT: tuple[Callable[[Case], ProgramCause | None], ...] = (kept_models, copied_model)
+"""Those that tell what the lines are which keep something of every step."""
 
 CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     capped_process,
@@ -21,11 +25,11 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
     cache_of_keys_and_values,
     evaluation_with_graph,
     loaded_checkpoint,
-    copied_model,
+    *KEPT,
     moved_data,
     first_step_of_optimizer,
     activations_of_a_step,
-    step_beside_the_state,
+    step_next_to_the_state,
 )
 """Those that explain more come first: a step whose activations are many is one of many causes' marks."""
 
@@ -33,3 +37,8 @@ CAUSES: tuple[Callable[[Case], ProgramCause | None], ...] = (
 def cause_of(case: Case) -> ProgramCause | None:
     """What in the program made its memory run out; ``None`` where that is not known."""
     return next((cause for find in CAUSES if (cause := find(case)) is not None), None)
+
+
+def kept_cause(case: Case) -> ProgramCause | None:
+    """What it is that lines of the program keep of every step, where it is more than a tensor."""
+    return next((cause for find in KEPT if (cause := find(case)) is not None), None)

@@ -25,6 +25,9 @@ FEWEST_TOKENS = 8
 
 _NAMES = re.compile(r"(?i)\b(kv|k|v|key|keys|value|values|past|attn)_?(cache|past|key_values)s?\b|past_key")
 
+_JOINED = re.compile(r"\b(cat|concat|concatenate)\(")
+_PARTS = re.compile(r"(?i)\b(k|v|kv|keys?|values?|past|present)\b")
+
 
 def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
     """A KV cache, by a library's code or by the names of the program's own."""
@@ -39,14 +42,27 @@ def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
 
 
 def _cached(case: Case) -> Ints:
-    found = [life for life in case.alive.tolist() if _is_named(case, life)]
-    of_library = case.of_category(KV_CACHE)
-    return np.unique(np.concatenate((of_library, np.array(found, np.int64))))
+    stacks = case.lives.stack[case.alive]
+    named = [stack for stack in np.unique(stacks).tolist() if _is_named(case, stack)]
+    return np.unique(np.concatenate((case.of_category(KV_CACHE), case.alive[np.isin(stacks, named)])))
 
 
-def _is_named(case: Case, life: int) -> bool:
-    frames = case.frames(life)
-    return bool(frames) and _NAMES.search(case.source(frames[0].file, frames[0].line)) is not None
+def _is_named(case: Case, stack: int) -> bool:
+    """Whether the program's line of a stack names a cache, or makes keys or values longer with every token."""
+    frames = case.own_frames[stack] if stack >= 0 else []
+    if not frames:
+        return False
+    text = case.source(frames[0].file, frames[0].line)
+    if _NAMES.search(text) is not None:
+        return True
+    return (
+        _JOINED.search(text) is not None and _PARTS.search(text) is not None and _lengths(case, stack) > FEWEST_TOKENS
+    )
+
+
+def _lengths(case: Case, stack: int) -> int:
+    """How many different sizes a stack has asked for."""
+    return len(np.unique(case.lives.requested[case.lives.stack == stack]))
 
 
 def _tokens(case: Case, lives: Ints) -> int:
@@ -55,7 +71,7 @@ def _tokens(case: Case, lives: Ints) -> int:
     The line that makes the cache longer asks for more with every token, and for as much in each layer.
     """
     stacks = np.unique(case.lives.stack[lives])
-    tokens = max(len(np.unique(case.lives.requested[case.lives.stack == stack])) for stack in stacks)
+    tokens = max(_lengths(case, stack) for stack in stacks.tolist())
     return tokens if tokens >= FEWEST_TOKENS else 0
 
 

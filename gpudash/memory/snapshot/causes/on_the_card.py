@@ -17,6 +17,9 @@ from gpudash.units import format_bytes
 SHARE_OF_LIVE = 0.2
 """Part of the live bytes that it must hold."""
 
+SHARE_OF_MISSING = 0.1
+"""The same where it is as much as was missing."""
+
 _MOVES = frozenset({"cuda", "to"})
 
 
@@ -64,10 +67,68 @@ def copied_model(case: Case) -> ProgramCause | None:
             write = 'AveragedModel(…, device="cpu"), which averages in host memory'
             changed = file.replaced(call, f'{ast.unparse(call)[:-1]}, device="cpu")')
             patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
-        elif method_of(call) == "deepcopy":
-            write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
-    text = f"A copy of the model, made at {place}, takes {format_bytes(size)} of the GPU too."
+        elif method_of(call) == "deepcopy" and len(call.args) == 1:
+            write, patch = _copied_to_host(file, statement, call)
+    times = len(case.makings(lives))
+    subject = (
+        "A copy of the model, made at {}, takes" if times < 2 else f"{times} copies of the model, made at {{}}, take"
+    )
+    text = f"{subject.format(place)} {format_bytes(size)} of the GPU too."
     return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
+
+
+def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call) -> tuple[str, str]:
+    """What to write so that a copy lies in host memory, and the diff for it.
+
+    A loop over the parameters of both moves to the copy's device what it takes in.
+    """
+    model = call.args[0]
+    if method_of(model) == "state_dict":
+        copied = f'{{name: value.to("cpu", copy=True) for name, value in {ast.unparse(model)}.items()}}'
+        changed = file.replaced(call, copied)
+        return f"{copied}, a copy in host memory", "" if changed is None else file.patch({changed[0]: (changed[1],)})
+    write = "keep the copy in host memory (.cpu()), and move to it what it takes in"
+    if call.end_lineno is None or call.end_col_offset is None:
+        return write, ""
+    splices = [Splice(call.end_lineno, call.end_col_offset, call.end_col_offset, ".cpu()")]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    for loop in file.nodes():
+        if isinstance(loop, ast.For):
+            splices += [splice for target in targets for splice in _moved_in(loop, ast.unparse(target))]
+    return write, file.patch(file.spliced(splices))
+
+
+def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
+    """In ``for ours, theirs in zip(copy.parameters(), model.parameters())`` each use of ``theirs`` is moved."""
+    if method_of(loop.iter) != "zip" or not isinstance(loop.iter, ast.Call) or not isinstance(loop.target, ast.Tuple):
+        return []
+    names = [target.id for target in loop.target.elts if isinstance(target, ast.Name)]
+    of_copy = [ast.unparse(argument).startswith(f"{copy}.") for argument in loop.iter.args]
+    if len(names) != 2 or of_copy not in ([True, False], [False, True]):
+        return []
+    ours, theirs = names if of_copy[0] else reversed(names)
+    uses = [_whole_use(loop, node) for body in loop.body for node in ast.walk(body) if _is_name(node, theirs)]
+    return [
+        Splice(use.end_lineno or 0, use.end_col_offset or 0, use.end_col_offset or 0, f".to({ours}.device)")
+        for use in uses
+    ]
+
+
+def _whole_use(loop: ast.For, name: ast.AST) -> ast.expr:
+    """A variable with the ``.data`` or ``.detach()`` behind it."""
+    found = name
+    while True:
+        around = next((node for node in ast.walk(loop) if _goes_on(node, found)), None)
+        if around is None:
+            assert isinstance(found, ast.expr)
+            return found
+        found = around
+
+
+def _goes_on(node: ast.AST, inner: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and node.value is inner:
+        return node.attr in ("data", "detach", "clone")
+    return isinstance(node, ast.Call) and node.func is inner and isinstance(inner, ast.Attribute)
 
 
 def moved_data(case: Case) -> ProgramCause | None:
@@ -148,7 +209,9 @@ def _kept_on_host(call: ast.Call, read: list[ast.Subscript]) -> list[Splice]:
 
 def _line_of(case: Case, lives: Ints) -> Frame | None:
     """The program's line that made most of some blocks; ``None`` where they are too little of what is live."""
-    if not len(lives) or case.bytes_of(lives) < SHARE_OF_LIVE * case.live_bytes:
+    size = case.bytes_of(lives)
+    reaches = size >= case.found.missing_bytes
+    if not len(lives) or size < (SHARE_OF_MISSING if reaches else SHARE_OF_LIVE) * case.live_bytes:
         return None
     frames = case.frames(int(lives[int(np.argmax(case.lives.bytes[lives]))]))
     return frames[0] if frames else None

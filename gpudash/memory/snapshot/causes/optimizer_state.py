@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -44,8 +45,13 @@ ALL_OF_STATE = 0.99
 MOST_PASSING = 3
 """Copies of all weights that an optimizer works in beside its state (torch/optim: the ``_multi_tensor_`` functions)."""
 
-BITS_8 = 4
-"""Times that a state of 8 bits is smaller than one of 32."""
+BYTES_OF_8_BITS = 1 + 4 / 256
+"""Of each value of a state of 8 bits: with one scale of 32 bits for every 256 of them (bitsandbytes, torchao)."""
+
+WITH_8_BITS = frozenset({"Adagrad", "Adam", "AdamW", "LAMB", "Lion", "RMSprop", "SGD"})
+"""Optimizers that bitsandbytes has with such a state."""
+
+_HALF = re.compile(r"\b(bfloat16|float16|half)\b")
 
 
 def first_step_of_optimizer(case: Case) -> ProgramCause | None:
@@ -96,12 +102,31 @@ def _remedies(
             patch="" if call is None or file is None else _as_sgd(file, call),
         )
     for text, saved in (
-        ("a state of 8 bits (bitsandbytes.optim.AdamW8bit, torchao.optim)", whole - whole // BITS_8),
+        (_with_8_bits(name), whole - int(whole * BYTES_OF_8_BITS / _value_bytes(case))),
         ("the state in host memory (torchao.optim.CPUOffloadOptimizer, DeepSpeed's offload)", whole),
         ("weights, gradients and state shared out over 2 GPUs (FSDP: fully_shard)", (whole + 2 * weights) // 2),
     ):
         if saved >= lacking:
             yield Remedy(f"{text}: {format_bytes(saved)} less")
+
+
+def _with_8_bits(name: str) -> str:
+    first = f"bitsandbytes.optim.{name if name in WITH_8_BITS else 'AdamW'}8bit"
+    also = "" if name in WITH_8_BITS - {"Adam", "AdamW"} else ", torchao.optim"
+    return f"a state of 8 bits ({first}{also})"
+
+
+def _value_bytes(case: Case) -> int:
+    """Of each value of the weights, and so of the state: 2 where the program makes them of half precision, else 4."""
+    calls = (node for file in case.program_files for node in file.nodes() if isinstance(node, ast.Call))
+    for call in calls:
+        types = [ast.unparse(word.value) for word in call.keywords if word.arg in ("dtype", "torch_dtype")]
+        types += [ast.unparse(argument) for argument in call.args if method_of(call) == "to"]
+        if method_of(call) in ("bfloat16", "half"):
+            return 2
+        if method_of(call) != "autocast" and any(_HALF.search(text) for text in types):
+            return 2
+    return 4
 
 
 def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> Iterator[Remedy]:

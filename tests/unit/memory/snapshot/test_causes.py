@@ -7,16 +7,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+import torch
 
 from gpudash.memory.allocator import AllocationRefused
+from gpudash.memory.explaining.call_sites import SourceLine
 from gpudash.memory.snapshot.causes.command_line import UNKNOWN_COMMAND, ProgramCommand
 from gpudash.memory.snapshot.causes.evaluation import Flow
+from gpudash.memory.snapshot.causes.optimizer_state import STATES
 from gpudash.memory.snapshot.explaining import explain_history
 from gpudash.memory.snapshot.history.history import History
 from gpudash.memory.snapshot.source_edits import SourceFile
 from gpudash.telemetry.explanation import Explanation
 from gpudash.units import MIB
-from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, OPTIMIZER, TRAIN, WEIGHTS, Made, explained
+from tests.unit.memory.snapshot.made import BACKWARD, FORWARD, KEPT, OPTIMIZER, TRAIN, WEIGHTS, Made, explained
 
 STEP = """\
 def step(model, data):
@@ -246,3 +249,90 @@ def test_what_an_optimizer_works_in_beside_its_state_is_told_from_it_and_done_wi
         "when memory ran out, with 20 MiB of what it works in."
     )
     assert changed(found.remedies[0].patch)[1:] == ["+optimizer = torch.optim.Adam(model.parameters(), foreach=False)"]
+
+
+def source_of(lines: dict[int, str]) -> SourceLine:
+    return lambda file, line: lines.get(line, "") if file == TRAIN else ""
+
+
+def test_keys_that_each_token_makes_longer_are_a_cache_also_without_its_name() -> None:
+    def decoded(line: str) -> str:
+        made = Made(capacity=200 * MIB)
+        made.malloc(10 * MIB, WEIGHTS)
+        before, tokens = made.malloc(4 * MIB), 1
+        with suppress(AllocationRefused):
+            while True:
+                tokens += 1
+                longer = made.malloc(4 * tokens * MIB)
+                made.free(before)
+                before = longer
+        return explained(made.snapshot(), source=source_of({40: "def step(k, past):", 41: f"    {line}"})).cause
+
+    assert decoded("k = torch.cat([past[0], k], dim=2)").startswith("The KV cache of 2")
+    assert not decoded("out = torch.cat([out, found], dim=0)").startswith("The KV cache")
+
+
+FOLDS = {
+    9: "def build():",
+    10: "    model = Net().cuda()",
+    11: "    return model",
+    88: "for fold in range(9):",
+    90: "    model = build()",
+    91: "    train(model)",
+    92: "    models.append(model)",
+    93: "    print(fold)",
+}
+
+
+def folds(lines: dict[int, str], keeps: bool) -> Explanation:
+    made = Made(capacity=200 * MIB)
+    with suppress(AllocationRefused):
+        while True:
+            model = made.malloc(30 * MIB, WEIGHTS)
+            made.step(8 * MIB)
+            if not keeps:
+                made.free(model)
+                made.malloc(20 * MIB, KEPT)
+    return explained(made.snapshot(), source=source_of(lines))
+
+
+def test_models_of_earlier_folds_are_moved_to_host_memory_at_the_end_of_each() -> None:
+    found = folds(FOLDS, keeps=True)
+    assert found.cause.startswith("6 models from train.py:10 are on the GPU at a time: train.py:92 ")
+    assert changed(found.remedies[0].patch) == ["+    model.cpu()"]
+    assert found.remedies[0].verified_by == "replay"
+
+
+def test_models_that_nothing_in_the_source_keeps_are_told_without_an_edit() -> None:
+    found = folds({number: line for number, line in FOLDS.items() if number != 92}, keeps=True)
+    assert found.cause.startswith("6 models from train.py:10 are on the GPU at a time, 150 MiB for the earlier ones")
+    assert not found.remedies[0].patch
+
+
+def test_one_model_at_a_time_is_not_several() -> None:
+    assert "models from" not in folds(FOLDS, keeps=False).cause
+
+
+@pytest.mark.parametrize(("line", "saved"), [("", 60), ("model.to(torch.bfloat16)", 39), ("autocast(dtype=half)", 60)])
+def test_a_state_of_8_bits_saves_what_its_values_and_scales_leave(line: str, saved: int) -> None:
+    made = Made(capacity=159 * MIB)
+    made.malloc(40 * MIB, WEIGHTS)
+    made.malloc(40 * MIB, BACKWARD)
+    with suppress(AllocationRefused):
+        for size in (40, 20, 20):
+            made.malloc(size * MIB, OPTIMIZER)
+    lines = {10: "model = Net().cuda()", 11: line, 12: "optimizer = AdamW(model.parameters())"}
+    remedies = [remedy.change for remedy in explained(made.snapshot(), source=source_of(lines)).remedies]
+    assert f"a state of 8 bits (bitsandbytes.optim.AdamW8bit, torchao.optim): {saved} MiB less" in remedies
+    assert any("the state in host memory" in change and "80 MiB less" in change for change in remedies)
+    assert any("over 2 GPUs" in change and "80 MiB less" in change for change in remedies)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in STATES if hasattr(torch.optim, name)))
+def test_an_optimizer_of_torch_keeps_as_many_values_as_are_counted(name: str) -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    optimizer = getattr(torch.optim, name)([weight], lr=0.1, **({"momentum": 0.9} if name == "SGD" else {}))
+    weight.grad = torch.ones(1000)
+    optimizer.step()
+    kept = [value for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.numel() == 1000]
+    assert len(kept) == STATES[name]

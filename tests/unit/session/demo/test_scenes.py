@@ -29,7 +29,7 @@ ACTS = [(scene, act) for scene in SCENES for act in scene.acts]
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
 def test_a_scene_says_in_one_sentence_what_to_look_at(scene: Scene) -> None:
-    assert scene.scan.startswith("Watch ") and scene.scan.endswith(".") and scene.scan.count(". ") == 0
+    assert scene.watch_for.startswith("Watch ") and scene.watch_for.endswith(".") and scene.watch_for.count(". ") == 0
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)

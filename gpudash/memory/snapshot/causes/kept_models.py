@@ -1,0 +1,235 @@
+"""Models and optimizers of earlier folds, trials or epochs that something still keeps on the GPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpudash.memory.allocator.trace import OPTIMIZER_STATE, WEIGHTS
+from gpudash.memory.explaining.wording import needed
+from gpudash.memory.frames import Frame
+from gpudash.memory.snapshot.causes.case import BY_REPLAY, Case, Ints, ProgramCause
+from gpudash.memory.snapshot.causes.optimizer_state import STATES
+from gpudash.memory.snapshot.leak_edits import Keeper, Place, is_plain, keepers
+from gpudash.memory.snapshot.source_edits import Function, Loop, SourceFile, Splice, method_of
+from gpudash.telemetry.explanation import Remedy, short
+from gpudash.units import format_bytes
+
+SHARE_OF_LIVE = 0.2
+"""Part of the live bytes that the earlier ones must hold."""
+
+SHARE_OF_LARGEST = 0.05
+"""Part of the largest one's bytes that each must have: parameters that are added later are no other model."""
+
+MOST_CALLS = 4
+"""Functions through whose results a variable is followed to what made its value."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is on the GPU several times.
+
+    Attributes:
+        what: it is, in the plural.
+        makings: blocks of each, the oldest first.
+        frames: the program's lines that make each, innermost first.
+    """
+
+    what: str
+    makings: Sequence[Ints]
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True)
+class _Release:
+    """What the program can do to let go of what it keeps.
+
+    Attributes:
+        keeper: the statement that keeps it.
+        write: what to write.
+        patch: the same as a diff.
+    """
+
+    keeper: Keeper
+    write: str
+    patch: str
+
+
+def kept_models(case: Case) -> ProgramCause | None:
+    """Weights or optimizers' states that the same lines of the program have made several times, and that are all there.
+
+    They are of different models where the program has used the one before the next was made.
+    """
+    kept = _several(case, case.of_category(WEIGHTS), "models") or _several_states(case)
+    if kept is None:
+        return None
+    begins = [int(case.lives.born[making].min()) for making in kept.makings]
+    born = case.lives.born[case.alive]
+    earlier: Ints = case.alive[(born >= begins[0]) & (born < begins[-1])]
+    size = case.bytes_of(earlier)
+    if size < max(SHARE_OF_LIVE * case.live_bytes, case.found.missing_bytes):
+        return None
+    next_begin = np.searchsorted(begins, case.lives.born[earlier], side="right").tolist()
+    ran = case.freed_sooner({life: begins[place] for life, place in zip(earlier.tolist(), next_begin, strict=True)})
+    place = f"{short(kept.frames[0].file)}:{kept.frames[0].line}"
+    subject = f"{len(kept.makings)} {kept.what} from {place} are on the GPU at a time"
+    release = _release(case, kept)
+    if release is None:
+        text = f"{subject}, {format_bytes(size)} for the earlier ones."
+        words = f"{place}: let go of each before the next is made (del), or move it to host memory: {needed(size)} less"
+        return ProgramCause(text, (Remedy(words),))
+    file, line = release.keeper.place
+    text = f"{subject}: {short(file)}:{line} ({release.keeper.statement}) keeps {format_bytes(size)} of earlier ones."
+    words = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
+    remedy = Remedy(
+        words,
+        predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
+        verified_by=BY_REPLAY if ran.fits else "",
+        patch=release.patch,
+    )
+    return ProgramCause(text, (remedy,))
+
+
+def _several(case: Case, lives: Ints, what: str) -> _Kept | None:
+    """Those lines that have made most of some blocks, of all that have made them several times."""
+    by_lines: dict[tuple[Frame, ...], list[int]] = {}
+    for life in lives.tolist():
+        stack = tuple(case.frames(life))
+        for place in range(len(stack)):
+            by_lines.setdefault(stack[place:], []).append(life)
+    ranked = sorted(by_lines.items(), key=lambda item: -case.bytes_of(np.array(item[1], np.int64)))
+    for frames, found in ranked:  # of those that made as much, the innermost
+        makings = _makings(case, np.array(found, np.int64))
+        if len(makings) > 1:
+            return _Kept(what, makings, frames)
+    return None
+
+
+def _several_states(case: Case) -> _Kept | None:
+    """The same of optimizers' states, which are more then than one optimizer can have of the weights."""
+    states = case.of_category(OPTIMIZER_STATE)
+    of_one = (max(STATES.values()) + 1) * case.bytes_of(case.of_category(WEIGHTS))
+    return _several(case, states, "optimizers' states") if case.bytes_of(states) > of_one else None
+
+
+def _makings(case: Case, lives: Ints) -> list[Ints]:
+    """The blocks of each time that some lines made them, but for small ones."""
+    found = case.makings(lives)
+    largest = max((case.bytes_of(making) for making in found), default=0)
+    return [making for making in found if case.bytes_of(making) >= SHARE_OF_LARGEST * largest]
+
+
+def _release(case: Case, kept: _Kept) -> _Release | None:
+    """Where something keeps what was made, and how the program lets go of it; ``None`` where the source shows none."""
+    makers = [(frame.file, frame.line) for frame in kept.frames]
+    makers += [] if kept.what == "models" else list(_made_optimizers(case))
+    made = {(frame.file, frame.line) for frame in kept.frames}
+    found = keepers(makers, case.source)
+    calls = {id(keeper): _call(case.file(keeper.place[0]), keeper, made) for keeper in found}
+    first = next((keeper for keeper in found if calls[id(keeper)]), None)
+    if first is None:
+        return None
+    file, line = case.file(first.place[0]), first.place[1]
+    loop, statement = _loop(file.path(line)), file.statement(line)
+    if statement is None:
+        return None
+    together = [keeper for keeper in found if keeper.place == first.place]
+    added = [f"{keeper.name}.{calls[id(keeper)]}" for keeper in together if calls[id(keeper)]]
+    # a result that is kept beside a model holds the graph, and that the parameters
+    results = [keeper for keeper in together if not calls[id(keeper)] and _has_graph(file, keeper)]
+    changed = file.spliced(splice for keeper in results for splice in _detached(keeper))
+    last, indent = (statement, statement.lineno) if loop is None else (loop, loop.body[0].lineno)
+    end = last.end_lineno or last.lineno
+    changed[end] = (
+        *changed.get(end, (file.lines[end - 1],)),
+        *(f"{file.indent(indent)}{one}" for one in added),
+    )
+    where = "behind it" if loop is None else "at the end of each round of its loop"
+    write = f"{' and '.join(added)} {where}"
+    write = ", ".join([*(f"{keeper.name}.detach() in place of {keeper.name}" for keeper in results), write])
+    return _Release(first, write, file.patch(changed))
+
+
+def _has_graph(file: SourceFile, keeper: Keeper) -> bool:
+    value = _value(file, file.path(keeper.place[1]), keeper.name)
+    return value is not None and not is_plain(value) and not keeper.detached
+
+
+def _detached(keeper: Keeper) -> Iterator[Splice]:
+    if keeper.span is not None:
+        _line, _column, end_line, end_column = keeper.span
+        yield Splice(end_line, end_column, end_column, ".detach()")
+
+
+def _loop(path: Sequence[ast.AST]) -> ast.For | ast.AsyncFor | ast.While | None:
+    """The innermost loop of a function that holds a statement."""
+    for node in reversed(path):
+        if isinstance(node, Loop):
+            return node
+        if isinstance(node, Function):
+            return None
+    return None
+
+
+def _made_optimizers(case: Case) -> Iterator[Place]:
+    for file in case.program_files:
+        for node in file.nodes():
+            if isinstance(node, ast.Assign) and method_of(node.value) in STATES:
+                yield file.file, node.lineno
+
+
+def _call(file: SourceFile, keeper: Keeper, made: set[Place]) -> str:
+    """The method that has what a keeper keeps let go of its memory; "" where it is neither model nor optimizer."""
+    value = _value(file, file.path(keeper.place[1]), keeper.name)
+    if value is None or _is_other_class(file, value):
+        return ""
+    if method_of(value) in STATES:
+        return "state.clear()"
+    lines = range(value.lineno, (value.end_lineno or value.lineno) + 1)
+    if not any((file.file, line) in made for line in lines):
+        return ""
+    return "cpu()"
+
+
+def _is_other_class(file: SourceFile, value: ast.expr) -> bool:
+    """Whether a value is made by a class of the file that is no module."""
+    return any(
+        isinstance(node, ast.ClassDef) and node.name == method_of(value) and "Module" not in ast.unparse(node)
+        for node in file.nodes()
+    )
+
+
+def _value(file: SourceFile, path: Sequence[ast.AST], name: str, calls: int = MOST_CALLS) -> ast.expr | None:
+    """The expression that a variable of a function was given, through the results of the file's own functions."""
+    scope = next((node for node in reversed(path) if isinstance(node, Function | ast.Module)), None)
+    for node in ast.walk(scope) if scope is not None else ():
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple):
+            names = [ast.unparse(one) for one in target.elts]
+            if name not in names:
+                continue
+            return _result(file, value, names.index(name), calls)
+        if ast.unparse(target) == name:
+            return _result(file, value, None, calls)
+    return None
+
+
+def _result(file: SourceFile, value: ast.expr, place: int | None, calls: int) -> ast.expr:
+    """What a call of a function of the file gives, where that is seen; else the expression itself."""
+    function = next(
+        (node for node in file.nodes() if isinstance(node, Function) and node.name == method_of(value)), None
+    )
+    found = value
+    if function is not None and calls:
+        given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+        found = given[-1] if given else value
+    if place is not None and isinstance(found, ast.Tuple) and place < len(found.elts):
+        found = found.elts[place]
+    if function is None or found is value or not isinstance(found, ast.Name):
+        return found
+    return _value(file, [function], found.id, calls - 1) or found
