@@ -412,7 +412,7 @@ SCENES = (
     ),
     Scene(
         title="Copy once, or every step",
-        watch_for="Watch the bytes in the Stages table: the same training, with its batches kept in three different places.",
+        watch_for="Watch the bytes in the Stages table: the same training, its batches kept in three different places.",
         read="Compare the bytes below: the same training, with its batches kept in three different places.",
         acts=(
             _batches("resident", "All batches are copied once, before the first step."),
@@ -430,7 +430,7 @@ SCENES = (
     ),
     Scene(
         title="Train on the CPU, then on the GPU",
-        watch_for="Watch the loss fall twice, from the same seed and the same data, on one device and then on the other.",
+        watch_for="Watch the loss fall twice, from the same seed and data, on one device and then on the other.",
         read="Compare the losses below: the same seed and the same data, on one device and then on the other.",
         acts=(
             Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", reported=trained),

@@ -176,7 +176,9 @@ def _no_card(vendors: list[int]) -> Absence:
 
 def _no_library(root: Path, environ: Mapping[str, str]) -> str:
     searched = environ.get("LD_LIBRARY_PATH", "")
-    where = f"LD_LIBRARY_PATH={polled} and the system's library folders" if polled else "the system's library folders"
+    where = "the system's library folders"
+    if searched:
+        where = f"LD_LIBRARY_PATH={searched} and {where}"
     if _in_container(root, environ):
         fix = "start the container with GPU access, such as: docker run --gpus all"
     elif _driver_loaded(root):

@@ -205,11 +205,11 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
     if method in _LOOKS_UP and texts and len(call.args) == 2:
         yield texts[0].lower(), call.args[1], _DEFAULT
         return
-    words = re.findall(r"\w+", ast.unparse(call.args[0])) if call.args else []
+    named = re.findall(r"\w+", ast.unparse(call.args[0])) if call.args else []
     for keyword in call.keywords:
         if keyword.arg is not None:
             # a loader of other data than the training's is named after it
-            name = f"val_{keyword.arg}" if any(map(_EVALUATES.search, words)) else keyword.arg
+            name = f"val_{keyword.arg}" if any(map(_EVALUATES.search, named)) else keyword.arg
             sureness = _SET if method == "dict" else _KEYWORD
             if method in own:
                 sureness = _GIVEN

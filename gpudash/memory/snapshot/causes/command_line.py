@@ -16,17 +16,17 @@ class ProgramCommand:
     """How the program was started.
 
     Attributes:
-        words: the program and its arguments; empty where that is not known.
+        arguments: the program and its arguments; empty where that is not known.
         folder: in which it runs, an absolute path; "" where that is not known.
     """
 
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     folder: str = ""
 
     @property
     def files(self) -> list[str]:
-        """Absolute paths of the Python files that the words name, also as ``--config=FILE``."""
-        named = [word.rpartition("=")[2] for word in self.words[1:]]
+        """Absolute paths of the Python files that the arguments name, also as ``--config=FILE``."""
+        named = [word.rpartition("=")[2] for word in self.arguments[1:]]
         return [posixpath.normpath(posixpath.join(self.folder, name)) for name in named if name.endswith(".py")]
 
 
@@ -58,23 +58,23 @@ class OptionValue:
 
     def with_value(self, value: int) -> tuple[str, ...]:
         """The command with another number."""
-        words = list(self.command.words)
-        words[self.place] = f"{self.prefix}{value}"
-        return tuple(words)
+        arguments = list(self.command.arguments)
+        arguments[self.place] = f"{self.prefix}{value}"
+        return tuple(arguments)
 
 
 def option_values(command: ProgramCommand) -> Iterator[OptionValue]:
     """Every option of a command that is given a whole number, in their order; a later one counts more."""
-    words = command.words
-    for place, word in enumerate(words[1:], 1):
+    arguments = command.arguments
+    for place, word in enumerate(arguments[1:], 1):
         option, has_value, text = word.partition("=")
         attached = _ATTACHED.fullmatch(word)
         if attached is not None:
             yield OptionValue(command, attached[1], int(attached[2]), place, attached[1])
         elif has_value and _is_number(text):
             yield OptionValue(command, option, int(text), place, f"{option}=")
-        elif word.startswith("-") and not has_value and _is_number("".join(words[place + 1 : place + 2])):
-            yield OptionValue(command, word, int(words[place + 1]), place + 1)
+        elif word.startswith("-") and not has_value and _is_number("".join(arguments[place + 1 : place + 2])):
+            yield OptionValue(command, word, int(arguments[place + 1]), place + 1)
 
 
 def _is_number(text: str) -> bool:
