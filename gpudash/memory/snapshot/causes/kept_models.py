@@ -79,13 +79,15 @@ def kept_models(case: Case) -> ProgramCause | None:
     release = _release(case, kept)
     if release is None:
         text = f"{subject}, {format_bytes(size)} for the earlier ones."
-        text = f"{place}: let go of each before the next is made (del), or move it to host memory: {needed(size)} less"
-        return ProgramCause(text, (Remedy(text),))
+        change = (
+            f"{place}: let go of each before the next is made (del), or move it to host memory: {needed(size)} less"
+        )
+        return ProgramCause(text, (Remedy(change),))
     file, line = release.keeper.place
     text = f"{subject}: {short(file)}:{line} ({release.keeper.statement}) keeps {format_bytes(size)} of earlier ones."
-    text = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
+    change = f"{short(file)}:{line}: {release.write}: {needed(size)} less"
     remedy = Remedy(
-        text,
+        change,
         predicted_peak_bytes=ran.peak_reserved if ran.fits else None,
         verified_by=BY_REPLAY if ran.fits else "",
         patch=release.patch,
