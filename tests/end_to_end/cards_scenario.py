@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def extremes(session: Session) -> dict[str, Any]:
     return found
 
 
+def warnings_until_passed(session: Session) -> list[dict[str, Any]]:
+    """The warnings of cards; a growth that ended between two readings is over some seconds after it."""
+    ends_s = time.monotonic() + PATIENCE_S
+    while True:
+        with session.store.lock:
+            events = [event for event in session.store.events if isinstance(event, Warning)]
+        found = [event for event in events if event.device.startswith("SIM")]
+        if time.monotonic() > ends_s or any(event.level == "passed" for event in found[-1:]):
+            return [{"device": event.device, "level": event.level, "text": event.text} for event in found]
+        session.wait_run(0.05)
+
+
 def main() -> int:
     session = Session(simulation=Simulation((2 * GIB,)), recording=Path(sys.argv[1]))
     session.start()
@@ -69,11 +82,7 @@ def main() -> int:
     found["small"] = watched(session, 384 * MIB, 10_000)
     found["devices"] = {device.name: device.uuid for device in session.devices() if device.simulated}
     found["extremes"] = extremes(session)
-    found["warnings"] = [
-        {"device": event.device, "level": event.level, "text": event.text}
-        for event in session.store.events
-        if isinstance(event, Warning) and event.device.startswith("SIM")
-    ]
+    found["warnings"] = warnings_until_passed(session)
     joined = session.close()
     sys.stdout.write(json.dumps(found) + "\n")
     return leave(0, joined)

@@ -193,7 +193,7 @@ def test_what_lies_beside_the_snapshot_of_a_report_is_heeded(
     assert run(["snapshot", str(path)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[1] == "steps.json beside the snapshot was left aside: it is no list of times and numbers of steps."
-    assert "of every step" not in told[3]
+    assert "alive per step" not in told[3]
 
 
 def test_a_second_snapshot_is_compared_by_call_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

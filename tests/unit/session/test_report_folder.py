@@ -48,7 +48,7 @@ def test_a_report_tells_what_the_dashboard_told(snapshot: Path) -> None:
     assert report(again) == report(told)
     assert again.parts == told.parts and again.device == "sim:0"
     assert explanation_from_json(told.to_json()) == told
-    assert "keeps 6 MiB of every step" in page(read, "run", known=sidecar_of(snapshot))
+    assert "keeps 6 MiB alive per step" in page(read, "run", known=sidecar_of(snapshot))
 
 
 def test_a_report_tells_what_reruns_had_found_and_leaves_out_what_they_refuted(snapshot: Path) -> None:
