@@ -549,7 +549,7 @@ def test_what_a_growing_line_holds_is_one_figure_in_the_sentence_the_bar_and_the
     """Also with what the step that failed had left already, and with the workspace that the line was first to need."""
     groups = (*leaking(61), AllocationGroup(16 * MIB, 1, WORKSPACE, 1, "forward", "", "Net", leaking(2)[0].stack))
     found = explain(state(groups=groups, step=60, reserved=60 * 64 * MIB + 16 * MIB))
-    assert ": by now 3.75 of 8.00 GiB, " in found.headline
+    assert "per step: 3.75 of 8.00 GiB after" in found.headline
     parts = {part.name: format_bytes(part.bytes) for part in found.parts}
     assert (parts[ACTIVATIONS], parts[WORKSPACE]) == ("3.75 GiB", "16 MiB")
     rows = [row.cells for row in owner_rows(found, Choice())]
