@@ -63,7 +63,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
     from gpudash.session import Session
     from gpudash.session.demo import SCENES, Tour
     from gpudash.session.demo.tour import TourPace
-    from gpudash.settings import load_settings
+    from gpudash.system.settings import load_settings
 
     settings, _notices = load_settings()
     session = Session(settings, simulation=simulated.simulation())

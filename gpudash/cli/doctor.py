@@ -222,8 +222,8 @@ def _display() -> Iterator[Check]:
 def _recordings() -> Iterator[Check]:
     import shutil
 
-    from gpudash.settings import recordings_folder
     from gpudash.system.files import make_private_folder
+    from gpudash.system.settings import recordings_folder
 
     folder = recordings_folder()
     try:
@@ -240,7 +240,7 @@ def _recordings() -> Iterator[Check]:
 
 
 def _settings() -> Iterator[Check]:
-    from gpudash.settings import load_settings, settings_file
+    from gpudash.system.settings import load_settings, settings_file
 
     _settings_found, problems = load_settings()
     if problems:

@@ -30,10 +30,10 @@ from gpudash.cli.terminal.workload_flags import SpecHelp, WorkloadOptions, has_f
 from gpudash.devices.known_gpus import KnownGpu, find
 from gpudash.devices.names import kind_of, size_of
 from gpudash.memory.serving.plan import ModelServer, ServerCard, ServerFlags, ServingAnswer
-from gpudash.settings import load_settings
 from gpudash.specs import ModelSpec, Spec, build, workloads
 from gpudash.specs.invalid import did_you_mean
 from gpudash.system.garbage import without_collection
+from gpudash.system.settings import load_settings
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:

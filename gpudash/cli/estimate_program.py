@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 from gpudash.cli.estimate import FOLLOWED_STEPS, PROGRAM_FORM, EstimateOptions, conclude, wait_until_ready
 from gpudash.cli.terminal.interruption import interruptible
 from gpudash.cli.terminal.output import RequestError, RequestInterruptedError, print_notice, refused
-from gpudash.settings import load_settings
+from gpudash.system.settings import load_settings
 
 if TYPE_CHECKING:
     from gpudash.memory.predicting.estimate import Target

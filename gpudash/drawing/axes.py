@@ -223,9 +223,18 @@ def time_ticks(start: float, end: float, width_px: float, *, relative: bool) -> 
     positions = _multiples(start, end, step)
     if not relative:
         return Ticks(tuple((t, _session_label(t, step)) for t in positions), "session time")
-    unit, name = (1.0, "seconds") if span <= 300 else (60.0, "minutes") if span <= 3 * 3600 else (3600.0, "hours")
+    unit, name = _unit_of_span(span)
     marks = tuple((t, _plain(t / unit, step / unit)) for t in positions)
     return Ticks(marks, f"{name} before now")
+
+
+def _unit_of_span(span: float) -> tuple[float, str]:
+    """Seconds of the unit in which so many seconds are counted, and its name."""
+    if span <= 300:
+        return 1.0, "seconds"
+    if span <= 3 * 3600:
+        return 60.0, "minutes"
+    return 3600.0, "hours"
 
 
 def clock_ticks(start: float, end: float, width_px: float) -> Ticks:

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpudash import __version__
-from gpudash.settings import Settings, load_settings
 from gpudash.system.folders import log_file
 from gpudash.system.foreign_files import open_regular
 from gpudash.system.log import KEPT, MOST_BYTES, without_secrets
+from gpudash.system.settings import Settings, load_settings
 
 LOG_BYTES = 1_000_000
 """Bytes of the log, newest last, that a report has."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpudash.devices.names import Gpu
     from gpudash.session.live.session import Session
     from gpudash.session.watching.output_log import OutputLog
-    from gpudash.settings import Settings
+    from gpudash.system.settings import Settings
     from gpudash.telemetry.store import Store
 
 

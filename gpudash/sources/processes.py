@@ -134,11 +134,15 @@ def container_in(cgroup: str) -> str | None:
     """
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
     pod = _POD.search(cgroup) if "kubepods" in cgroup else None
-    text = [f"slurm job {job[1]}" + (f" step {job[2]}" if job[2] else "")] if job else []
+    text = []
+    if job is not None:
+        text.append(f"slurm job {job[1]} step {job[2]}" if job[2] else f"slurm job {job[1]}")
     if pod is not None:
         text.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
     elif found:
-        maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
+        maker = "docker" if "docker" in cgroup else "container"
+        if "libpod" in cgroup:
+            maker = "podman"
         text.append(f"{maker} {found[-1]}")
     return ", ".join(text) or None
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from gpudash.units import format_bytes, parse_size
 
-OWN_TEXT = "gpudash"
+OWN_SENTENCE = "gpudash"
 """Type of a pydantic error whose message is a sentence of ours."""
 
 _LIMITS = {
@@ -81,7 +81,7 @@ def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[s
     found: dict[str, str] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == OWN_TEXT:
+        if problem["type"] == OWN_SENTENCE:
             message = problem["msg"]
         elif name and problem["type"] == "extra_forbidden":
             message = f"there is no such field{did_you_mean(name, fields)}"

@@ -22,9 +22,9 @@ from PySide6.QtWidgets import QApplication
 from gpudash.devices.names import Simulation
 from gpudash.session import Session, recording_target
 from gpudash.session.source import DashboardSource
-from gpudash.settings import Settings, load_settings
 from gpudash.specs import broken_entry_points
 from gpudash.system.files import resource
+from gpudash.system.settings import Settings, load_settings
 from gpudash.telemetry.outcome import stop_text
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Warning

@@ -20,7 +20,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QWidget
 
 from gpudash.session.fleet import Fleet
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.grid import SMALL_PT, TINY_PT, FleetGrid, sized

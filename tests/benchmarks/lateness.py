@@ -9,8 +9,8 @@ import time
 from PySide6.QtCore import QEventLoop, Qt, QTimer
 
 from gpudash.session import Session
-from gpudash.settings import Settings
 from gpudash.specs import TrainingSpec
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import StepFinished
 from gpudash.ui.app import application, build_window
 from gpudash.ui.widgets.theme import apply_colours

@@ -16,7 +16,7 @@ from PySide6.QtCore import QDeadlineTimer, QEventLoop
 from PySide6.QtWidgets import QApplication
 
 from gpudash.session import Session
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.ui.app import application, build_window
 from gpudash.ui.dashboard.document import Document
 from gpudash.ui.snapshot.document import SnapshotDocument

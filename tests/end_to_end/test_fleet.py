@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.fleet import Fleet, FleetView
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Play, start_python
 from tests.end_to_end.fleet_scenario import ADDRESS

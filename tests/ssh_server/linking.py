@@ -17,7 +17,7 @@ import psutil
 
 from gpudash.session.remote.fleet import SshFleet, read_machines
 from gpudash.session.remote.machine import RemoteMachine
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from tests.nvml_stub.build import Scenario, StubGpu, build, variables
 from tests.programs import program
 from tests.ssh_server.server import Server

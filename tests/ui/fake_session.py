@@ -18,8 +18,8 @@ from gpudash.session.predicting.remedies import SoFar
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.program import SentSignal, Stopping, StopProgress
 from gpudash.session.watching.request import WatchRequest
-from gpudash.settings import Settings
 from gpudash.specs import Spec
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import (
     EpochFinished,
     Event,

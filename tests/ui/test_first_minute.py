@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
 from gpudash.devices.names import simulated_gpu
 from gpudash.session.recordings.samples import sample
-from gpudash.settings import load_settings
+from gpudash.system.settings import load_settings
 from gpudash.telemetry.records import Marker
 from gpudash.ui.features.file import RECENT_MENU
 from gpudash.ui.features.first_minute import LOOKING, FirstMinute

@@ -26,7 +26,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.memory.explaining.explain import explain
 from gpudash.session.watching.attaching.candidates import Candidate
 from gpudash.session.watching.output_log import OutputLine
-from gpudash.settings import Settings, recordings_folder
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.comparing import ComparedRun
 from gpudash.telemetry.explanation import explanation_from_json
 from gpudash.telemetry.records import EVENTS, Event, Note, RunStarted, Sample, event_from_json

@@ -15,8 +15,8 @@ from PySide6.QtWidgets import QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings.library import Kept, Stamp, load_cache, save_cache
-from gpudash.settings import recordings_folder
 from gpudash.specs import TrainingSpec
+from gpudash.system.settings import recordings_folder
 from gpudash.telemetry.recording.facts import Facts, RunFacts, set_run_text
 from gpudash.ui.colours import DARK
 from gpudash.ui.features.help import keys_page

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QAbstractButton, QCheckBox, QDialog, QDialogButtonBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.ui.features.edit import EMPTY, TITLES, Preferences
 from gpudash.ui.features.run import AttachDialog
 from tests.ui.conftest import OpenWindow

@@ -61,7 +61,6 @@ THE_FIELDS = {
     "look_at": "where somebody is to look in the demonstration",
     "_looked_into": "a step that is taken apart",
     "first_words": "words of a text, one by one",
-    "_in_own_words": "the sentence of a spec, not pydantic's",
     "SHORT_NAME_WORDS": "a count of words",
     "WORDS_WIDTH": "a width in words of text",
     "AROUND_WORDS_PX": "space around words of text",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudash.settings import Settings, load_settings, recordings_folder, save_settings, settings_file
 from gpudash.system.folders import data_folder
+from gpudash.system.settings import Settings, load_settings, recordings_folder, save_settings, settings_file
 from gpudash.units import GIB
 
 

@@ -177,7 +177,7 @@ class RecordOptions:
         """
         with without_collection():  # it takes a tenth of the time of these imports, and they leave no garbage
             from gpudash.session import Session, recording_target
-        from gpudash.settings import load_settings
+        from gpudash.system.settings import load_settings
 
         settings, notices = load_settings()
         if rate_hz is not None:

@@ -54,8 +54,8 @@ def linked(
         RequestError: when every machine needs something done before it can be linked.
     """
     from gpudash.session.remote.fleet import SshFleet
-    from gpudash.settings import load_settings
     from gpudash.sources.ssh.connection import can_prompt
+    from gpudash.system.settings import load_settings
     from gpudash.telemetry.recording.recorder import RecordingError
 
     settings, _notices = load_settings()

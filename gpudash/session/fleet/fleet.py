@@ -23,7 +23,6 @@ from gpudash.session.fleet.overview import (
     silent_before,
 )
 from gpudash.session.fleet.view import FleetView
-from gpudash.settings import Settings, load_settings
 from gpudash.sources.prometheus import gpus as asking
 from gpudash.sources.prometheus.client import (
     Client,
@@ -34,6 +33,7 @@ from gpudash.sources.prometheus.client import (
     read_token,
 )
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
+from gpudash.system.settings import Settings, load_settings
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 from gpudash.devices.health import HEAT, xid
 from gpudash.memory.watching.hardware import LASTING_S
-from gpudash.settings import Settings
 from gpudash.sources.prometheus.gpus import Reported, ReportedGpu, identity, machine_of, same_gpu
 from gpudash.sources.prometheus.names import SPOKEN
+from gpudash.system.settings import Settings
 from gpudash.telemetry.metrics import HEALTH, SENSORS, Exporter
 from gpudash.units import format_duration, format_pair, format_percent
 

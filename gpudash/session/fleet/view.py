@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.settings import Settings
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
+from gpudash.system.settings import Settings
 from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.records import Sample

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpudash.devices.names import Device
 from gpudash.memory.watching.levels import HOST, Guard, memory_of
 from gpudash.session.live.machine import Machine
-from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.schema import recording_name
 from gpudash.telemetry.records import RunEnded, Sample
 from gpudash.units import format_bytes

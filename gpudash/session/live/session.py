@@ -29,9 +29,9 @@ from gpudash.session.recordings.folder import session_meta, size_on_disk, tidy
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.request import WatchRequest
 from gpudash.session.watching.wiring import Wiring
-from gpudash.settings import Settings
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
+from gpudash.system.settings import Settings
 from gpudash.telemetry.readings import NEVER_READ, Reading
 from gpudash.telemetry.recording.facts import run_title
 from gpudash.telemetry.recording.recorder import Recorder

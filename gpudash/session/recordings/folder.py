@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpudash.settings import Settings, recordings_folder
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.recorder import log_files
 from gpudash.telemetry.recording.retention import prune, purge_trash, trash_folder
 from gpudash.telemetry.recording.schema import recording_name

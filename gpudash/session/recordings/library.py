@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import gpudash
-from gpudash.settings import recordings_folder
 from gpudash.system.files import make_private_folder, written_whole
 from gpudash.system.folders import data_folder
 from gpudash.system.foreign_files import read_regular
+from gpudash.system.settings import recordings_folder
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,

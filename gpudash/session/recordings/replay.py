@@ -16,9 +16,9 @@ from typing import Any
 from gpudash.devices.names import Device, Gpu, shown_name
 from gpudash.session.recordings.loading import Progress, load, take_links
 from gpudash.session.watching.output_log import OutputLine, OutputLog
-from gpudash.settings import Settings
 from gpudash.system.files import written_whole
 from gpudash.system.foreign_files import copy_regular
+from gpudash.system.settings import Settings
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.backend import RecordingBackend
 from gpudash.telemetry.recording.facts import run_title, wall_clock_s

@@ -11,8 +11,8 @@ from pathlib import Path
 from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import EnergyMeter, FleetGpu, FleetWarning, FleetWarnings, fullest_first
 from gpudash.session.remote.machine import QUIET_S, RemoteMachine
-from gpudash.settings import Settings
 from gpudash.sources.ssh.address import PREFIX, SshHost, read_host
+from gpudash.system.settings import Settings
 from gpudash.telemetry.metrics import HEALTH, SENSORS
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.schema import numbered, recording_name

@@ -25,10 +25,10 @@ from gpudash.session.recordings.folder import session_meta
 from gpudash.session.recordings.loading import Progress
 from gpudash.session.recordings.replay import Replay
 from gpudash.session.remote.readings import Greeting, Readings
-from gpudash.settings import Settings
 from gpudash.sources.ssh.address import SshHost
 from gpudash.sources.ssh.asking import Asking, SshQuestion
 from gpudash.sources.ssh.connection import Connection, LinkFault, has_askpass
+from gpudash.system.settings import Settings
 from gpudash.telemetry.metrics import METRICS
 from gpudash.telemetry.readings import NEVER_READ
 from gpudash.telemetry.recording.recorder import Recorder

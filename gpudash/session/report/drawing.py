@@ -269,7 +269,9 @@ def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:
 
 def _key(plot: PlotSpec, drawn: Drawn, inside: bool) -> Key:
     least, most = (_reported(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
-    text = f"{most}{'' if inside else ', above the axis'}" if drawn.style == "limit" else f"{least} to {most}"
+    text = f"{least} to {most}"
+    if drawn.style == "limit":
+        text = most if inside else f"{most}, above the axis"
     return Key(_line_kind(drawn), drawn.name, text)
 
 

@@ -390,7 +390,9 @@ def _plots(replay: Replay, run: RunView | None, uuid: str | None) -> list[Block]
     drawn: list[Block] = []
     if start < end:
         marks = sorted((mark for mark in standing_marks(store.markers) if start <= mark.time_s <= end), key=_time)
-        own = None if run is None else (run.began_s, store.newest_s if run.ended_s is None else run.ended_s)
+        own = None
+        if run is not None:
+            own = run.began_s, store.newest_s if run.ended_s is None else run.ended_s
         for plot in _plots_of(replay, run, uuid):
             curves = read(store, plot, (start, end), own)
             found = figure(plot, curves, marks, (start, end), labelled=not drawn)

@@ -39,9 +39,9 @@ from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.program_news import COUNTED, ProgramNews
 from gpudash.session.watching.wiring import Wiring
-from gpudash.settings import reports_folder
 from gpudash.system.files import PrivateFolder, make_private_folder, written_whole
 from gpudash.system.foreign_files import source_line
+from gpudash.system.settings import reports_folder
 from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.cells import harmless
 from gpudash.telemetry.export.tables import CSV_COLUMNS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpudash.session.live.machine import Machine
 from gpudash.session.watching.output_log import OutputLog
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Record
 from gpudash.telemetry.store import Store
 

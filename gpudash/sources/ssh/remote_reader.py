@@ -251,11 +251,15 @@ def container_in(cgroup: str) -> str | None:
     """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
     found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
     pod = re.search(_POD, cgroup) if "kubepods" in cgroup else None
-    text = ["slurm job " + job[1] + (" step " + job[2] if job[2] else "")] if job else []
+    text = []
+    if job is not None:
+        text.append("slurm job " + job[1] + (" step " + job[2] if job[2] else ""))
     if pod is not None:
         text.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
     elif found:
-        maker = "podman" if "libpod" in cgroup else "docker" if "docker" in cgroup else "container"
+        maker = "docker" if "docker" in cgroup else "container"
+        if "libpod" in cgroup:
+            maker = "podman"
         text.append(maker + " " + found[-1])
     return ", ".join(text) or None
 

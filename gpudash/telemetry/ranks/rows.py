@@ -183,9 +183,11 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
         return " ".join(reported)
     hosts = len({place.host for place in places if place.host})
     where = f" on {hosts} machines" if hosts > 1 else ""
+    sentence = f"{ranks_text(run)}{where}; none is clearly slower than the others."
     equal = run.result.get("parameters_equal")
-    label = "" if equal is None else f" Their parameters are {'' if equal else 'NOT '}equal."
-    return f"{ranks_text(run)}{where}; none is clearly slower than the others.{label}"
+    if equal is None:
+        return sentence
+    return f"{sentence} Their parameters are {'equal' if equal else 'NOT equal'}."
 
 
 def _results(run: RunView) -> Iterator[Mapping[str, Any]]:

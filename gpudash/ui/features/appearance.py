@@ -11,7 +11,7 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication, QMenuBar, QSplitter, QWidget
 
-from gpudash.settings import save_settings
+from gpudash.system.settings import save_settings
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.widgets.remembered import recall, remember
 from gpudash.ui.widgets.text_size import SIZES, text_scale

@@ -15,8 +15,8 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit, QWidget
 
-from gpudash.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.specs.invalid import label
+from gpudash.system.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import PlotsPage
 from gpudash.ui.features.appearance import choose_theme

@@ -16,8 +16,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from gpudash.session.recordings.samples import sample
-from gpudash.settings import save_settings
 from gpudash.specs import DEFAULT_WORKLOAD
+from gpudash.system.settings import save_settings
 from gpudash.telemetry.export.cells import tab_separated
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.recordings import open_library

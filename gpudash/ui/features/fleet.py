@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpudash.session.recordings.replay import Replay
     from gpudash.session.remote.fleet import SshFleet
     from gpudash.session.remote.machine import RemoteMachine
-    from gpudash.settings import Settings
+    from gpudash.system.settings import Settings
     from gpudash.ui.fleet.compare_document import FleetComparison, GpuSide
     from gpudash.ui.fleet.document import FleetDocument
     from gpudash.ui.fleet.gpu_document import GpuDocument

@@ -224,8 +224,9 @@ class RecordedRuns:
         for run in runs_of(entry):
             row = LibraryRow(entry, run)
             tags = run.label.tags
-            reported = f" · {tags if len(tags) <= LONGEST_TAGS else f'{tags[: LONGEST_TAGS - 1]}…'}" if tags else ""
-            place = f"Recorded {moment_text(row.began_s)}{reported}"
+            if len(tags) > LONGEST_TAGS:
+                tags = f"{tags[: LONGEST_TAGS - 1]}…"
+            place = " · ".join(part for part in (f"Recorded {moment_text(row.began_s)}", tags) if part)
             act = partial(self._workspace.open, entry.path, run=run.number)
             found = PaletteEntry(name_of(row), place, act, tip=f"Open {entry.path} at this run")
             yield row.began_s, f"{found.name} {place}".lower(), found

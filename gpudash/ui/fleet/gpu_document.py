@@ -22,7 +22,7 @@ from gpudash.ui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from gpudash.session.fleet import FleetGpu, FleetView
-    from gpudash.settings import Settings
+    from gpudash.system.settings import Settings
     from gpudash.telemetry.store import Store
     from gpudash.ui.colours import Palette
 

@@ -86,8 +86,14 @@ def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
         simulated=gpu.simulated,
         status=f"{SHAPES[state]} {word}" if state else busy,
         marked=bool(state),
-        short=f"{SHAPES[state]} {ABBREVIATED[state]}" if state else "SIM" if gpu.simulated else "",
+        short=_short_status(gpu, state),
     )
+
+
+def _short_status(gpu: FleetGpu, state: str | None) -> str:
+    if state:
+        return f"{SHAPES[state]} {ABBREVIATED[state]}"
+    return "SIM" if gpu.simulated else ""
 
 
 def _used_alone(gpu: FleetGpu) -> str:
@@ -180,10 +186,13 @@ def summary(gpus: Sequence[FleetGpu]) -> str:
     known = [(used, total) for used, total in pairs if used is not None and total]
     if not known:
         return size
-    used, total = sum(pair[0] for pair in known), sum(pair[1] for pair in known)
+    used = sum(pair[0] for pair in known)
+    total = sum(pair[1] for pair in known)
+    text = f"{size} · {format_pair(used, total)} used ({format_percent(used / total)})"
     silent = len(gpus) - len(known)
-    rest = f" · {silent} {'does' if silent == 1 else 'do'} not tell" if silent else ""
-    return f"{size} · {format_pair(used, total)} used ({format_percent(used / total)}){rest}"
+    if not silent:
+        return text
+    return f"{text} · {silent} {'does' if silent == 1 else 'do'} not tell"
 
 
 def clock_text(wall_s: float) -> str:

@@ -12,7 +12,7 @@ from gpudash.ui.recordings.document import RecordingDocument
 if TYPE_CHECKING:
     from gpudash.session import Replay
     from gpudash.session.remote.machine import RemoteMachine
-    from gpudash.settings import Settings
+    from gpudash.system.settings import Settings
     from gpudash.ui.colours import Palette
     from gpudash.ui.dashboard.dashboard import Dashboard
 

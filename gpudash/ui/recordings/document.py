@@ -24,8 +24,8 @@ from PySide6.QtWidgets import (
 
 from gpudash.devices.names import SIMULATED
 from gpudash.session import Replay
-from gpudash.settings import Settings
 from gpudash.specs import workloads
+from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from gpudash.session.recordings.library import Library, LibraryEntry, LibraryWatcher
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.telemetry.comparing import MOST_RUNS
 from gpudash.telemetry.recording.facts import RunWord
 from gpudash.telemetry.recording.recorder import RecordingError

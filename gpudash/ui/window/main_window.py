@@ -16,8 +16,8 @@ from PySide6.QtGui import QCloseEvent, QGuiApplication, QKeyEvent, QRegion
 from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidget
 
 from gpudash.session.source import DashboardSource
-from gpudash.settings import Settings
 from gpudash.system.folders import data_folder
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, Warning
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import Palette

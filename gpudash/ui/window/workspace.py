@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QMessageBox, QStackedWidget, QTabBar, QToolButton,
 from gpudash.session.live.running import A_RUN_IS_ON
 from gpudash.session.recordings.file_kinds import FoundFile, Kind, find_file
 from gpudash.session.source import DashboardSource
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.recorder import RecordingError
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette

@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gpudash.session import Replay
-from gpudash.settings import recordings_folder
+from gpudash.system.settings import recordings_folder
 from gpudash.ui.compare.document import CompareDocument
 from gpudash.ui.features.recordings import open_comparison
 from gpudash.ui.recordings.library import LibraryDocument

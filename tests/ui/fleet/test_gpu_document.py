@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.settings import Settings
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Sample
 from gpudash.ui.dashboard.cards import DeviceCards
 from gpudash.ui.dashboard.tabs.lower_tabs import LowerTabs

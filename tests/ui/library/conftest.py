@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from gpudash.session.recordings import library as library_module
 from gpudash.session.recordings.library import LibraryWatcher
-from gpudash.settings import Settings, recordings_folder
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.ui.recordings.library import LibraryDocument
 from gpudash.ui.widgets.theme import apply_theme
 from gpudash.ui.widgets.undo import Undoing

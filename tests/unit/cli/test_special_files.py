@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpudash.cli import run
-from gpudash.settings import load_settings, save_settings
 from gpudash.sources.prometheus.client import TOKEN_FILE, read_address, read_token
+from gpudash.system.settings import load_settings, save_settings
 
 KINDS: dict[str, Callable[[Path], None]] = {
     "fifo": lambda path: os.mkfifo(path),

@@ -15,8 +15,8 @@ import pytest
 
 from gpudash.devices.names import Gpu, Simulation, simulated_gpu
 from gpudash.session import Session
-from gpudash.settings import Settings
 from gpudash.sources.simulated_gpus import ShownCard
+from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
 from gpudash.units import GIB

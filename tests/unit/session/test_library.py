@@ -13,8 +13,8 @@ import pytest
 from gpudash.session.recordings import library as library_module
 from gpudash.session.recordings.folder import tidy
 from gpudash.session.recordings.library import LibraryEntry, LibraryWatcher, load_cache
-from gpudash.settings import Settings, recordings_folder
 from gpudash.system.folders import data_folder
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.facts import Facts, read_facts, set_locked
 from gpudash.telemetry.recording.recorder import RecordingError, log_files
 from gpudash.telemetry.recording.retention import INDEX, trash_folder

@@ -17,7 +17,7 @@ from gpudash.session.watching.memory import WatchedMemory
 from gpudash.session.watching.out_of_memory import FlightRecorder, OutOfMemoryReports, Refused, new_report
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.program_news import ProgramNews
-from gpudash.settings import Settings, reports_folder
+from gpudash.system.settings import Settings, reports_folder
 from gpudash.telemetry.records import Note, OutOfMemory, Sample, StepFinished
 from gpudash.units import GIB, MIB
 from tests.unit.session.test_program_news import peer

@@ -11,8 +11,8 @@ import pytest
 from gpudash.session.recordings.folder import recording_target
 from gpudash.session.watching import out_of_memory
 from gpudash.session.watching.out_of_memory import FlightRecorder, Refused
-from gpudash.settings import Settings, recordings_folder, save_settings
 from gpudash.system.folders import data_folder
+from gpudash.system.settings import Settings, recordings_folder, save_settings
 from gpudash.telemetry.recording.recorder import Recorder, log_files
 from gpudash.telemetry.recording.retention import move_to_trash, purge_trash, trash_folder
 from gpudash.telemetry.records import Note, Topic

@@ -8,8 +8,8 @@ import pytest
 
 from gpudash.session import Session
 from gpudash.session.live.running import MOST_STEPS, profile_request, trace_of
-from gpudash.settings import Settings, recordings_folder
 from gpudash.specs import MatmulSpec, PipelineSpec
+from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.retention import prune, trash_folder
 from gpudash.telemetry.recording.schema import trace_name, traces_of

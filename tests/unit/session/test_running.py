@@ -12,10 +12,10 @@ from gpudash.devices.names import Simulation
 from gpudash.session.live.machine import measured_context
 from gpudash.session.live.running import A_RUN_IS_ON, LEAVING_S, RunGuards, Running
 from gpudash.session.predicting.estimates import HOPPER_CONTEXT_BYTES
-from gpudash.settings import Settings
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
 from gpudash.specs import ComparisonSpec, PipelineSpec, PressureSpec, TrainingSpec, build
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import RunFinished, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Live, Make, gpu

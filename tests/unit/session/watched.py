@@ -18,8 +18,8 @@ from gpudash.session.live.machine import Machine
 from gpudash.session.live.simulated_gpus import SimulatedGpus
 from gpudash.session.watching.output_log import OutputLog
 from gpudash.session.watching.wiring import Wiring
-from gpudash.settings import Settings
 from gpudash.sources.discovery import HostSurvey
+from gpudash.system.settings import Settings
 from gpudash.telemetry.records import Event, Note, Record
 from gpudash.telemetry.runs import RunView
 from gpudash.telemetry.store import Store

@@ -491,8 +491,10 @@ def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:
         version = int(library[1]), int(library[2])
     else:
         version = _requested_version(link)
-    gone = str(link).endswith(" (deleted)")
-    return (Path(f"/proc/{process.pid}/exe") if gone else link) if named is not None else None, version
+    if named is None:
+        return None, version
+    is_deleted = str(link).endswith(" (deleted)")
+    return Path(f"/proc/{process.pid}/exe") if is_deleted else link, version
 
 
 def _requested_version(python: Path) -> tuple[int, int]:

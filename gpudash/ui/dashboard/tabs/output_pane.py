@@ -178,7 +178,8 @@ class OutputPane(QWidget):
     def _search_changed(self) -> None:
         text = self.search.text()
         count = self.text.toPlainText().lower().count(text.lower()) if text else 0
-        self._matches.setText("" if not text else f"{format_count(count)} found" if count else "not found")
+        found = f"{format_count(count)} found" if count else "not found"
+        self._matches.setText(found if text else "")
         if count:
             self.text.moveCursor(QTextCursor.MoveOperation.End)
             self.find_next(backward=True)

@@ -238,11 +238,13 @@ def _partner(error: BaseException, text: str) -> str | None:
     """Whether another rank is to blame: "gone" or "late"; ``None`` when it is this one's own failure."""
     if type(error).__name__ not in ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError"):
         return None
-    if any(label in text for label in LOST_PARTNER):
+    if any(sign in text for sign in LOST_PARTNER):
         return "gone"
     lower = text.lower()
     backend = type(error).__name__.startswith("Dist") or any(word in lower for word in ("gloo", "nccl", "collective"))
-    return "late" if backend and any(label in text for label in TIMED_OUT) else "gone" if backend else None
+    if not backend:
+        return None
+    return "late" if any(sign in text for sign in TIMED_OUT) else "gone"
 
 
 def _frame_of(error: BaseException) -> str:

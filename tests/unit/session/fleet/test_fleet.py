@@ -13,9 +13,9 @@ import pytest
 from gpudash.session.fleet import Fleet
 from gpudash.session.fleet.fleet import LONGEST_WAIT_S, MOST_AT_ONCE, SHORTEST_PERIOD_S, Forecasts, pause_s
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.settings import Settings
 from gpudash.sources.prometheus.gpus import COUNT_QUERY, QUERY, TIMES_QUERY
 from gpudash.sources.prometheus.names import names
+from gpudash.system.settings import Settings
 from tests.prometheus_server.fake import NOW, Fake, Reply, data, fake_server, times, vector
 from tests.unit.session.fleet.told import fleet_gpu
 

@@ -16,8 +16,8 @@ from gpudash.session.fleet.overview import (
     of_server,
     silent_before,
 )
-from gpudash.settings import Settings
 from gpudash.sources.prometheus.gpus import Reported, ReportedGpu
+from gpudash.system.settings import Settings
 from gpudash.units import GIB
 from tests.unit.session.fleet.told import NOW, fleet_gpu, reported, seen, told_gpu
 
