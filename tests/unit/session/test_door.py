@@ -168,4 +168,4 @@ def test_a_gpudash_that_is_refused_says_why(visited: subprocess.Popen[str], monk
 
     monkeypatch.setattr(socket, "socket", Elsewhere)
     with pytest.raises(entry_methods.WayClosedError, match="the program refuses this gpudash"):
-        entry_methods._through_door(psutil.Process(visited.pid), INJECT, "{}", lambda _seconds: True)
+        entry_methods._through_attach_socket(psutil.Process(visited.pid), INJECT, "{}", lambda _seconds: True)
