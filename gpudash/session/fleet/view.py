@@ -15,6 +15,7 @@ from gpudash.devices.names import Gpu
 from gpudash.session.fleet.overview import FleetGpu
 from gpudash.sources.prometheus.client import Client, PrometheusError, of_unreadable
 from gpudash.sources.prometheus.history import FEWEST_POINTS, MOST_POINTS, RUN, Past, Subject, read_past
+from gpudash.system.newest_request import NewestRequest
 from gpudash.system.settings import Settings
 from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording.recorder import RecordingError
@@ -93,11 +94,8 @@ class FleetView:
         self._subject = Subject(gpu.exporter, uuid, gpu.labels, gpu.torch_name)
         self._client = client
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._request: _Request | None = None
-        self._refused: _Request | None = None
+        self._requests: NewestRequest[_Request] = NewestRequest("gpudash-fleet-view", self._answer)
         self._known: list[_Known] = []
-        self._closed = False
         self._problem = ""
         self._reported: tuple[str, ...] = ()
         self.fetched = self.requested_points = 0
@@ -113,8 +111,7 @@ class FleetView:
     @property
     def loading(self) -> bool:
         """Whether something that was asked for has not come yet."""
-        with self._lock:
-            return self._thread is not None
+        return self._requests.busy
 
     @property
     def extent_s(self) -> tuple[float, float]:
@@ -135,7 +132,7 @@ class FleetView:
         return [*nothing, *(f"The server says: {text}" for text in self._reported)]
 
     def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
-        """Have another range, or a part of it in more detail, fetched by the view's own thread; the newest wish wins.
+        """Have another range, or a part of it in more detail, fetched by the view's own thread; the newest wins.
 
         A range within the one that is held is detail: session times stay as they are. Any other begins a new axis at
         0 as soon as it has come: `began_wall_s` and `extent_s` change with the store, whose ``rewound`` grows.
@@ -146,7 +143,7 @@ class FleetView:
         if not ended_wall_s - began_wall_s >= SHORTEST_S:
             raise ValueError(f"A range of the past is at least {SHORTEST_S:g} s long; choose a later end.")
         self.points = min(max(points, FEWEST_POINTS), MOST_POINTS)
-        self._want(_Request(began_wall_s, ended_wall_s))
+        self._requests.submit(_Request(began_wall_s, ended_wall_s), retry=True)
 
     def seek(self, time_s: float | None) -> None:
         """Have the store answer as of ``time_s``; ``None``, or a time past the end, is the end."""
@@ -154,15 +151,11 @@ class FleetView:
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until everything that was asked for has come; false when the time passed first."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
-        return thread is None or not thread.is_alive()
+        return self._requests.wait(timeout_s)
 
     def close(self) -> bool:
         """Ask nothing more; false when the thread did not end in time."""
-        with self._lock:
-            self._closed, self._request = True, None
+        self._requests.close()
         self._client.close()
         ended = self.settle(JOIN_S)
         if ended:
@@ -198,42 +191,21 @@ class FleetView:
             known = next((span for span in self._known if span.began_s <= t0 and t1 <= span.ended_s), None)
             if known is None or known.exact or known.step_s <= COARSE * ideal_s:
                 return
-            request = _Request(self.began_wall_s + t0, self.began_wall_s + t1)
-            if self._request is None and request != self._refused:
-                self._begin(request)
+            began_wall_s = self.began_wall_s
+        self._requests.submit_if_none_waits(_Request(began_wall_s + t0, began_wall_s + t1))
 
-    def _want(self, request: _Request) -> None:
-        with self._lock:
-            self._refused = None
-            self._begin(request)
-
-    def _begin(self, request: _Request) -> None:
-        """Have a wish fetched; the caller holds the lock."""
-        if self._closed:
-            return
-        self._request = request
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="gpudash-fleet-view", daemon=True)
-            self._thread.start()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                request, self._request = self._request, None
-                if request is None:
-                    self._thread = None
-                    return
-            try:
-                self._fetch(request)
-                self._problem = ""
-                continue
-            except PrometheusError as error:
-                problem = "" if error.kind == "closed" else str(error)
-            except Exception as error:  # whatever the other end sends
-                logger.exception("the past of a GPU could not be taken in")
-                problem = str(of_unreadable(self._client.address, error))
-            with self._lock:
-                self._problem, self._refused = problem, request
+    def _answer(self, request: _Request) -> bool:
+        try:
+            self._fetch(request)
+        except PrometheusError as error:
+            self._problem = "" if error.kind == "closed" else str(error)
+            return False
+        except Exception as error:  # whatever the other end sends
+            logger.exception("the past of a GPU could not be taken in")
+            self._problem = str(of_unreadable(self._client.address, error))
+            return False
+        self._problem = ""
+        return True
 
     def _fetch(self, request: _Request) -> None:
         began, ended = request

@@ -11,8 +11,10 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from gpudash.system.newest_request import NewestRequest
 from gpudash.telemetry.readings import Instant, Key
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import Digest, Pages, digests
@@ -77,7 +79,7 @@ class RecordingBackend:
         self._closed = False
         self._seeking = threading.Lock()
         self._opening = threading.Lock()
-        self._sharpening: Sharpening | None = None
+        self._requests: NewestRequest[Span] | None = None
 
     def store(self, pages: Pages, until: int) -> Store:
         """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
@@ -86,13 +88,13 @@ class RecordingBackend:
         self.keys = pages.keys if until else ()
         store = Store(self)
         self._past = PastPosition(store, pages.digests)
-        self._sharpening = Sharpening(store, self)
+        self._requests = NewestRequest("gpudash-sharpen", partial(self._sharpen, store))
         return store
 
     def request(self, t0: float, t1: float) -> None:
         """Have the span from ``t0`` to ``t1`` read sample by sample. Returns at once."""
-        if self._sharpening is not None:
-            self._sharpening.ask(t0, t1)
+        if self._requests is not None:
+            self._requests.submit((t0, t1))
 
     def load(self, key: Key) -> Series | None:
         """What the pages tell of a series; ``None`` when they tell nothing."""
@@ -149,17 +151,44 @@ class RecordingBackend:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until everything that was requested has been read; false when the time passed first."""
-        return self._sharpening is None or self._sharpening.wait(timeout_s)
+        return self._requests is None or self._requests.wait(timeout_s)
 
     def close(self, store: Store) -> bool:
         """End what reads the file, and close it; false when a thread did not end in time."""
         self._closed = True
-        ended = self._sharpening is None or self._sharpening.close()
+        if self._requests is not None:
+            self._requests.close()
+        ended = self.wait(CLOSE_S)
         with self._seeking, store.lock:
             if ended:
                 self.release()
             self.opened = None
         return ended
+
+    def _sharpen(self, store: Store, span: Span) -> bool:
+        """Answer a request; false when it cannot be answered."""
+        try:
+            return self._read_part(store, span)
+        except RecordingError as error:
+            self.note(str(error))
+        except Exception as error:  # a damaged row can hold anything
+            logger.exception("a part of a recording cannot be read again")
+            self.note(f"A part of the recording cannot be read again ({type(error).__name__}: {error})")
+        return False
+
+    def _read_part(self, store: Store, span: Span) -> bool:
+        """Read what lies in ``span`` and around it; false when it is too much."""
+        margin = (span[1] - span[0]) * MARGIN
+        with self.own_reading() as recording:
+            for low, high in ((span[0] - margin, span[1] + margin), span):
+                last = self.rows
+                after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
+                until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
+                if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
+                    part = read_part(recording, store.links, after, until, low)
+                    store.sharpen((low, high), part)
+                    return True
+        return False
 
     def _reopen(self) -> None:
         """Keep the recording open once its writer has ended."""
@@ -276,76 +305,3 @@ class PastPosition:
         total = self._store.latest(where[0], "total_bytes", where[1], at=math.inf)
         if isinstance(total.value, int | float):
             view.memory.capacity_bytes = int(total.value)
-
-
-class Sharpening:
-    """Brings what a store's series ask for. Its thread is there only while there is something to read.
-
-    Args:
-        store: whose series ask, and are told.
-        backend: opens the recording.
-    """
-
-    def __init__(self, store: Store, backend: RecordingBackend) -> None:
-        self._store = store
-        self._backend = backend
-        self._lock = threading.Lock()
-        self._wanted: Span | None = None
-        self._refused: Span | None = None
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def ask(self, t0: float, t1: float) -> None:
-        """Have the span from ``t0`` to ``t1`` read; the newest request wins. Returns at once."""
-        with self._lock:
-            if self._closed or (t0, t1) == self._refused:
-                return
-            self._wanted = (t0, t1)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gpudash-sharpen", daemon=True)
-                self._thread.start()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until everything that was asked for has been answered; false when the time passed first."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
-        return thread is None or not thread.is_alive()
-
-    def close(self) -> bool:
-        """Read nothing more; false when the thread did not end in time."""
-        with self._lock:
-            self._closed, self._wanted = True, None
-        return self.wait(CLOSE_S)
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                wanted, self._wanted = self._wanted, None
-                if wanted is None:
-                    self._thread = None
-                    return
-            try:
-                if not self._read(wanted):
-                    self._refused = wanted
-            except RecordingError as error:
-                self._backend.note(str(error))
-                self._refused = wanted
-            except Exception as error:  # a damaged row can hold anything
-                logger.exception("a part of a recording cannot be read again")
-                self._backend.note(f"A part of the recording cannot be read again ({type(error).__name__}: {error})")
-                self._refused = wanted
-
-    def _read(self, span: Span) -> bool:
-        """Read what lies in ``span`` and around it; false when it is too much."""
-        margin = (span[1] - span[0]) * MARGIN
-        with self._backend.own_reading() as recording:
-            for low, high in ((span[0] - margin, span[1] + margin), span):
-                last = self._backend.rows
-                after = {table: max(0, row - LATE_ROWS) for table, row in recording.rows_at(low, last).items()}
-                until = {table: row + LATE_ROWS for table, row in recording.rows_at(high, last).items()}
-                if sum(until.values()) - sum(after.values()) <= MOST_ROWS:
-                    part = read_part(recording, self._store.links, after, until, low)
-                    self._store.sharpen((low, high), part)
-                    return True
-        return False
