@@ -136,12 +136,12 @@ class Replay:
 
     def _take(self, records: Sequence[Record], rows: Rows) -> None:
         """New records of a recording that is being written; on the thread that follows it."""
+        self._backend.rows = rows  # before anybody can seek a moment that is known from now on
         for record in records:
             if isinstance(record, Note):
                 take_links(self.store, record)  # bands and peaks of the readings beside it need them
         self.store.apply_all(records)
         self._news(records)
-        self._backend.rows = rows
 
     def _news(self, records: Sequence[Record]) -> None:
         """Take in what concerns more than the store."""
@@ -252,7 +252,7 @@ class Following:
     Args:
         path: the recording.
         rows: up to which each table is known.
-        take: is given new records, in order of time, and the rows up to which they go.
+        take: is given new records, in order of time, and up to which rows they will have gone in the end.
 
     Attributes:
         on: whether the recording may still grow.
@@ -297,7 +297,7 @@ class Following:
             for record in recording.records(self._rows, last):
                 waiting.append(record)
                 if len(waiting) >= MOST_RECORDS:
-                    self._take(waiting, self._rows)
+                    self._take(waiting, last)
                     waiting = []
             self._rows = last
             self._take(waiting, last)

@@ -62,7 +62,7 @@ class RecordingBackend:
 
     Attributes:
         opened: the recording; ``None`` while it is being written.
-        rows: up to which each table has been read into the store.
+        rows: up to which each table is read into the store: at once, or piece by piece while it is followed.
         notices: what could not be read, a sentence each.
         keys: see `StoreBackend.keys`.
     """

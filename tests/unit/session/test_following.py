@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -144,6 +145,36 @@ def test_an_earlier_moment_of_a_long_run_that_is_followed_has_all_its_steps(
     assert then.run is not None
     assert (replay.store.run.step, replay.store.run.steps) == (then.run.step, then.run.steps)
     assert replay.store.run.stages["forward"].summary() == then.run.stages["forward"].summary()
+    recorder.close()
+    assert replay.close()
+
+
+def test_a_moment_that_is_sought_as_soon_as_it_is_known_has_its_steps(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(path, meta={})
+    recorder.commit()
+    replay = Replay(path)
+    apply_all = replay.store.apply_all
+    sought = threading.Event()
+    steps: list[int] = []
+
+    def apply_and_seek(batch: Sequence[Record]) -> None:
+        apply_all(batch)
+        if replay.position_s < 30.0:
+            return
+        replay.seek(30.0)
+        assert replay.store.run is not None
+        steps.append(replay.store.run.step)
+        replay.seek(None)
+        sought.set()
+
+    monkeypatch.setattr(replay.store, "apply_all", apply_and_seek)
+    for record in records(800, run_until=10**9):
+        recorder.add(record)
+    recorder.commit()
+    assert sought.wait(PATIENCE_S)
+    assert steps[0] > 0
     recorder.close()
     assert replay.close()
 
