@@ -261,6 +261,9 @@ class RunError:
     explanation: Explanation | None = None
 
 
+PeakName = Literal["allocated_bytes", "reserved_bytes", "used_bytes"]
+
+
 @dataclass(slots=True)
 class MemoryPeaks:
     """Highest readings during a run, in bytes; ``None`` where nothing was read."""
@@ -270,7 +273,7 @@ class MemoryPeaks:
     used_bytes: int | None = None
     capacity_bytes: int | None = None
 
-    def raise_to(self, name: Literal["allocated_bytes", "reserved_bytes", "used_bytes"], value: float | None) -> None:
+    def raise_to(self, name: PeakName, value: float | None) -> None:
         """Take in a reading of the quantity called ``name``."""
         known = getattr(self, name)
         if value is not None and (known is None or value > known):

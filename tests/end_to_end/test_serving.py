@@ -56,16 +56,15 @@ class Serving:
 
     def until(self, *wanted: str) -> str:
         """A scrape that has all of ``wanted``."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not all(words in (text := self.scrape()) for words in wanted):
-            assert time.monotonic() < deadline, text
-            time.sleep(0.05)
-        return text
+        return self._scrape_until(lambda text: all(line in text for line in wanted))
 
     def until_at_least(self, series: str, least: float) -> str:
         """A scrape in which ``series`` is ``least`` or more."""
+        return self._scrape_until(lambda text: value(text, series) >= least)
+
+    def _scrape_until(self, holds: Callable[[str], bool]) -> str:
         deadline = time.monotonic() + PATIENCE_S
-        while value(text := self.scrape(), series) < least:
+        while not holds(text := self.scrape()):
             assert time.monotonic() < deadline, text
             time.sleep(0.05)
         return text

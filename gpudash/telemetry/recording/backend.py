@@ -22,7 +22,7 @@ from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import WIDEST, RecordingError
 from gpudash.telemetry.recording.schema import Rows
 from gpudash.telemetry.records import EpochFinished, Event, Note, StageFinished, StepFinished, Warning
-from gpudash.telemetry.runs import RunView
+from gpudash.telemetry.runs import PeakName, RunView
 from gpudash.telemetry.series import Series, Span
 from gpudash.telemetry.store import Store
 
@@ -289,7 +289,7 @@ class PastPosition:
         """Raise the peaks to the highest readings since the run began; the caller holds the lock."""
         uuid = self._store.links.get(view.device)
         used: Key = ("host", "process_bytes", None) if view.device == "cpu" else ("gpu", "used_bytes", uuid)
-        keys: tuple[tuple[str, Key], ...] = (
+        keys: tuple[tuple[PeakName, Key], ...] = (
             ("used_bytes", used),
             ("allocated_bytes", ("allocator", "allocated_bytes", view.device)),
             ("allocated_bytes", ("allocator", "peak_allocated_bytes", view.device)),
@@ -300,7 +300,7 @@ class PastPosition:
             series = self._store.series(*key, at=math.inf)
             found = None if series is None else series.statistics(view.began_s, time_s, exactly=False)
             if found is not None:
-                view.memory.raise_to(name, found.max)  # type: ignore[arg-type]  # three literals
+                view.memory.raise_to(name, found.max)
         where = ("host", None) if view.device == "cpu" else ("gpu", uuid)
         total = self._store.latest(where[0], "total_bytes", where[1], at=math.inf)
         if isinstance(total.value, int | float):
