@@ -59,8 +59,8 @@ def run_figures(run: RunView) -> list[Row]:
     explanation = None if run.error is None else run.error.explanation
     if explanation is not None:
         return [*_memory_figures(explanation), *_cost_figures(run)]
-    reported = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
-    return [*reported, *_cost_figures(run)]
+    rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
+    return [*rows, *_cost_figures(run)]
 
 
 def ended_badly(run: RunView) -> str:
@@ -280,8 +280,8 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
             parts.append(yes if stage[key] else no)
     if stage["first_values"]:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
-    reported = [part for part in parts if part]
-    return "; ".join([*(part.rstrip(".") for part in reported[:-1]), *reported[-1:]])
+    known = [part for part in parts if part]
+    return "; ".join([*(part.rstrip(".") for part in known[:-1]), *known[-1:]])
 
 
 def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
@@ -289,12 +289,12 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
     predictions = result.get("predictions", ())
     for number, predicted in enumerate(predictions, 1):
         if "text" in predicted:
-            reported = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
+            value = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
         else:
             expected = predicted["expected"]
             right = "right" if predicted["class"] == expected else f"it is class {expected}"
-            reported = f"{_class_text(predicted)}, {right}"
-        yield f"prediction {number}", reported
+            value = f"{_class_text(predicted)}, {right}"
+        yield f"prediction {number}", value
     if predictions and not result.get("pretraining", 1):
         yield "learnt", "nothing, its weights are random"
 

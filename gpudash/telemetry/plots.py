@@ -170,8 +170,8 @@ def plots_for(
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
-    reported = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
-    elsewhere = reported == [True, False]  # of another machine nothing is known of this process
+    measured = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
+    elsewhere = measured == [True, False]  # of another machine nothing is known of this process
     plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
     several = [] if store.run is None else _several_losses(store.run)
     if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
@@ -552,8 +552,8 @@ def loss(run: RunView | None) -> PlotSpec:
 
 def _is_from_output(run: RunView) -> bool:
     """Whether loss and accuracy are read from what a program prints."""
-    reported = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
-    return reported is not None and bool(reported.details.get("reads"))
+    newest = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
+    return newest is not None and bool(newest.details.get("reads"))
 
 
 STYLES: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))

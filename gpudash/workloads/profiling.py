@@ -137,7 +137,7 @@ class Profiling:
         self._frames.start()
         self._enter_step(step)
 
-    def scan(self) -> None:
+    def end_if_long(self) -> None:
         """Called between operations: a profile that has become long ends within its step."""
         if self.on and self._is_long:
             self._leave_step()

@@ -297,8 +297,8 @@ class Storages:
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
-        for reported in self.on_full:
-            reported(card, refused)
+        for callback in self.on_full:
+            callback(card, refused)
         made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
         setattr(made, REFUSED, refused)
         return made

@@ -357,10 +357,10 @@ def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
     original = torch.ones(3, requires_grad=True)
     moved = copy(original)
     moved.sum().backward()  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings(record=True) as reported:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gradient = moved.grad
-    text = str(reported[0].message) if reported else None
+    text = str(caught[0].message) if caught else None
     return Pitfall(
         text,
         "The copy is the result of an operation, so it is no leaf: the gradient went to the original, and an optimizer "

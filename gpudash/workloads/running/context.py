@@ -242,7 +242,7 @@ class Context:
         if self._commands.free_cache.is_set():
             self.free_cache()
         if self._profiling is not None:
-            self._profiling.scan()
+            self._profiling.end_if_long()
 
     def check_stopped(self) -> None:
         """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.

@@ -207,8 +207,8 @@ def _failure_text(error: BaseException, workload: str, steps: int) -> tuple[str,
         return error.kind, str(error), error.remedy
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    reported = f"{name}: {first}" if first else name
-    message = f"The {workload} workload ended after {steps} steps by {reported.rstrip('.')}."
+    failure = f"{name}: {first}" if first else name
+    message = f"The {workload} workload ended after {steps} steps by {failure.rstrip('.')}."
     if any(text in str(error) for text in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
     return name, message, OTHER_REMEDY

@@ -187,8 +187,8 @@ class Worker:
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
             logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            reported = f"{type(error).__name__}: {first}" if first else type(error).__name__
-            self._note(Topic.WORKER, f"{failure} ({reported}).", details=str(error))
+            reason = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self._note(Topic.WORKER, f"{failure} ({reason}).", details=str(error))
             return None
 
     def _load(self) -> None:

@@ -324,7 +324,7 @@ class FollowedProgram:
         ]
         assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
         if self._computes:
-            assumptions += [sentence.rstrip(".") for sentence in notices.reported]
+            assumptions += [sentence.rstrip(".") for sentence in notices.emitted]
         self._send(
             {
                 "type": "answer",

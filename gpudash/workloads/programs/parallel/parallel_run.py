@@ -247,13 +247,11 @@ class ParallelRun(RequestedRun):
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
-        stopped = self.requests.stop.is_set() and any(
-            "digest" not in reported for reported in self._joining.done.values()
-        )
+        stopped = self.requests.stop.is_set() and any("digest" not in result for result in self._joining.done.values())
         if stopped:
             return self._stopped(self._progress())
         torchrun.wait(LEAVING_S)
-        self._joining.scan(at_end=True)
+        self._joining.note_findings(at_end=True)
         return RunFinished(status="finished", **self._progress().fields())
 
     def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:

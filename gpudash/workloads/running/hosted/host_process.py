@@ -83,7 +83,7 @@ class _Host:
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._commands = Requests()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
-        self._requested = 0
+        self._newest_question = 0
         self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
         self._problem: str | None = None
@@ -155,8 +155,8 @@ class _Host:
 
     def _ask(self, what: str, **facts: Any) -> Any:
         """The answer of the process that started this one; ``None`` when it does not come soon."""
-        self._requested += 1
-        number, answered = self._requested, queue.SimpleQueue[Any]()
+        self._newest_question += 1
+        number, answered = self._newest_question, queue.SimpleQueue[Any]()
         self._answers[number] = answered
         self._outbox.put({"type": "ask", "number": number, "what": what, **facts}, urgent=True)
         try:
@@ -231,8 +231,8 @@ class _Readings:
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
                     reading = self._probe()
                     cards = [card_figures(card) for card in self._cards]
-                    reported = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
-                    self._outbox.put(reported, urgent=True)
+                    message = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
+                    self._outbox.put(message, urgent=True)
 
 
 def _leave() -> NoReturn:
