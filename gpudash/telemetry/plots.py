@@ -129,7 +129,7 @@ def plots_for(
     store: Store,
     *,
     selected: str,
-    text: str,
+    device_name: str,
     allocator: str | None,
     warn_ratio: float,
     to_capacity: bool = True,
@@ -147,7 +147,7 @@ def plots_for(
     Args:
         store: what there is to draw.
         selected: "host", or a GPU's UUID.
-        text: what the device is called.
+        device_name: what the device is called.
         allocator: torch's name of the device, where torch can use it.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
@@ -162,7 +162,15 @@ def plots_for(
     until = seen.ended_s if seen is not None and seen.device == allocator else None
     plots = [
         memory_plot(
-            store, selected, text, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until, own=own
+            store,
+            selected,
+            device_name,
+            allocator,
+            warn_ratio,
+            to_capacity=to_capacity,
+            gpu=gpu,
+            until_s=until,
+            own=own,
         )
     ]
     if halves := devices_of_halves(store.run):
@@ -236,7 +244,7 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
 def memory_plot(
     store: Store,
     selected: str,
-    text: str,
+    device_name: str,
     allocator: str | None,
     warn_ratio: float,
     *,
@@ -257,7 +265,7 @@ def memory_plot(
     return _gpu_memory(
         store,
         selected,
-        text if allocator is None else shown_name(allocator),
+        device_name if allocator is None else shown_name(allocator),
         allocator,
         _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity, until_s),
         "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",

@@ -32,7 +32,7 @@ class DeviceStudy:
         device, history, what_if: of it.
         found: why memory ran out, or where it was.
         outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
-        outcome_words: the same in a sentence.
+        outcome_text: the same in a sentence.
         ways: with which the capacity asked about would do, where it does not; titled by `alternatives_title`.
     """
 

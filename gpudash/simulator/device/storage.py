@@ -37,7 +37,7 @@ BLOCK = "_sim_block"
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
 
-release = "_sim_let_go"
+RELEASED = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
@@ -260,11 +260,11 @@ class Storages:
         """
         block = self.block(storage)
         if block is not None:
-            setattr(storage, release, block.host)
+            setattr(storage, RELEASED, block.host)
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
-        """End `release`, with new bytes on ``card``; false where there was nothing to end.
+        """End `RELEASED`, with new bytes on ``card``; false where there was nothing to end.
 
         Raises:
             torch.OutOfMemoryError: when the card is full.
@@ -275,12 +275,12 @@ class Storages:
             address = card.allocate(_size(storage))
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, release, None)))
+        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, RELEASED, None)))
         return True
 
     def has_released(self, storage: torch.UntypedStorage) -> bool:
-        """Whether ``storage`` has bytes in name only: `release` has not been ended."""
-        return self.block(storage) is None and hasattr(storage, release)
+        """Whether ``storage`` has bytes in name only: `RELEASED` has not been ended."""
+        return self.block(storage) is None and hasattr(storage, RELEASED)
 
     def tensor(
         self,

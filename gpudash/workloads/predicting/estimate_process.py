@@ -74,13 +74,13 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     torch.set_num_threads(1)
     leave_compiler_out()
 
-    class Handling(DryRun):
+    class CancellableDryRun(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:
             if superseded():
                 raise SupersededError
             return super().record_each(*args, **options)
 
-    return torch.__version__, Handling()
+    return torch.__version__, CancellableDryRun()
 
 
 def _answer(conversation: Conversation, dry: DryRun) -> None:

@@ -365,7 +365,7 @@ def result_of(
         "sides": [_side_result(side, spec.chosen) for side in (found.first, found.second)],
         "agreement": _agreement_result(found.agreement),
         "resident": _resident_result(found),
-        "sweep": None if found.sweep is None else _sweep_text(found.sweep),
+        "sweep": None if found.sweep is None else _sweep_facts(found.sweep),
         "repetitions": repetitions,
         "measured_steps": None if steps is None else steps - WARM_UP,
         "notes": notes(found),
@@ -521,7 +521,7 @@ def _interval(ratio: Ratio) -> list[float | None]:
 def _agreement_result(agreement: Agreement) -> dict[str, Any]:
     return {
         "agrees": agreement.agrees,
-        "words": agreement.label,
+        "words": agreement.sentence,
         "largest_difference": agreement.largest,
         "tolerance": agreement.tolerance,
         "loss": agreement.loss,
@@ -539,7 +539,7 @@ def _resident_result(found: Measured) -> dict[str, Any] | None:
     }
 
 
-def _sweep_text(sweep: Sweep) -> dict[str, Any]:
+def _sweep_facts(sweep: Sweep) -> dict[str, Any]:
     points = [{"size": point.size, "seconds": list(point.seconds)} for point in sweep.points]
     return {"field": sweep.field, "points": points, "crossing": sweep.crossing, "ended": sweep.ended}
 

@@ -172,7 +172,7 @@ def memory_ran_out(error: BaseException) -> Memory | None:
         return "host"
     if text.startswith(_SIMULATED_FULL):
         return "sim"
-    if type(error).__name__ == "OutOfMemoryError" or any(label in text for label in _CUDA_FULL):
+    if type(error).__name__ == "OutOfMemoryError" or any(sign in text for sign in _CUDA_FULL):
         return "cuda"
     return None
 
@@ -209,7 +209,7 @@ def _failure_text(error: BaseException, workload: str, steps: int) -> tuple[str,
     name = type(error).__name__
     failure = f"{name}: {first}" if first else name
     message = f"The {workload} workload ended after {steps} steps by {failure.rstrip('.')}."
-    if any(text in str(error) for text in _CUDA_BROKEN):
+    if any(sign in str(error) for sign in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
     return name, message, OTHER_REMEDY
 

@@ -25,7 +25,7 @@ class WhatIfAnswer:
     Attributes:
         capacity: that PyTorch could have, ``None`` without a limit.
         settings: of the allocator, as text; ``None`` for the recorded ones.
-        label: the answer in a sentence.
+        sentence: the answer in a sentence.
         fits: whether all of it finds memory; ``None`` when the question could not be answered.
         failed_at_event: the event that does not; -1 when what was there before the recording does not.
         requested_bytes: by that event.
@@ -38,7 +38,7 @@ class WhatIfAnswer:
 
     capacity: int | None
     settings: str | None
-    label: str
+    sentence: str
     fits: bool | None = None
     failed_at_event: int | None = None
     requested_bytes: int = 0
@@ -150,7 +150,8 @@ class WhatIf:
         return WhatIfAnswer(
             capacity=capacity,
             settings=settings,
-            label=self.describe(ran, capacity, settings) + (self._smallest_text(smallest) if capacity is None else ""),
+            sentence=self.describe(ran, capacity, settings)
+            + (self._smallest_text(smallest) if capacity is None else ""),
             fits=ran.fits,
             failed_at_event=ran.failed_at,
             requested_bytes=ran.requested,

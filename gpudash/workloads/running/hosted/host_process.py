@@ -80,8 +80,8 @@ class _Host:
         self._link = link
         self._parent = parent
         self._outbox = Outbox(link.sendall, self._unheard)
-        self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._commands = Requests()
+        self._run_requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._requests = Requests()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
         self._newest_question = 0
         self._readings: list[_Readings] = []
@@ -102,7 +102,7 @@ class _Host:
         """Wait for the request, run it and tell its end."""
         from gpudash.workloads.running.run import Run
 
-        message = self._requests.get()
+        message = self._run_requests.get()
         origin_s = float(message["origin_s"])
 
         def clock() -> float:
@@ -114,7 +114,7 @@ class _Host:
             self._refuse(message, error, clock())
             return
         self._cards = request.cards if request.device.startswith("sim") else ()
-        ending = Run(request, self._commands, self._emit, clock, self._probed).perform(self._problem)
+        ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
         if isinstance(ending, RunFailed) and ending.error == "cuda_error":
@@ -188,16 +188,16 @@ class _Host:
     def _handle(self, message: Message) -> None:
         kind = message["type"]
         if kind == "request":
-            self._requests.put(message)
+            self._run_requests.put(message)
         elif kind == "stop":
-            self._commands.because = message.get("because")
-            self._commands.stop.set()
+            self._requests.because = message.get("because")
+            self._requests.stop.set()
         elif kind == "explain":
-            self._commands.explain.set()
+            self._requests.explain.set()
         elif kind == "profile":
-            self._commands.profile = ProfileRequest(message["steps"], message["stem"], message["from_start"])
+            self._requests.profile = ProfileRequest(message["steps"], message["stem"], message["from_start"])
         elif kind == "free_cache":
-            self._commands.free_cache.set()
+            self._requests.free_cache.set()
         elif kind == "answer":
             answered = self._answers.get(message["number"])
             if answered is not None:
