@@ -264,7 +264,7 @@ class Storages:
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
-        """End `RELEASED`, with new bytes on ``card``; false where there was nothing to end.
+        """End `release`, with new bytes on ``card``; false where there was nothing to end.
 
         Raises:
             torch.OutOfMemoryError: when the card is full.
@@ -279,7 +279,7 @@ class Storages:
         return True
 
     def has_released(self, storage: torch.UntypedStorage) -> bool:
-        """Whether ``storage`` has bytes in name only: `RELEASED` has not been ended."""
+        """Whether ``storage`` has bytes in name only: `release` has not been ended."""
         return self.block(storage) is None and hasattr(storage, RELEASED)
 
     def tensor(

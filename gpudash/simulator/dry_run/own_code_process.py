@@ -7,7 +7,7 @@ line from its standard input and answers with one on its standard output:
 * asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
   or ``{"error": {"kind", "message", "remedy"}}``; with ``{"as_cuda": {"product", "total_bytes"}}`` the device is what
   the code calls cuda, a GPU of that name and memory;
-* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.request` has it:
+* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.options` has it:
   the same, with ``model``, what is known of it.
 
 It ends with its standard input, also in the midst of a request.

@@ -48,7 +48,7 @@ def build(
         config: of the model.
         device: where its parameters are to lie.
         options: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
-            `gpudash.specs.model.ModelSpec.request`.
+            `gpudash.specs.model.ModelSpec.options`.
         draws: whether its weights are drawn, as for a run of it with numbers.
         places: whether it gets its memory; otherwise it stays on torch's device ``meta``.
 

@@ -24,7 +24,7 @@ class ModelRanks:
     """Where the copies or shards of a model lie.
 
     Args:
-        options: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.request`. Weights
+        options: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.options`. Weights
             on the host are those of FSDP2, on one device those of one rank.
 
     Attributes:

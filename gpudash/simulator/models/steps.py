@@ -1,6 +1,6 @@
 """One step of a model: what ``gpudash estimate --model`` follows, and what a run of it takes; and what one batch is.
 
-What is asked for is told as `gpudash.specs.model.ModelSpec.request` has it.
+What is asked for is told as `gpudash.specs.model.ModelSpec.options` has it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RequestedModel:
     """A model and what is done with it.
 
     Args:
-        options: as `gpudash.specs.model.ModelSpec.request`.
+        options: as `gpudash.specs.model.ModelSpec.options`.
         draws: whether its weights are drawn, as for a run of it with numbers.
 
     Attributes:

@@ -230,7 +230,7 @@ class Recorder:
         return not request.done.wait(ANSWER_S) or request.noted
 
     def _write_annotations(self) -> None:
-        """Note what is wanted, and commit it."""
+        """Write the annotations that were asked for, and commit them."""
         with self._requests_lock:
             requests, self._requests = self._requests, []
         try:

@@ -180,7 +180,7 @@ class _ModelEstimation:
         architecture = target.architecture if target is not None and on_gpu else self._target.architecture
         key = spec.model_dump_json(), architecture
         if key not in self._known:
-            followed = self._follower.follow({"model": spec.request}, architecture)
+            followed = self._follower.follow({"model": spec.options}, architecture)
             model = None if followed.model is None else followed.model.on_link(architecture.capability)
             self._known[key] = replace(followed, model=model)
         return self._known[key]

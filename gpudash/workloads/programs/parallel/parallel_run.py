@@ -363,7 +363,7 @@ class _Torchrun:
         return peer in self._server.peers
 
     def send_to_ranks(self, message: Message) -> None:
-        """Tell every rank something."""
+        """Send a message to every rank."""
         for peer in self._server.peers:
             if peer.rank is not None:
                 self._server.send(peer, message)
