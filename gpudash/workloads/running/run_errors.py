@@ -136,7 +136,7 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
             details=details,
             **progress.fields(),
         )
-    kind, message, remedy = _failure_text(error, workload, progress.steps)
+    kind, message, remedy = _failure_of(error, workload, progress.steps)
     return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
@@ -202,7 +202,7 @@ def _shortage_text(short: Shortage, device: str) -> str:
     return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
 
-def _failure_text(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
+def _failure_of(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
     if isinstance(error, WorkloadError):
         return error.kind, str(error), error.remedy
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
