@@ -333,7 +333,7 @@ class Distributed:
             return None
         return self._stream_waits.next_step(measure=self._number % EVERY_WITH_EVENTS == 0)
 
-    def scan(self, figures: dict[str, Any], *, last: bool = False) -> bool:
+    def report(self, figures: dict[str, Any], *, last: bool = False) -> bool:
         """Tell the steps since, and now and then the memory; whether this is a rank.
 
         Args:
@@ -448,10 +448,10 @@ class Distributed:
             logger = getattr(model, "logger", None)
             if logger is None:
                 continue
-            reported = logger._get_ddp_logging_data().ints_map
-            iteration, communicated = reported.get("iteration", 0), reported.get("backward_comm_time", 0)
+            logged = logger._get_ddp_logging_data().ints_map
+            iteration, communicated = logged.get("iteration", 0), logged.get("backward_comm_time", 0)
             if communicated > 0 and self._measured.get(id(reference)) != iteration:
-                overlap = reported.get("backward_compute_comm_overlap_time", 0)
+                overlap = logged.get("backward_compute_comm_overlap_time", 0)
                 found.append(max(0, communicated - overlap) / 1e9)
             self._measured[id(reference)] = iteration
         return sum(found) if found else None

@@ -193,10 +193,10 @@ class HeldWrites:
         return opened
 
     def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def requested(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
+        def redirected(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
             return plain(self.place(_below(path, dir_fd)), *args, **kwargs)
 
-        return requested
+        return redirected
 
     def _changing(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def changed(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:

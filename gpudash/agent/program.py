@@ -135,7 +135,7 @@ class Agent:
         self._channel.post(_dated(message), keep=True)
 
     def _hello(self, *, forked: bool) -> None:
-        reported = {
+        facts = {
             "protocol": PROTOCOL,
             "ppid": os.getppid(),
             "argv": _command(),
@@ -152,7 +152,7 @@ class Agent:
             "forked": forked,
             "attached": self._attached,
         }
-        self.keep({"type": "hello", **reported})
+        self.keep({"type": "hello", **facts})
 
     def _unless_gone(self, callback: Callable[[Any], None], module: Any) -> None:
         with self._wiring:
@@ -276,7 +276,7 @@ class Agent:
         if not self._channel.alive:
             self._leave()
             return False
-        seen = self._gpus is not None and self._gpus.scan()
+        seen = self._gpus is not None and self._gpus.report()
         seen = self._report_steps() or seen
         seen = self._report_rank() or seen
         self._report_faults()
@@ -335,14 +335,14 @@ class Agent:
     def _report_steps(self, *, last: bool = False) -> bool:
         steps = self._steps.take(last=last)
         if steps:
-            reported = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
-            self.post({"type": "steps", **reported})
+            facts = {"steps": steps, "source": self._steps.source, "began_us": self._steps.began_us}
+            self.post({"type": "steps", **facts})
         return bool(steps)
 
     def _report_rank(self, *, last: bool = False) -> bool:
         if self._distributed is None:
             return False
-        return self._distributed.scan({} if self._gpus is None else self._gpus.figures, last=last)
+        return self._distributed.report({} if self._gpus is None else self._gpus.figures, last=last)
 
     def _report_last_of_rank(self) -> None:
         self._report_rank(last=True)
@@ -370,7 +370,7 @@ class Agent:
             self._leave()
             return
         if self._sampler is not None:
-            self._sampler.requested = self._channel.is_spoken_to
+            self._sampler.is_requested = self._channel.is_spoken_to
         self._hello(forked=True)
         if self._distributed is not None:
             self._distributed.forked()
@@ -383,7 +383,7 @@ class Agent:
         if self._sampler is not None:
             self._sampler.stop(LAST_POLL_S)
         if self._gpus is not None:
-            self._gpus.scan()
+            self._gpus.report()
             self._gpus.write_traces()
         self._report_steps(last=True)
         guarded(self._report_last_of_rank)()

@@ -53,18 +53,18 @@ class Sampler:
     Args:
         poll: tells whether there was something to see.
         period_s: seconds.
-        requested: tells whether somebody wants something now, so that the next look comes sooner.
+        is_requested: tells whether somebody wants something now, so that the next look comes sooner.
 
     Attributes:
-        requested: likewise.
+        is_requested: likewise.
         cpu_s: seconds of processor time that the thread took.
         running: whether it has begun, and was not told to end.
     """
 
     def __init__(
-        self, poll: Callable[[], bool], period_s: float, requested: Callable[[], bool] = lambda: False
+        self, poll: Callable[[], bool], period_s: float, is_requested: Callable[[], bool] = lambda: False
     ) -> None:
-        self.requested = requested
+        self.is_requested = is_requested
         self.cpu_s = 0.0
         self.running = False
         self._poll = poll
@@ -113,7 +113,7 @@ class Sampler:
                 self._due_s = time.monotonic() + wait_s
             while not round_.wake.acquire(True, min(wait_s, IDLE_PERIOD_S)):
                 wait_s -= IDLE_PERIOD_S
-                if wait_s > 0 and not self.requested():
+                if wait_s > 0 and not self.is_requested():
                     continue
                 before = time.thread_time()
                 seen = self._polled()

@@ -88,15 +88,15 @@ class Steps:
         now_us = time.time_ns() // 1000
         self._begin(number + 1, now_us)
         values = {"loss": loss, "accuracy": accuracy, "epoch": epoch, "val_loss": val_loss}
-        reported = [self._number(kind, value) for kind, value in values.items()]
-        if reported[0] is not None or reported[1] is not None:
-            self._reported = (reported[0], reported[1])
+        numbers = [self._number(kind, value) for kind, value in values.items()]
+        if numbers[0] is not None or numbers[1] is not None:
+            self._reported = (numbers[0], numbers[1])
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last[0] == number:
-            last[2:] = [new if new is not None else old for new, old in zip(reported, last[2:])]
+            last[2:] = [new if new is not None else old for new, old in zip(numbers, last[2:])]
             if self._waiting and self._waiting[-1] is last:
                 return
-        self._waiting.append([number, now_us, *reported])
+        self._waiting.append([number, now_us, *numbers])
         if len(self._waiting) > MOST_WAITING:
             self._waiting.popleft()
             self.lost += 1
@@ -288,11 +288,11 @@ def _removed(hooks: Any, handle: Any) -> None:
 
 NAME = "gpudash"
 
-Reported = Callable[[dict[str, Any]], None]
+OnStep = Callable[[dict[str, Any]], None]
 
 
-def listen(logging: Any, reported: Reported) -> Callable[[], None]:
-    """Let ``reported`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
+def listen(logging: Any, on_step: OnStep) -> Callable[[], None]:
+    """Let ``on_step`` hear the ``extra`` of every ``info("step", ...)`` of the logger `NAME`.
 
     The logger is made when the program asks for it, of the class the program chose; only then its class becomes one
     that listens and otherwise does the same.
@@ -315,7 +315,7 @@ def listen(logging: Any, reported: Reported) -> Callable[[], None]:
     place: Any = None
     found = manager.loggerDict.get(NAME)
     if isinstance(found, logging.Logger):
-        found.__class__ = _listening(logging, type(found), reported)
+        found.__class__ = _listening(logging, type(found), on_step)
         return undo
 
     class Place(logging.PlaceHolder):  # type: ignore[misc]
@@ -325,7 +325,7 @@ def listen(logging: Any, reported: Reported) -> Callable[[], None]:
         def loggerMap(self) -> Any:  # noqa: N802 - the name that logging asks for
             made = manager.loggerDict.get(NAME)
             if isinstance(made, logging.Logger) and not hasattr(type(made), "_gpudash_listens"):
-                made.__class__ = _listening(logging, type(made), reported)
+                made.__class__ = _listening(logging, type(made), on_step)
             return self.children
 
     place = Place.__new__(Place)
@@ -345,14 +345,14 @@ def _put_back(logging: Any, loggers: dict[str, Any], children: dict[Any, Any], f
     loggers[NAME] = found
 
 
-def _listening(logging: Any, base: Any, reported: Reported) -> Any:
+def _listening(logging: Any, base: Any, on_step: OnStep) -> Any:
     plain = base.info is logging.Logger.info
 
     def info(self: Any, msg: Any, *args: Any, **kwargs: Any) -> None:
         if msg == "step":
             extra = kwargs.get("extra")
             if isinstance(extra, dict):
-                reported(extra)
+                on_step(extra)
         if not plain:
             base.info(self, msg, *args, **kwargs)
         elif self.isEnabledFor(20):
@@ -414,11 +414,11 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
 
 
 def _report(steps: Steps, state: Any, logs: Any) -> None:
-    reported = logs if isinstance(logs, dict) else {}
-    accuracy = reported.get("accuracy", reported.get("eval_accuracy"))
+    values = logs if isinstance(logs, dict) else {}
+    accuracy = values.get("accuracy", values.get("eval_accuracy"))
     # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
     epoch, step = getattr(state, "epoch", None), getattr(state, "global_step", None)
-    steps.note("transformers", step, reported.get("loss"), accuracy, epoch, reported.get("eval_loss"))
+    steps.note("transformers", step, values.get("loss"), accuracy, epoch, values.get("eval_loss"))
 
 
 def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
@@ -451,8 +451,8 @@ def _report_validation(steps: Steps, trainer: Any) -> None:
     """What ``self.log("val_loss", ...)`` came to; batches that only try the code do not count."""
     if getattr(trainer, "sanity_checking", False):
         return
-    reported = getattr(trainer, "callback_metrics", None)
-    val_loss = reported.get("val_loss") if reported is not None else None
+    metrics = getattr(trainer, "callback_metrics", None)
+    val_loss = metrics.get("val_loss") if metrics is not None else None
     if val_loss is not None:
         epoch = getattr(trainer, "current_epoch", None)
         steps.note("lightning", getattr(trainer, "global_step", None), None, None, epoch, val_loss)

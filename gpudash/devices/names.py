@@ -359,8 +359,8 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
         return CudaOrder((first,), "" if named else ONE_INSTANCE)
     hidden = 0 if visible is None else len(by_bus) - len(chosen)
     if hidden:
-        reported = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
-        reason = f"{reported}; {reason}" if reason else reported
+        sentence = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
+        reason = f"{sentence}; {reason}" if reason else sentence
     return CudaOrder(tuple(chosen), reason)
 
 
@@ -424,8 +424,8 @@ def torch_devices(order: CudaOrder, torch: Mapping[str, Any] | None) -> list[Dev
     """The devices beside the CPU that a run can use, in torch's order; arguments as of `gpus_by_torch`."""
     listed = order.gpus if torch is None or torch["cuda_available"] else ()
     found = [Device(f"cuda:{n}", gpu.product, gpu.total_bytes, gpu.uuid) for n, gpu in enumerate(listed)]
-    reported = gpus_by_torch(order, torch)
-    return [*found, *(Device(gpu.uuid, gpu.product, gpu.total_bytes, gpu.uuid) for gpu in reported)]
+    by_torch = gpus_by_torch(order, torch)
+    return [*found, *(Device(gpu.uuid, gpu.product, gpu.total_bytes, gpu.uuid) for gpu in by_torch)]
 
 
 def unread_gpus(torch: Mapping[str, Any], problem: str) -> str:

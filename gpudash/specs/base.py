@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gpudash.specs.invalid import OWN_SENTENCE, flag, label
+from gpudash.specs.invalid import OWN_SENTENCE, describe, flag
 from gpudash.units import read_size
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
@@ -115,7 +115,7 @@ class Spec(BaseModel):
         except ValidationError as error:
             extra = cls.model_fields[str(info.field_name)].json_schema_extra
             unit = extra.get("unit") if isinstance(extra, dict) else None
-            sentence = label(error.errors()[0], value, str(unit) if unit is not None else None)
+            sentence = describe(error.errors()[0], value, str(unit) if unit is not None else None)
             raise PydanticCustomError(OWN_SENTENCE, "{sentence}", {"sentence": sentence}) from None
 
     @classmethod

@@ -45,7 +45,7 @@ def did_you_mean(written: str, there: Iterable[str]) -> str:
     return f" (did you mean {names[near[0]]}?)" if near else ""
 
 
-def label(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
+def describe(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
     """What is wrong with ``value``: itself, and the limit or what to give instead.
 
     Args:
@@ -86,7 +86,7 @@ def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[s
         elif name and problem["type"] == "extra_forbidden":
             message = f"there is no such field{did_you_mean(name, fields)}"
         elif name:
-            message = label(problem, problem["input"])
+            message = describe(problem, problem["input"])
         else:
             message = problem["msg"].removeprefix("Value error, ")
             if ": " in message and message.split(": ")[0].isidentifier():

@@ -185,8 +185,8 @@ class ModelSpec(Spec):
         return several_devices(self.devices)
 
     @property
-    def request(self) -> dict[str, object]:
-        """What `gpudash.simulator.models.steps.RequestedModel` is asked."""
+    def options(self) -> dict[str, object]:
+        """The options of a `gpudash.simulator.models.steps.RequestedModel`."""
         return {**self.model_dump(mode="json"), "quantisation": self.packed}
 
     @property

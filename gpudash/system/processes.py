@@ -93,7 +93,7 @@ class Conversation:
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
-        self._requested: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Begin to take questions, on a thread of its own."""
@@ -102,7 +102,7 @@ class Conversation:
     @property
     def waits(self) -> bool:
         """Whether a question has come that nobody has taken."""
-        return not self._requested.empty()
+        return not self._lines.empty()
 
     def next(self) -> Any:
         """The next question, once it is there.
@@ -110,7 +110,7 @@ class Conversation:
         Raises:
             ValueError: when it is no JSON.
         """
-        return json.loads(self._requested.get())
+        return json.loads(self._lines.get())
 
     def newest(self) -> Any:
         """The newest question, once one is there; those before it are left.
@@ -118,9 +118,9 @@ class Conversation:
         Raises:
             ValueError: when it is no JSON.
         """
-        question = self._requested.get()
-        while not self._requested.empty():
-            question = self._requested.get()
+        question = self._lines.get()
+        while not self._lines.empty():
+            question = self._lines.get()
         return json.loads(question)
 
     def report(self, answer: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Conversation:
             *lines, begun = (begun + chunk).split(b"\n")
             for line in lines:
                 if line.strip():
-                    self._requested.put(line)
+                    self._lines.put(line)
         os._exit(0)
 
 

@@ -122,8 +122,8 @@ def command_in_sandbox(
         kept: folders that are written to as they are.
         as_usual: whether it has the network, and the priority of every program.
     """
-    text = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
-    return [sys.executable, "-I", "-S", __file__, *text, "--", *command]
+    arguments = [*([AS_USUAL] if as_usual else ()), *([scratch, *kept] if scratch else ())]
+    return [sys.executable, "-I", "-S", __file__, *arguments, "--", *command]
 
 
 def empty(scratch: str) -> None:
@@ -358,10 +358,10 @@ def _located(path: str) -> int:
 
 
 def _start_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as requested:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         request = struct.pack("16sh22x", b"lo", 0)
-        flags = struct.unpack("16sh22x", fcntl.ioctl(requested, _GET_FLAGS, request))[1]
-        fcntl.ioctl(requested, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
+        flags = struct.unpack("16sh22x", fcntl.ioctl(connection, _GET_FLAGS, request))[1]
+        fcntl.ioctl(connection, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
 
 
 def _set_read_only(path: str, *, read_only: bool) -> None:

@@ -48,8 +48,8 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
     """The result of any workload, most telling first; keys nobody has words for are left to the JSON document."""
     rows = [
         row
-        for report in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
-        for row in _sensible(report, result)
+        for rows_of in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
+        for row in _sensible(rows_of, result)
     ]
     return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
 
@@ -59,8 +59,8 @@ def run_figures(run: RunView) -> list[Row]:
     explanation = None if run.error is None else run.error.explanation
     if explanation is not None:
         return [*_memory_figures(explanation), *_cost_figures(run)]
-    reported = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
-    return [*reported, *_cost_figures(run)]
+    rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
+    return [*rows, *_cost_figures(run)]
 
 
 def ended_badly(run: RunView) -> str:
@@ -233,14 +233,14 @@ def _matmul_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart:
         )
         for (dtype, device), points in found.items()
     )
-    text = "ARITHMETIC RATE BY SIZE"
-    return SizeChart(text, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
+    title = "ARITHMETIC RATE BY SIZE"
+    return SizeChart(title, "number", lines, lambda size: f"{size:g}", unit_name="FLOP/s")
 
 
-def _sensible(report: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
-    """What ``report`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
+def _sensible(rows_of: Callable[[Mapping[str, Any]], Iterable[Row]], result: Mapping[str, Any]) -> Iterator[Row]:
+    """What ``rows_of`` finds, as far as it makes sense: a result can come from a recording, which can hold anything."""
     try:
-        yield from report(result)
+        yield from rows_of(result)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield LEFT_OUT, "a part of the result that makes no sense"
 
@@ -280,8 +280,8 @@ def stage_remark(stage: Mapping[str, Any]) -> str:
             parts.append(yes if stage[key] else no)
     if stage["first_values"]:
         parts.append(f"first values {', '.join(f'{value:g}' for value in stage['first_values'][:FIRST_VALUES])}")
-    reported = [part for part in parts if part]
-    return "; ".join([*(part.rstrip(".") for part in reported[:-1]), *reported[-1:]])
+    known = [part for part in parts if part]
+    return "; ".join([*(part.rstrip(".") for part in known[:-1]), *known[-1:]])
 
 
 def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
@@ -289,12 +289,12 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
     predictions = result.get("predictions", ())
     for number, predicted in enumerate(predictions, 1):
         if "text" in predicted:
-            reported = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
+            value = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
         else:
             expected = predicted["expected"]
             right = "right" if predicted["class"] == expected else f"it is class {expected}"
-            reported = f"{_class_text(predicted)}, {right}"
-        yield f"prediction {number}", reported
+            value = f"{_class_text(predicted)}, {right}"
+        yield f"prediction {number}", value
     if predictions and not result.get("pretraining", 1):
         yield "learnt", "nothing, its weights are random"
 
@@ -429,7 +429,7 @@ def comparison_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     yield "agreement", str(result["agreement"]["words"])
     if result.get("resident"):
         yield "with the data kept on the device", ratio_text(result["resident"])
-    for size in sweep_text(result):
+    for size in sweep_lines(result):
         yield "by size", size
     yield "compared", str(result["what"])
     for note in result.get("notes", ()):
@@ -482,7 +482,7 @@ def energy_words(side: Side) -> str:
     )
 
 
-def sweep_text(result: Mapping[str, Any]) -> Iterator[str]:
+def sweep_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The sizes that were tried, and from which on the GPU pays."""
     sweep = result.get("sweep")
     if not sweep:

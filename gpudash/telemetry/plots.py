@@ -129,7 +129,7 @@ def plots_for(
     store: Store,
     *,
     selected: str,
-    text: str,
+    device_name: str,
     allocator: str | None,
     warn_ratio: float,
     to_capacity: bool = True,
@@ -147,7 +147,7 @@ def plots_for(
     Args:
         store: what there is to draw.
         selected: "host", or a GPU's UUID.
-        text: what the device is called.
+        device_name: what the device is called.
         allocator: torch's name of the device, where torch can use it.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity, or only as far as memory is used.
@@ -162,7 +162,15 @@ def plots_for(
     until = seen.ended_s if seen is not None and seen.device == allocator else None
     plots = [
         memory_plot(
-            store, selected, text, allocator, warn_ratio, to_capacity=to_capacity, gpu=gpu, until_s=until, own=own
+            store,
+            selected,
+            device_name,
+            allocator,
+            warn_ratio,
+            to_capacity=to_capacity,
+            gpu=gpu,
+            until_s=until,
+            own=own,
         )
     ]
     if halves := devices_of_halves(store.run):
@@ -170,8 +178,8 @@ def plots_for(
     rates = transfers(store, None if host else selected, gpu)
     if rates is not None:
         plots.append(rates)
-    reported = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
-    elsewhere = reported == [True, False]  # of another machine nothing is known of this process
+    measured = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
+    elsewhere = measured == [True, False]  # of another machine nothing is known of this process
     plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
     several = [] if store.run is None else _several_losses(store.run)
     if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
@@ -236,7 +244,7 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
 def memory_plot(
     store: Store,
     selected: str,
-    text: str,
+    device_name: str,
     allocator: str | None,
     warn_ratio: float,
     *,
@@ -257,7 +265,7 @@ def memory_plot(
     return _gpu_memory(
         store,
         selected,
-        text if allocator is None else shown_name(allocator),
+        device_name if allocator is None else shown_name(allocator),
         allocator,
         _capacity(("gpu", "total_bytes", selected), warn_ratio, to_capacity, until_s),
         "context" if gpu is not None and (gpu.simulated or gpu.by_torch) else "CUDA context",
@@ -552,8 +560,8 @@ def loss(run: RunView | None) -> PlotSpec:
 
 def _is_from_output(run: RunView) -> bool:
     """Whether loss and accuracy are read from what a program prints."""
-    reported = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
-    return reported is not None and bool(reported.details.get("reads"))
+    newest = next((note for note in reversed(run.notes) if note.topic == Topic.FROM_OUTPUT), None)
+    return newest is not None and bool(newest.details.get("reads"))
 
 
 STYLES: tuple[tuple[str, Style], ...] = (("gpu", "solid"), ("d2h", "dash"), ("d2d", "dot"), ("link", "dashdot"))

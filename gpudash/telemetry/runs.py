@@ -393,7 +393,7 @@ class RunView:
             },
             "result": plain(self.result),
             "warnings": [warning.text for warning in self.warnings if warning.level != "passed"],
-            "error": None if error is None else _reported(error),
+            "error": None if error is None else _error_facts(error),
             "recording": recording,
         }
 
@@ -501,9 +501,9 @@ class RunView:
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
 
 
-def _reported(error: RunError) -> dict[str, Any]:
-    reported: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
-    return reported if error.explanation is None else {**reported, "explanation": plain(error.explanation)}
+def _error_facts(error: RunError) -> dict[str, Any]:
+    facts: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+    return facts if error.explanation is None else {**facts, "explanation": plain(error.explanation)}
 
 
 def _sizes(memory: object) -> dict[str, int]:

@@ -67,7 +67,7 @@ class Wanted:
         surroundings: what else holds memory of the device now; asked where the collector cannot know.
         on_growth: given the lines that grow, when they are first found to.
         on_explained: given an explanation that was asked for while the run goes on.
-        requested: whether one is; asking takes the wish back.
+        is_requested: whether one is; asking takes the wish back.
         replays: whether an out-of-memory is replayed to see what would have let the run go on; in vain where it fills
             the memory by design.
     """
@@ -75,7 +75,7 @@ class Wanted:
     surroundings: Callable[[], Surroundings] | None = None
     on_growth: Callable[[Sequence[Growth]], None] | None = None
     on_explained: Callable[[Explanation], None] | None = None
-    requested: Callable[[], bool] | None = None
+    is_requested: Callable[[], bool] | None = None
     replays: bool = True
 
 
@@ -103,11 +103,11 @@ class PostMortem:
         self._collector.step = step
         now = time.perf_counter()
         if now >= self._next_check_s:
-            self._poll()
+            self._check_growth()
             ended = time.perf_counter()
             self._next_check_s = ended + max(CHECK_PERIOD_S, (ended - now) / CHECK_SHARE)
         wanted = self._wanted
-        if step > 1 and wanted.requested is not None and wanted.on_explained is not None and wanted.requested():
+        if step > 1 and wanted.is_requested is not None and wanted.on_explained is not None and wanted.is_requested():
             wanted.on_explained(self._explained(self._collector.now()))
 
     @property
@@ -143,13 +143,13 @@ class PostMortem:
             state = replace(state, processes=around.processes, context_bytes=around.context_bytes)
         return explain(replace(state, time_s=self._clock() if state.request is None else state.time_s), source_line)
 
-    def _poll(self) -> None:
-        reported = self._wanted.on_growth
-        if reported is None:
+    def _check_growth(self) -> None:
+        on_growth = self._wanted.on_growth
+        if on_growth is None:
             return
         growing = growing_lines(self._collector.sites(), self._collector.step)
         if self._notice.is_due(growing):
-            reported(growing)
+            on_growth(growing)
 
 
 def explained(ending: Event, post_mortem: PostMortem | None) -> Event:

@@ -137,7 +137,7 @@ class Profiling:
         self._frames.start()
         self._enter_step(step)
 
-    def scan(self) -> None:
+    def end_if_long(self) -> None:
         """Called between operations: a profile that has become long ends within its step."""
         if self.on and self._is_long:
             self._leave_step()
@@ -439,7 +439,7 @@ def _row(name: str, tally: _Tally) -> dict[str, Any]:
         "calls": tally.calls,
         **figures,
         "shapes": tally.shapes.most_common(1)[0][0],
-        "stack": stack_text(tally.stacks.most_common(1)[0][0]),
+        "stack": stack_lines(tally.stacks.most_common(1)[0][0]),
     }
 
 
@@ -453,7 +453,7 @@ def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(chosen.values(), key=lambda row: [-row[key] for key in by_time])
 
 
-def stack_text(stack: Sequence[Frame]) -> list[str]:
+def stack_lines(stack: Sequence[Frame]) -> list[str]:
     """Functions as ``file:line function``, innermost first: the user's and the workload's own, else all there are."""
     own = [frame for frame in stack if frames.is_own(_line_of(frame))]
     return [_frame_text(frame) for frame in list(reversed(own or list(stack)))[:MOST_FRAMES]]
@@ -521,8 +521,8 @@ def _lanes(drawn: Sequence[tuple[Any, int]]) -> Mapping[tuple[str, Any], str]:
     """The lanes in order, the busiest thread of the CPU first, and what each is called."""
     found = Counter(_lane(event) for event, _depth in drawn)
     threads = [lane for lane, _count in found.most_common() if lane[0] == "CPU"]
-    text = {lane: "CPU" if number == 1 else f"CPU thread {number}" for number, lane in enumerate(threads, 1)}
-    return text | {lane: f"{lane[0].lower()}:{lane[1]}" for lane in sorted(found) if lane[0] != "CPU"}
+    names = {lane: "CPU" if number == 1 else f"CPU thread {number}" for number, lane in enumerate(threads, 1)}
+    return names | {lane: f"{lane[0].lower()}:{lane[1]}" for lane in sorted(found) if lane[0] != "CPU"}
 
 
 Frame = tuple[CodeType, int]

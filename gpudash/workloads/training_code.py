@@ -233,7 +233,7 @@ def indented(lines: list[str], levels: int = 1) -> list[str]:
 def _inference(spec: TrainingSpec) -> list[str]:
     """Steps that answer and are timed, and what is predicted in the end: the text written, or classes."""
     resident, writes = spec.batches == "resident", spec.model == "transformer"
-    requested = ["inputs = batch(0)[0]" + (".to(device)" if resident else "")]
+    fetch = ["inputs = batch(0)[0]" + (".to(device)" if resident else "")]
     there = "inputs" if resident else "inputs.to(device)"
     batch = [] if resident or writes else [f"        inputs, labels = batch(step % {spec.batches_per_epoch})"]
     newest = "logits[:, -1:].argmax(-1)" if resident else "answers[:, -1:]"
@@ -246,7 +246,7 @@ def _inference(spec: TrainingSpec) -> list[str]:
         "model.eval()",
         "seconds = []",
         *(["written = []"] if writes else []),
-        *(requested if writes or resident else []),
+        *(fetch if writes or resident else []),
         "with torch.no_grad():",
         f"    for step in range({spec.steps}):",
         *batch,

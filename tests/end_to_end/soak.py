@@ -75,7 +75,7 @@ class Hour:
     def show(self) -> None:
         uuid = self.gpus[0].gpu.uuid
         with self.store.lock:
-            plots = plots_for(self.store, selected=uuid, text="GPU 0", allocator=None, warn_ratio=0.85)
+            plots = plots_for(self.store, selected=uuid, device_name="GPU 0", allocator=None, warn_ratio=0.85)
         self.stack.set_plots(plots)
         self.stack.resize(240, 60 + 96 * len(plots))
         self.stack.show()

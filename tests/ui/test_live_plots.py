@@ -26,7 +26,7 @@ def _tick(store: Store, time_s: float, used: int | None, process: int | None, **
 
 def _plots(store: Store, gpu: Gpu | None = None) -> dict[str, PlotSpec]:
     with store.lock:
-        plots = plots_for(store, selected=GPU, text="RTX", allocator="cuda:0", warn_ratio=0.85, gpu=gpu)
+        plots = plots_for(store, selected=GPU, device_name="RTX", allocator="cuda:0", warn_ratio=0.85, gpu=gpu)
     return {plot.id: plot for plot in plots}
 
 
@@ -67,7 +67,7 @@ def test_the_capacity_is_that_of_the_card_that_the_run_in_view_had_and_else_toda
 
     def shown(span: tuple[float, float]) -> dict[str, float | None]:
         with store.lock:
-            plots = plots_for(store, selected=GPU, text="RTX", allocator="cuda:0", warn_ratio=0.5, span=span)
+            plots = plots_for(store, selected=GPU, device_name="RTX", allocator="cuda:0", warn_ratio=0.5, span=span)
             memory = next(plot for plot in plots if plot.id == "memory")
             return {line.name: PlotLevels(store).of(line) for line in memory.lines}
 

@@ -35,7 +35,7 @@ def fed() -> Fed:
 def plots(session: FakeSession, rank: int | None = None) -> dict[str, PlotSpec]:
     store = session.store
     with store.lock:
-        found = plots_for(store, selected="host", text="", allocator=None, warn_ratio=0.85, rank=rank)
+        found = plots_for(store, selected="host", device_name="", allocator=None, warn_ratio=0.85, rank=rank)
     return {spec.id: spec for spec in found}
 
 
@@ -68,7 +68,7 @@ def test_under_a_warning_a_memory_has_two_fifths_of_the_height_beside_ranks_too(
     assert {spec.least_share for spec in shown.values()} == {0.0}
     store = feed.session.store
     with store.lock:
-        warned = plots_for(store, selected="host", text="", allocator=None, warn_ratio=0.85, warned=True)
+        warned = plots_for(store, selected="host", device_name="", allocator=None, warn_ratio=0.85, warned=True)
     assert {spec.id: spec.least_share for spec in warned if spec.least_share} == {large: 0.4}
 
 

@@ -14,7 +14,7 @@ UUID = gpu(0).uuid
 
 
 def plots(session: FakeSession, selected: str = "host", allocator: str | None = None) -> dict[str, PlotSpec]:
-    found = plots_for(session.store, selected=selected, text="GPU 0", allocator=allocator, warn_ratio=0.85)
+    found = plots_for(session.store, selected=selected, device_name="GPU 0", allocator=allocator, warn_ratio=0.85)
     return {plot.id: plot for plot in found}
 
 
@@ -89,7 +89,9 @@ def test_an_unknown_use_reaches_to_the_capacity() -> None:
 
 
 def in_view(session: FakeSession, span: tuple[float, float], *, warned: bool = False) -> tuple[PlotSpec, ...]:
-    return plots_for(session.store, selected="host", text="", allocator=None, warn_ratio=0.85, span=span, warned=warned)
+    return plots_for(
+        session.store, selected="host", device_name="", allocator=None, warn_ratio=0.85, span=span, warned=warned
+    )
 
 
 def shown(specs: tuple[PlotSpec, ...]) -> list[str]:

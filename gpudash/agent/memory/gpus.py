@@ -67,7 +67,7 @@ class Gpus:
         except Exception as error:
             note_fault(error)
             self._note(f"Not everything can be watched in this program: {type(error).__name__}: {error}.")
-        self._report()
+        self._report_torch()
 
     def detach(self) -> None:
         """Undo what was done; what torch cannot forget is inert once the agent is gone."""
@@ -78,25 +78,25 @@ class Gpus:
             if self._snapshots.on_simulated_full in waiting:
                 waiting.remove(self._snapshots.on_simulated_full)
 
-    def scan(self) -> bool:
+    def report(self) -> bool:
         """Tell the figures, and what is live; whether a device is in use."""
         if self._failed:
             return False
         try:
             if simulating.cards() != self._cards:
                 self._follow_simulated()
-                self._report()
+                self._report_torch()
             self._say()
             used = self._figures()
-            self._history.scan()
+            self._history.report()
             if self._history.problem is not None and self._history.problem not in self._problems:
                 self._note(self._history.problem)
-                self._report()
+                self._report_torch()
         except Exception as error:
             note_fault(error)
             self._failed = True
             self._note(f"The allocator's figures can no longer be read: {type(error).__name__}: {error}.")
-            self._report()
+            self._report_torch()
             return False
         return used
 
@@ -107,7 +107,7 @@ class Gpus:
 
     def snapshot(self, path: str, reason: str) -> None:
         """Write a memory snapshot, and answer."""
-        self._snapshots.requested(path, reason)
+        self._snapshots.write_on_request(path, reason)
 
     def write_traces(self) -> None:
         """Write what was asked of the simulated cards so far, where that is kept, and say where."""
@@ -128,7 +128,7 @@ class Gpus:
         self._snapshots.forked()
         self._allocators.forked()
         self._last = {}
-        self._report()
+        self._report_torch()
 
     def _attach(self) -> None:
         capacities = self._config.get("simulate") or []
@@ -154,21 +154,21 @@ class Gpus:
         if self._config.get("history"):
             self._history.start_simulated(found)
 
-    def _report(self) -> None:
+    def _report_torch(self) -> None:
         # where a simulated GPU answers for CUDA, that is said to be of a build with CUDA
         cuda = None if simulating.answers_for_cuda() else self._torch.version.cuda
-        reported = {
+        facts = {
             "version": str(self._torch.__version__),
             "cuda": None if cuda is None else str(cuda),
             "simulated": simulating.backend() is not None,
             "history": self._history.on,
             "problem": " ".join(self._problems) or None,
         }
-        self._keep({"type": "torch", **reported})
+        self._keep({"type": "torch", **facts})
 
     def _say(self) -> None:
         """Tell what a simulated device does not do, once each."""
-        said = simulating.reported()
+        said = simulating.notices()
         for sentence in said[self._said :]:
             self._keep({"type": "said", "text": sentence})
         self._said = len(said)
@@ -225,11 +225,11 @@ class Allocators:
     def _cuda(self, index: int) -> Figures:
         torch: Any = sys.modules["torch"]
         if index not in self._cards:
-            reported = torch.cuda.get_device_properties(index)
-            identity = getattr(reported, "uuid", None)
+            properties = torch.cuda.get_device_properties(index)
+            identity = getattr(properties, "uuid", None)
             self._cards[index] = {
-                "capacity_bytes": int(reported.total_memory),
-                "product": str(reported.name),
+                "capacity_bytes": int(properties.total_memory),
+                "product": str(properties.name),
                 "uuid": None if identity is None else f"GPU-{identity}",
             }
         stats = torch._C._cuda_memoryStats(index)

@@ -89,13 +89,13 @@ class AgentHistory:
             self._ours.add("sim")
         self._steps.on_label = lambda label: setattr(memory.history, "step", label)
 
-    def scan(self) -> None:
+    def report(self) -> None:
         """Tell what is live, if it is time to."""
         if not self.on or time.monotonic() < self._next_s:
             return
         began = time.thread_time()
         for device, holdings in self._held():
-            self._report(device, holdings)
+            self._report_holdings(device, holdings)
         cost = time.thread_time() - began
         self._next_s = time.monotonic() + max(DIGEST_PERIOD_S, self._rest.after(cost))
 
@@ -159,22 +159,22 @@ class AgentHistory:
             return self._steps.label_at(time_us)
         return known[1] if known is not None and known[0] == stack else 0
 
-    def _report(self, device: str, holdings: list[Holding]) -> None:
+    def _report_holdings(self, device: str, holdings: list[Holding]) -> None:
         holdings = sorted(holdings, key=_size, reverse=True)[:MOST_HOLDINGS]
         if len(self._numbers) > MOST_NUMBERED:
             self._numbers.clear()
         fresh: dict[str, list[Line]] = {}
-        reported = []
+        rows = []
         for size, count, step, stack in holdings:
             number = self._numbers.get(stack)
             if number is None:
                 self._numbered += 1
                 number = self._numbers[stack] = self._numbered
                 fresh[str(number)] = _lines(stack)
-            reported.append([size, count, step, number])
+            rows.append([size, count, step, number])
         if fresh:
             self._post({"type": "stacks", "stacks": fresh})
-        self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": reported})
+        self._post({"type": "held", "device": device, "step": self._steps.label, "holdings": rows})
 
 
 def _record_cuda(record: Callable[..., None], entries: int) -> None:

@@ -79,8 +79,8 @@ def cards() -> tuple[Any, ...]:
 def answers_for_cuda() -> bool:
     """Whether the simulated devices are what this process calls ``cuda``."""
     module = sys.modules.get("gpudash.simulator.as_cuda.answering")
-    requested = getattr(module, "is_answering", None)
-    return requested is not None and bool(requested())
+    is_answering = getattr(module, "is_answering", None)
+    return is_answering is not None and bool(is_answering())
 
 
 def called_here(device: str) -> str:
@@ -96,6 +96,6 @@ def in_collectives_s() -> float | None:
     return None if spent is None else float(spent.seconds)
 
 
-def reported() -> Sequence[str]:
+def notices() -> Sequence[str]:
     """What does nothing, or runs otherwise, on the simulated devices, of what the program asked for so far."""
-    return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.notices"), "reported", ()))
+    return tuple(getattr(sys.modules.get("gpudash.simulator.as_cuda.notices"), "emitted", ()))

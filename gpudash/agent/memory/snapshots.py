@@ -50,7 +50,7 @@ class Snapshots:
         """In a child, whose files have other names."""
         self._written, self._spent_s = 0, 0.0
 
-    def requested(self, path: str, reason: str) -> None:
+    def write_on_request(self, path: str, reason: str) -> None:
         """Write one because the dashboard wants it, and answer."""
         device, problem = "", None
         try:
@@ -63,7 +63,7 @@ class Snapshots:
 
     def on_simulated_full(self, card: Any, refused: Any) -> None:
         """A simulated card refused an allocation; its error is about to be raised."""
-        reported = {
+        facts = {
             "device": f"sim:{card.index}",
             "requested_bytes": refused.requested,
             "capacity_bytes": refused.capacity,
@@ -74,11 +74,11 @@ class Snapshots:
             "others": {str(pid): size for pid, size in card.others.items()},
             "allowed_bytes": refused.allowed,
         }
-        self._out_of_memory(reported)
+        self._out_of_memory(facts)
 
     def on_cuda_full(self, device: int, requested: int, capacity: int, free: int) -> None:
         """The observer that torch calls before it raises its error."""
-        reported: Message = {
+        facts: Message = {
             "device": f"cuda:{device}",
             "requested_bytes": requested,
             "capacity_bytes": capacity,
@@ -88,22 +88,22 @@ class Snapshots:
         }
         try:
             stats = sys.modules["torch"]._C._cuda_memoryStats(device)
-            reported["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
-            reported["reserved_bytes"] = stats["reserved_bytes"]["all"]["current"]
+            facts["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
+            facts["reserved_bytes"] = stats["reserved_bytes"]["all"]["current"]
         except Exception:
             # the figures of the request are worth telling without these
-            reported["allocated_bytes"] = None
-        reported["capacity_bytes"], reported["allowed_bytes"] = _limits(device, capacity)
-        self._out_of_memory(reported)
+            facts["allocated_bytes"] = None
+        facts["capacity_bytes"], facts["allowed_bytes"] = _limits(device, capacity)
+        self._out_of_memory(facts)
 
-    def _out_of_memory(self, reported: Message) -> None:
+    def _out_of_memory(self, facts: Message) -> None:
         """Never raises: the program's own error is on its way."""
         path, problem = None, None
         try:
-            path, problem = self._file(reported["device"])
+            path, problem = self._file(facts["device"])
         except Exception as error:
             problem = _sentence(error)
-        self._post({"type": "oom", **reported, "snapshot": path, "step": self._step(), "problem": problem})
+        self._post({"type": "oom", **facts, "snapshot": path, "step": self._step(), "problem": problem})
 
     def _file(self, device: str) -> tuple[str | None, str | None]:
         if not self._folder:

@@ -103,11 +103,11 @@ def owners(
             sites.totals[place] += group.bytes
     ordered = sorted(sites.by_key.items(), key=lambda item: -item[1].bytes)
     rates = _rates(ordered, growing)
-    reported = tuple(
+    largest = tuple(
         _owner(*key, site_total, sites.totals, rates.get(key), source) for key, site_total in ordered[:MOST_OWNERS]
     )
     rest = ordered[MOST_OWNERS:]
-    return reported, len(rest), sum(site_total.bytes for _, site_total in rest)
+    return largest, len(rest), sum(site_total.bytes for _, site_total in rest)
 
 
 def growing_lines(

@@ -164,11 +164,11 @@ class MemoryState:
         """
         shared = [segment for segment in segments if segment.pool_id == SHARED]
         private = [segment for segment in segments if segment.pool_id != SHARED]
-        requested = shared
+        eligible = shared
         if self.request is not None:
             small = self.request.bytes <= LARGEST_SMALL
-            requested = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
-        usable = _of_state("inactive", requested)
+            eligible = [s for s in shared if s.is_small == small and stream in (None, s.stream)]
+        usable = _of_state("inactive", eligible)
         return replace(
             self,
             pending=sum(_of_state("active_pending_free", segments)),

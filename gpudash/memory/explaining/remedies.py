@@ -256,20 +256,20 @@ SMALL_WORKSPACE = ":16:8"
 
 
 def smaller_workspace(
-    found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, requested: bool
+    found: Explanation, shrunk: Callable[[float], Replayed] | None = None, *, is_workspace: bool
 ) -> Iterator[Remedy]:
     """A smaller workspace for cuBLAS, where what that saves is as much as was missing.
 
     Args:
         found: where memory is.
         shrunk: replays the trace with workspaces so many times as large; ``None`` where it was not tried.
-        requested: whether it was a workspace that was refused.
+        is_workspace: whether it was a workspace that was refused.
     """
     small = workspace_bytes(SMALL_WORKSPACE)
     held = found.by_category.get(WORKSPACE, 0)
-    taken = held + (found.requested_bytes or 0 if requested else 0)
+    taken = held + (found.requested_bytes or 0 if is_workspace else 0)
     # a request that is served from a new segment asks the device for all of that
-    of_device = held + (found.segment_bytes or 0 if requested else 0)
+    of_device = held + (found.segment_bytes or 0 if is_workspace else 0)
     if taken <= small or of_device - small < found.missing_bytes:
         return
     ran = None if shrunk is None else shrunk(small / workspace_bytes(None))
@@ -352,10 +352,10 @@ def flags(alternative: Alternative) -> str:
     """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
     if alternative.allocator:
         return assignment(alternative.allocator)
-    text = [] if alternative.device is None else ["--device", alternative.device]
+    arguments = [] if alternative.device is None else ["--device", alternative.device]
     for name, value in alternative.fields.items():
-        text += _flag(name.replace("_", "-"), value)
-    return " ".join([*text, *_flag("memory-cap", alternative.memory_cap_bytes)])
+        arguments += _flag(name.replace("_", "-"), value)
+    return " ".join([*arguments, *_flag("memory-cap", alternative.memory_cap_bytes)])
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -163,24 +163,24 @@ def _rounded(size: int) -> int:
 
 
 def need_of(
-    requested: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
+    requests: CardRequests, *, steps: int, is_whole: bool, seconds: float, found_by: str = RERUN, remark: str = ""
 ) -> Need:
     """What a card must have for all that was asked of it.
 
     Args:
-        requested: the requests.
+        requests: the requests.
         steps, is_whole, seconds, found_by, remark: as of `Need`.
     """
     # a part of a run is taken with room to spare: what comes later finds the cache in pieces
-    room = requested.room() if is_whole else requested.peak_reserved_bytes
-    capacity = room + requested.context_bytes + requested.others_bytes
-    if 0 < requested.fraction < 1:
-        capacity = max(capacity, card_of(room, requested.fraction))
+    room = requests.room() if is_whole else requests.peak_reserved_bytes
+    capacity = room + requests.context_bytes + requests.others_bytes
+    if 0 < requests.fraction < 1:
+        capacity = max(capacity, card_of(room, requests.fraction))
     return Need(
         capacity_bytes=capacity,
         pytorch_bytes=room,
-        peak_allocated_bytes=requested.peak_allocated_bytes,
-        peak_reserved_bytes=requested.peak_reserved_bytes,
+        peak_allocated_bytes=requests.peak_allocated_bytes,
+        peak_reserved_bytes=requests.peak_reserved_bytes,
         steps=steps,
         is_whole=is_whole,
         seconds=seconds,
@@ -229,18 +229,18 @@ def with_tried(found: Explanation, remedy: Remedy, need: Need | None) -> Explana
     return replace(found, remedies=ordered((works, *rest)))
 
 
-def with_reruns_of(found: Explanation, reported: Explanation) -> Explanation:
+def with_reruns_of(found: Explanation, earlier: Explanation) -> Explanation:
     """``found``, which explains a moment anew, with what reruns had found when it was explained before.
 
     Args:
         found: its remedies have their diffs.
-        reported: the explanation of before.
+        earlier: the explanation of before.
     """
-    tried = [remedy for remedy in reported.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
-    if reported.requested_bytes != found.requested_bytes or not (tried or reported.need):
+    tried = [remedy for remedy in earlier.remedies if remedy.verified_by in (RERUN, NUMBERLESS)]
+    if earlier.requested_bytes != found.requested_bytes or not (tried or earlier.need):
         return found
     fresh = {remedy.change: remedy for remedy in found.remedies}
-    before = {remedy.change for remedy in reported.remedies}
+    before = {remedy.change for remedy in earlier.remedies}
     kept = [
         remedy
         for remedy in found.remedies
@@ -251,7 +251,7 @@ def with_reruns_of(found: Explanation, reported: Explanation) -> Explanation:
         remedy if remedy.change not in fresh else replace(remedy, patch=fresh[remedy.change].patch) for remedy in tried
     ]
     made += [remedy for remedy in kept if remedy.change not in changes]
-    return replace(found, remedies=ordered(made), remedies_note=reported.remedies_note, need=reported.need)
+    return replace(found, remedies=ordered(made), remedies_note=earlier.remedies_note, need=earlier.need)
 
 
 def without_need(found: Explanation, why: str) -> Explanation:

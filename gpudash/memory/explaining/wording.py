@@ -114,10 +114,10 @@ def request_words(state: MemoryState, where: Where) -> str:
 
 def place_of(where: Where) -> str:
     """When and where something was asked: "step 12, backward, train.py:41"; "" when nothing is known."""
-    text = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
+    parts = [f"step {where.step}" if where.step else "", where.phase or where.stage, innermost(where.module)]
     if where.file is not None:
-        text.append(f"{short(where.file)}:{where.line}")
-    return ", ".join(word for word in text if word)
+        parts.append(f"{short(where.file)}:{where.line}")
+    return ", ".join(word for word in parts if word)
 
 
 def innermost(module: str) -> str:
@@ -144,11 +144,11 @@ def _impossible(state: MemoryState) -> str:
     segment = needed(request.segment_bytes)
     more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
     asker = "the workspace of cuBLAS" if request.is_workspace else "one tensor"
-    requested = f"{asker} needs {needed(request.bytes)}{more}"
+    need = f"{asker} needs {needed(request.bytes)}{more}"
     if state.allowed is not None and state.allowed < state.capacity - context:
-        return f"The cap cannot be kept: {requested}, and this process may have {available(state.allowed)}."
+        return f"The cap cannot be kept: {need}, and this process may have {available(state.allowed)}."
     of_context = f", {needed(context)} of them the context's" if context else ""
-    return f"No allocator setting helps: {requested}, and the card has {available(state.capacity)}{of_context}."
+    return f"No allocator setting helps: {need}, and the card has {available(state.capacity)}{of_context}."
 
 
 def _fragments(state: MemoryState) -> str:

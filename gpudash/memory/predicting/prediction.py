@@ -279,8 +279,8 @@ class Prediction:
         need, free = way.needed_bytes, way.free_bytes
         if need is None:
             return ""
-        reported = self.scale.shown(need) > self.scale.shown(free or 0)
-        if free is None or (free == self.estimate.free_bytes and reported is (need > free)):
+        exceeds = self.scale.shown(need) > self.scale.shown(free or 0)
+        if free is None or (free == self.estimate.free_bytes and exceeds is (need > free)):
             return self.scale.label(need)
         scale = SizeScale.of(need, free)
         return f"{scale.label(need)} of {scale.label(free)}"
@@ -295,24 +295,24 @@ def change_text(alternative: RunChange) -> str:
 
 def price(alternative: RunChange) -> str:
     """What a change costs: "+33 % time, from FLOPs of the dry run"; "" when nothing is known of it."""
-    text = []
+    parts = []
     if alternative.slowdown is not None:
         percent = round((alternative.slowdown - 1) * 100)
-        reported = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
-        text.append(f"{reported}, from {alternative.slowdown_from}" if alternative.slowdown_from else reported)
+        cost = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
+        parts.append(f"{cost}, from {alternative.slowdown_from}" if alternative.slowdown_from else cost)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
         same = "" if alternative.changes_training else "; same global batch"
-        text.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
+        parts.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
     if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
         held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
-        text.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")
+        parts.append(f"{held} of the host's memory, {seconds:.2g} s or more of each step on the bus")
     if alternative.releases_cache:
-        text.append("only after releasing its cache")
+        parts.append("only after releasing its cache")
     if alternative.note:
-        text.append(alternative.note)
+        parts.append(alternative.note)
     if alternative.changes_training:
-        text.append("may change convergence")
-    return "; ".join(text)
+        parts.append("may change convergence")
+    return "; ".join(parts)
 
 
 def fit_text(fits: bool | None) -> str:

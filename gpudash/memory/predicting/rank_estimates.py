@@ -130,5 +130,5 @@ def _rank(rank: int, found: Estimate) -> RankEstimate:
     return RankEstimate(**{field.name: getattr(found, field.name) for field in fields(DeviceEstimate)}, rank=rank)
 
 
-def _joined(*text: str) -> str:
-    return "; ".join(part for part in text if part)
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

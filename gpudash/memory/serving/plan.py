@@ -298,8 +298,8 @@ class ModelServer:
             for ranks in RANKS:
                 if self.model.heads % ranks:
                     continue
-                requested = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
-                way = self._way(gpu.name, card, requested, users, length)
+                sized = replace(flags, tensor_parallel=ranks, max_num_seqs=self._requests(card, users))
+                way = self._way(gpu.name, card, sized, users, length)
                 if way.enough:
                     found.append(way)
                     break

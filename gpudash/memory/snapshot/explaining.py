@@ -248,12 +248,14 @@ def remedies(
 def _in_the_program(case: Case, settings: Sequence[Remedy]) -> tuple[ProgramCause | None, tuple[Remedy, ...]]:
     """The cause in the program, and changes that make smaller what fills the memory whatever the cause is."""
     found, history = case.found, case.history
-    requested = history.asks_for_workspace(case.moment)
+    is_workspace = history.asks_for_workspace(case.moment)
     held = case.of_category(WORKSPACE)
     workspace = tuple(
-        smaller_workspace(found, lambda factor: case.resized(held, factor, request=requested), requested=requested)
+        smaller_workspace(
+            found, lambda factor: case.resized(held, factor, request=is_workspace), is_workspace=is_workspace
+        )
     )
-    is_full_of_it = requested and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
+    is_full_of_it = is_workspace and (found.requested_bytes or 0) >= SHARE_OF_WORKSPACE * case.live_bytes
     if is_full_of_it or (found.verdict == "fragmentation" and settings):
         return None, workspace
     cause = cause_of(case)
@@ -286,9 +288,9 @@ def is_leaking(found: Explanation) -> bool:
 def _release(
     history: History, growing: Sequence[Growth], capacity: int | None, edit: str, patch: str
 ) -> Iterator[Remedy]:
-    reported = without_kept(history, growing, capacity) if growing else None
-    if reported is not None:
-        before, without, fits = reported
+    replayed = without_kept(history, growing, capacity) if growing else None
+    if replayed is not None:
+        before, without, fits = replayed
         if fits is not False and without < before:
             yield release_remedy(growing, before, without, fits, edit, patch)
 
@@ -460,8 +462,8 @@ def _card_text(history: History) -> str:
             return "The file does not record the card's size."
         return f"PyTorch holds {format_bytes(most)}. What it held before and how much the card has are not in the file."
     limits = card_limits(history)
-    reported = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_text(limits))
-    return " ".join([*filter(None, reported), capacity_text(limits)])
+    sentences = (f"PyTorch reserved {format_bytes(most)} at most in this recording.", retry_text(limits))
+    return " ".join([*filter(None, sentences), capacity_text(limits)])
 
 
 def _how_to_record(history: History) -> str:
@@ -567,11 +569,11 @@ def card_limits(history: History) -> CardLimits:
     least = max(int(reserved.max()), int((reserved[known + 1] + free[free != NONE]).max(initial=0)))
     if history.device.settings.garbage_collection_threshold:
         return CardLimits(least, None, 0)  # it releases segments while the card has more
-    came = [total for total in _requested_after_release(history) if total > least]
+    came = [total for total in _reserved_without_release(history) if total > least]
     return CardLimits(least, min(came, default=None), len(came))
 
 
-def _requested_after_release(history: History) -> list[int]:
+def _reserved_without_release(history: History) -> list[int]:
     """Of each release that a request may have caused, what would have been reserved without it; bytes."""
     columns = history.columns
     action, stack = columns.action, columns.stack

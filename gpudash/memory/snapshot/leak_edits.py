@@ -542,11 +542,11 @@ def is_plain(expression: ast.AST) -> bool:
 
 def _is_without_graph(path: Sequence[ast.AST]) -> bool:
     """Whether a statement runs under torch.no_grad() or torch.inference_mode()."""
-    reported = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
-    reported += [
+    contexts = [ast.unparse(item.context_expr) for node in path if isinstance(node, ast.With) for item in node.items]
+    contexts += [
         ast.unparse(mark) for node in path if isinstance(node, ast.FunctionDef) for mark in node.decorator_list
     ]
-    return any("no_grad" in text or "inference_mode" in text for text in reported)
+    return any("no_grad" in text or "inference_mode" in text for text in contexts)
 
 
 def _calls(node: ast.AST, method: str) -> bool:

@@ -70,14 +70,14 @@ class Sidecar:
     Attributes:
         steps: times at which steps began, in microseconds since 1970, and their numbers.
         cards: by the index of the device.
-        reported: by the index of the device, how its memory was explained when it ran out.
+        explanations: by the index of the device, how its memory was explained when it ran out.
         warnings: sentences on what could not be used.
         command: that started the program, and its folder.
     """
 
     steps: tuple[tuple[int, int], ...] = ()
     cards: Mapping[int, OutsideView] = field(default_factory=dict)
-    reported: Mapping[int, Explanation] = field(default_factory=dict)
+    explanations: Mapping[int, Explanation] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     command: ProgramCommand = UNKNOWN_COMMAND
 
@@ -110,8 +110,8 @@ class Sidecar:
             found = on_card(found, history, card, source)
         if self.command.folder:
             found = with_patches(found, self.command.folder)
-        reported = self.reported.get(history.device.index)
-        return found if reported is None else with_reruns_of(found, reported)
+        earlier = self.explanations.get(history.device.index)
+        return found if earlier is None else with_reruns_of(found, earlier)
 
 
 NOTHING = Sidecar()
@@ -134,34 +134,36 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         processes=card.around.processes,
         allowed=card.allowed,
     )
-    reported = explain(whole, source, found.growing or None)
-    reported = of_nothing(reported) if is_first(whole) else reported.with_remedies(found.remedies, found.remedies_note)
-    if reported.verdict == "other process":
-        alone = _without_others(reported, history, source)
-        reported = reported.with_remedies(ordered((*alone, *reported.remedies)), reported.remedies_note)
-    reported = with_cause(reported, found.cause)
-    if card.simulated and reported.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
-        reported = reported.with_remedies(reported.remedies, f"{reported.remedies_note} {WATCH_LARGER}")
-    return reported
+    explanation = explain(whole, source, found.growing or None)
+    explanation = (
+        of_nothing(explanation) if is_first(whole) else explanation.with_remedies(found.remedies, found.remedies_note)
+    )
+    if explanation.verdict == "other process":
+        alone = _without_others(explanation, history, source)
+        explanation = explanation.with_remedies(ordered((*alone, *explanation.remedies)), explanation.remedies_note)
+    explanation = with_cause(explanation, found.cause)
+    if card.simulated and explanation.remedies_note in (ENDS_HERE, NOTHING_BEFORE):
+        explanation = explanation.with_remedies(explanation.remedies, f"{explanation.remedies_note} {WATCH_LARGER}")
+    return explanation
 
 
-def with_cause(reported: Explanation, cause: str) -> Explanation:
-    """``reported`` with the cause in the program as its headline, unless the verdict names another.
+def with_cause(explanation: Explanation, cause: str) -> Explanation:
+    """``explanation`` with the cause in the program as its headline, unless the verdict names another.
 
     Args:
         cause: in a sentence; "" for none.
     """
-    return replace(reported, cause=cause, headline=cause) if cause and reported.verdict in CAUSED else reported
+    return replace(explanation, cause=cause, headline=cause) if cause and explanation.verdict in CAUSED else explanation
 
 
-def _without_others(reported: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
+def _without_others(explanation: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
     """That the other processes end, where what was asked so far then passes."""
-    others = [part for part in reported.parts if part.kind == "process"]
+    others = [part for part in explanation.parts if part.kind == "process"]
     together = sum(part.bytes for part in others)
-    place = reported.where
+    place = explanation.where
     patch = "" if place.file is None or place.line is None else ended_before(SourceFile(place.file, source), place.line)
     if not history.is_recorded:
-        passes = (reported.segment_bytes or 0) <= reported.capacity_bytes - reported.part_bytes(
+        passes = (explanation.segment_bytes or 0) <= explanation.capacity_bytes - explanation.part_bytes(
             "context", "unattributed"
         )
         return tuple(without_others(others, "" if not passes else REPLAY, patch=patch))
@@ -170,25 +172,26 @@ def _without_others(reported: Explanation, history: History, source: SourceLine)
     return tuple(without_others(others, REPLAY if ran.fits else "", peak, patch=patch))
 
 
-def card_of(reported: Explanation) -> OutsideView:
+def card_of(explanation: Explanation) -> OutsideView:
     """The card as an explanation of its memory tells it."""
-    requested = reported.requested_bytes
-    where = reported.where
+    requested = explanation.requested_bytes
+    where = explanation.where
     request = None
     if requested is not None:
         request = RefusedRequest(
-            requested, reported.segment_bytes or requested, where.step, where.phase, where.stage, where.module
+            requested, explanation.segment_bytes or requested, where.step, where.phase, where.stage, where.module
         )
     return OutsideView(
-        device=reported.device,
-        product=reported.product,
-        simulated=reported.simulated,
-        time_s=reported.time_s,
-        capacity=reported.capacity_bytes,
+        device=explanation.device,
+        product=explanation.product,
+        simulated=explanation.simulated,
+        time_s=explanation.time_s,
+        capacity=explanation.capacity_bytes,
         around=Surroundings(
-            tuple(part for part in reported.parts if part.kind == "process"), reported.part_bytes("context") or None
+            tuple(part for part in explanation.parts if part.kind == "process"),
+            explanation.part_bytes("context") or None,
         ),
         request=request,
-        free=reported.part_bytes("free"),
-        allowed=reported.allowed_bytes,
+        free=explanation.part_bytes("free"),
+        allowed=explanation.allowed_bytes,
     )

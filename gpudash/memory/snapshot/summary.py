@@ -32,7 +32,7 @@ class DeviceStudy:
         device, history, what_if: of it.
         found: why memory ran out, or where it was.
         outcome: with the capacity or settings asked about; ``None`` when nothing was asked or can be replayed.
-        outcome_words: the same in a sentence.
+        outcome_text: the same in a sentence.
         ways: with which the capacity asked about would do, where it does not; titled by `alternatives_title`.
     """
 
@@ -54,13 +54,13 @@ class DeviceStudy:
         if self.history.is_recorded and (capacity is not None or settings):
             chosen = AllocatorSettings.parse(settings) if settings else device.settings
             self.outcome = self.what_if.run(capacity, chosen)
-            self.outcome_text = self.what_if.label(self.outcome, capacity, settings)
+            self.outcome_text = self.what_if.describe(self.outcome, capacity, settings)
         self.ways: tuple[Remedy, ...] = ()
         if self.outcome is not None and not self.outcome.fits:
-            requested = replace(
+            recorded = replace(
                 self.found, requested_bytes=None
             )  # what the program could do is said of the recorded state
-            self.ways = remedies(self.history, self.what_if, requested, capacity).remedies
+            self.ways = remedies(self.history, self.what_if, recorded, capacity).remedies
 
 
 def studied(
@@ -98,10 +98,10 @@ def compared(studies: Sequence[DeviceStudy]) -> str:
     if len(had) < 2 or not any(size for _, size in had):
         return ""
     recorded = all(study.history.is_recorded for study, size in had if size)
-    reported = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
+    sizes = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
     out = [str(study.device.index) for study, _ in had if study.found.requested_bytes is not None]
     ran_out = f"Device {' and '.join(out)} ran out of memory. " if out else ""
-    return f"{ran_out}PyTorch reserved {f'at most {reported}' if recorded else reported}."
+    return f"{ran_out}PyTorch reserved {f'at most {sizes}' if recorded else sizes}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class SnapshotChange:
             }
             for change in self.changes
         ]
-        reported = {"device": self.device, "first_allocated_bytes": self.first, "second_allocated_bytes": self.second}
-        return {**reported, "sentence": self.sentence, "changes": changes}
+        facts = {"device": self.device, "first_allocated_bytes": self.first, "second_allocated_bytes": self.second}
+        return {**facts, "sentence": self.sentence, "changes": changes}
 
 
 def compared_with(first: DeviceStudy, second: DeviceStudy) -> SnapshotChange:
@@ -158,8 +158,8 @@ def figures(snapshot: Snapshot, studies: Sequence[DeviceStudy]) -> dict[str, Any
     for study in studies:
         if not study.history.is_recorded:
             continue
-        reported, problem = _replay(study)
-        replays.append(reported)
+        replay, problem = _replay(study)
+        replays.append(replay)
         # the reader has said already where a file contradicts itself
         if problem and not snapshot.warnings:
             warnings.append(problem)
@@ -245,7 +245,7 @@ def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
     except SnapshotError as error:
         problem = str(error)
     ran = study.outcome
-    reported: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "device": study.device.index,
         "peak_allocated_bytes": None if checked is None else checked.peak_allocated,
         "peak_reserved_bytes": None if checked is None else checked.peak_reserved,
@@ -258,11 +258,11 @@ def _replay(study: DeviceStudy) -> tuple[dict[str, Any], str]:
         "remedies": [asdict(remedy) for remedy in study.ways],
     }
     if ran is not None:
-        reported |= {
+        facts |= {
             "peak_allocated_bytes": ran.peak_allocated,
             "peak_reserved_bytes": ran.peak_reserved,
             "retries": ran.retries,
             "fits": ran.fits,
             "failed_at_event": ran.failed_at,
         }
-    return reported, problem
+    return facts, problem

@@ -209,7 +209,7 @@ class WatchedRanks:
             if self._passes(len(joined.samples)):
                 for sample in joined.samples:
                     self._emit(sample)
-        for finding in self._findings.scan(ranks, self._clock()):
+        for finding in self._findings.new(ranks, self._clock()):
             self._report(finding)
 
     def _memory(self, ranks: Ranks, number: int, message: Message) -> None:

@@ -75,7 +75,7 @@ def install(replaced: Replacements) -> None:
         replaced.wrap(owner, "_engine_run_backward", _with_mode)
     replaced.wrap(torch._C._autograd, "_push_saved_tensors_default_hooks", _with_mode_in_hooks)
     replaced.wrap(overrides, "has_torch_function", _without_ours)
-    replaced.wrap(torch, "range", _requested_of_no_mode)
+    replaced.wrap(torch, "range", _placing)
 
 
 def _leave() -> None:
@@ -129,7 +129,7 @@ def _without_ours(has: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return has_torch_function
 
 
-def _requested_of_no_mode(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _placing(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``torch.range``, the one maker of tensors that torch keeps from modes."""
 
     @hands_on

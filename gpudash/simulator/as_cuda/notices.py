@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-reported: list[str] = []
+emitted: list[str] = []
 """Sentences, in order."""
 
 listeners: list[Callable[[str], None]] = []
@@ -14,8 +14,8 @@ listeners: list[Callable[[str], None]] = []
 
 def emit(sentence: str) -> None:
     """Let it be known, once."""
-    if sentence not in reported:
-        reported.append(sentence)
+    if sentence not in emitted:
+        emitted.append(sentence)
         for listener in listeners:
             listener(sentence)
 

@@ -62,12 +62,12 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
     @hands_on
     def made(*args: Any, **kwargs: Any) -> Any:
         given = signature(make).bind(*args, **kwargs)
-        requested = given.arguments.get("backend")
-        if requested is None and make.__name__ == "init_process_group":
+        backend = given.arguments.get("backend")
+        if backend is None and make.__name__ == "init_process_group":
             given.arguments["backend"] = GLOO
-        elif requested is not None and NCCL in str(requested).lower():
+        elif backend is not None and NCCL in str(backend).lower():
             emit(BY_GLOO)
-            given.arguments["backend"] = str(requested).lower().replace(NCCL, GLOO)
+            given.arguments["backend"] = str(backend).lower().replace(NCCL, GLOO)
         for name in ("device_id", "pg_options"):
             given.arguments.pop(name, None)
         return make(*given.args, **given.kwargs)

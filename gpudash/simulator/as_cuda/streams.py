@@ -24,10 +24,10 @@ STREAMS = (
 class Stream(device_module.Stream):
     """``torch.cuda.Stream``."""
 
-    _requested_for = True
+    _emits_notice = True
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-        if cls._requested_for:
+        if cls._emits_notice:
             emit(STREAMS)
         target = None if device is None else inward(torch.device(device))
         made = super().__new__(cls, target, priority, **kwargs)
@@ -58,7 +58,7 @@ class Stream(device_module.Stream):
 class DefaultStream(Stream):
     """One that a device has without being asked: torch looks at it in every backward pass."""
 
-    _requested_for = False
+    _emits_notice = False
 
 
 class Event(device_module.Event):

@@ -57,8 +57,8 @@ def install() -> None:
 
     @hands_on
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        for reported in watchers:
-            reported(True)
+        for watcher in watchers:
+            watcher(True)
         _passes.depth = getattr(_passes, "depth", 0) + 1
         _passes.error = None
         try:
@@ -71,8 +71,8 @@ def install() -> None:
         finally:
             _passes.depth -= 1
             _passes.error = None
-            for reported in watchers:
-                reported(False)
+            for watcher in watchers:
+                watcher(False)
 
     torch.autograd.graph._engine_run_backward = run_backward
     torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]

@@ -154,7 +154,7 @@ class _Recording:
         self.groups: dict[tuple[Stack, int], _Group] = {}
         self._history = history
 
-    def reported(self, action: str, address: int, size: int, stream: int) -> None:
+    def on_event(self, action: str, address: int, size: int, stream: int) -> None:
         """Called by the card at every event, under its lock."""
         history = self._history
         stack = history.no_stack
@@ -240,7 +240,7 @@ class MemoryHistory:
         _expect("context", context, CONTEXTS)
         _expect("stacks", stacks, ("python", "all"))
         for recording in self._recordings.values():
-            recording.card.unobserve(recording.reported)
+            recording.card.unobserve(recording.on_event)
         if enabled is None or clear_history:
             self._recordings = {}
         self.with_stack = frozenset() if context is None else ALL_ACTIONS if context == "all" else ALLOCATING
@@ -252,7 +252,7 @@ class MemoryHistory:
             known = kept.get(card.uuid)
             recording = known if known is not None and known.card is card else _Recording(card, self, max_entries)
             self._recordings[card.uuid] = recording
-            card.observe(recording.reported)
+            card.observe(recording.on_event)
 
     def stack(self, action: str, *, is_workspace: bool = False) -> Stack:
         """The Python stack of the running thread at an event."""

@@ -246,8 +246,8 @@ class SimulatedGpu:
 
     def reset_peaks(self) -> None:
         """Begin every peak anew at the present level."""
-        for reported in self.before_reset:
-            reported()
+        for callback in self.before_reset:
+            callback()
         with self._lock:
             self._settle()
             self._allocator.reset_peak()

@@ -37,7 +37,7 @@ BLOCK = "_sim_block"
 BACKED = "_sim_storage"
 """Attribute of a storage of the host: a weak reference to the simulated one whose contents it holds."""
 
-release = "_sim_let_go"
+RELEASED = "_sim_let_go"
 """Attribute of a simulated storage that has let go of its block: the bytes of the host that hold its contents."""
 
 WITHOUT_NUMBERS = "_sim_without_numbers"
@@ -260,7 +260,7 @@ class Storages:
         """
         block = self.block(storage)
         if block is not None:
-            setattr(storage, release, block.host)
+            setattr(storage, RELEASED, block.host)
             setattr(storage, BLOCK, None)
 
     def take_again(self, storage: torch.UntypedStorage, card: SimulatedGpu) -> bool:
@@ -275,12 +275,12 @@ class Storages:
             address = card.allocate(_size(storage))
         except AllocationRefused as refused:
             raise self._out_of_memory(card, refused) from None
-        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, release, None)))
+        setattr(storage, BLOCK, StorageBlock(card, address, getattr(storage, RELEASED, None)))
         return True
 
     def has_released(self, storage: torch.UntypedStorage) -> bool:
         """Whether ``storage`` has bytes in name only: `release` has not been ended."""
-        return self.block(storage) is None and hasattr(storage, release)
+        return self.block(storage) is None and hasattr(storage, RELEASED)
 
     def tensor(
         self,
@@ -297,8 +297,8 @@ class Storages:
 
     def _out_of_memory(self, card: SimulatedGpu, refused: AllocationRefused) -> Exception:
         """torch's error; whoever asked to be told when a card is full is told first, while everything is in place."""
-        for reported in self.on_full:
-            reported(card, refused)
+        for callback in self.on_full:
+            callback(card, refused)
         made: Exception = OutOfMemoryError(message(refused, naming.shown.upper(), _processes(card)))
         setattr(made, REFUSED, refused)
         return made

@@ -68,7 +68,7 @@ def answering_for_cuda(dry: DryRun, architecture: Architecture, card: ReportedCa
     os.environ[VISIBLE] = NONE_VISIBLE
     dry.reported_card = card
     dry.put_cards((architecture,))
-    notices.reported.clear()
+    notices.emitted.clear()
     try:
         answering.answer_for_cuda(dry.backend)
     except RuntimeError as error:

@@ -145,7 +145,7 @@ class DryRun:
     """A process's dry runs, one after another.
 
     Attributes:
-        told_card: what code is told of a GPU; ``None`` where it is told that there is no end.
+        reported_card: what code is told of a GPU; ``None`` where it is told that there is no end.
     """
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ class AssumedTruth(NamedTuple):
 ANSWER = "_sim_answer"
 """Attribute of the storage of a truth that has an ordinary outcome: its `AssumedTruth`."""
 
-_REQUESTED = {"any": False, "all": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
+_ORDINARY_ANSWERS = {"any": False, "all": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
 
 _COMPARING: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
@@ -94,7 +94,7 @@ _COMPARING: dict[str, Callable[[Any, Any], bool]] = {
 _TURNING = ("logical_not", "bitwise_not")
 _JOINING = ("logical_and", "bitwise_and", "mul", "logical_or", "bitwise_or")
 
-QUESTIONS = frozenset((*_REQUESTED, *_COMPARING, *_TURNING, *_JOINING))
+QUESTIONS = frozenset((*_ORDINARY_ANSWERS, *_COMPARING, *_TURNING, *_JOINING))
 """Operations whose truths have an ordinary outcome, or may have."""
 
 
@@ -107,8 +107,8 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
         result: its truths.
     """
     answer = None
-    if name in _REQUESTED:
-        answer = AssumedTruth(_REQUESTED[name], ORDINARY)
+    if name in _ORDINARY_ANSWERS:
+        answer = AssumedTruth(_ORDINARY_ANSWERS[name], ORDINARY)
     elif name in _COMPARING:
         answer = _compared(name, *args[:2], is_one=result.numel() == 1)
     elif name in _TURNING:

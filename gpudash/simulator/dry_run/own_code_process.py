@@ -7,7 +7,7 @@ line from its standard input and answers with one on its standard output:
 * asked ``{"callable", "steps", "architecture"}``: ``{"trace", "assumptions"}``, the trace as `Trace.to_json` gives it,
   or ``{"error": {"kind", "message", "remedy"}}``; with ``{"as_cuda": {"product", "total_bytes"}}`` the device is what
   the code calls cuda, a GPU of that name and memory;
-* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.request` has it:
+* asked ``{"model", "architecture"}``, a model by its config as `gpudash.specs.model.ModelSpec.options` has it:
   the same, with ``model``, what is known of it.
 
 It ends with its standard input, also in the midst of a request.
@@ -53,10 +53,10 @@ def main():
         _report(answers, {"ready": False, "problem": "No prediction can be made: {}.".format(str(error).rstrip("."))})
         return 1
     _report(answers, {"ready": True, "torch": torch.__version__})
-    requested = queue.Queue()
-    threading.Thread(target=_read, args=(requests, requested), name="gpudash-requests", daemon=True).start()
+    lines = queue.Queue()
+    threading.Thread(target=_read, args=(requests, lines), name="gpudash-requests", daemon=True).start()
     while True:
-        _report(answers, _answer(json.loads(requested.get()), dry))
+        _report(answers, _answer(json.loads(lines.get()), dry))
 
 
 def _prepare():
@@ -86,30 +86,30 @@ def _prepare():
     return None
 
 
-def _read(requests, requested):
+def _read(requests, lines):
     for line in requests:
         if line.strip():
-            requested.put(line)
+            lines.put(line)
     os._exit(0)
 
 
-def _answer(requested, dry):
+def _answer(query, dry):
     from gpudash.memory.predicting.architecture import Architecture
     from gpudash.simulator.dry_run.answering import follow_named
     from gpudash.simulator.dry_run.dry_run import ReportedCard
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
-    known = requested["architecture"]
+    known = query["architecture"]
     architecture = Architecture(tuple(known["capability"]), known["multiprocessors"])
     try:
-        if "model" in requested:
+        if "model" in query:
             from gpudash.simulator.models.steps import follow_model
 
-            found, facts = follow_model(requested["model"], dry, architecture)
+            found, facts = follow_model(query["model"], dry, architecture)
             return {"trace": found.trace.to_json(), "assumptions": found.assumptions, "model": facts}
-        card = ReportedCard(**requested["as_cuda"]) if "as_cuda" in requested else None
-        steps = requested["steps"]
-        found = follow_named(requested["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
+        card = ReportedCard(**query["as_cuda"]) if "as_cuda" in query else None
+        steps = query["steps"]
+        found = follow_named(query["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
     except CannotPredictError as error:
         return {"error": {"kind": error.kind, "message": str(error), "remedy": error.remedy}}
     return {"trace": found.trace.to_json(), "assumptions": found.assumptions}

@@ -139,7 +139,7 @@ class CannotPredictError(Exception):
 
 
 @contextmanager
-def as_text() -> Iterator[None]:
+def explaining_errors() -> Iterator[None]:
     """Turn whatever followed code raises into a `CannotPredictError`."""
     try:
         yield

@@ -37,7 +37,7 @@ TRUST = "Read that code, then allow it with --trust-remote-code."
 def build(
     config: ModelConfig,
     device: torch.device,
-    requested: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     draws: bool = False,
     places: bool = True,
@@ -47,8 +47,8 @@ def build(
     Args:
         config: of the model.
         device: where its parameters are to lie.
-        requested: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
-            `gpudash.specs.model.ModelSpec.request`.
+        options: ``precision``, ``attention``, ``quantisation`` and ``trust_remote_code`` as of
+            `gpudash.specs.model.ModelSpec.options`.
         draws: whether its weights are drawn, as for a run of it with numbers.
         places: whether it gets its memory; otherwise it stays on torch's device ``meta``.
 
@@ -56,20 +56,18 @@ def build(
         CannotPredictError: one sentence, when there is no such model, no library, or its own code refuses.
     """
     os.environ.update(QUIET)
-    dtype = weights_dtype(config, str(requested["precision"]))
-    how = quantisation_of(config, dtype, requested)
+    dtype = weights_dtype(config, str(options["precision"]))
+    how = quantisation_of(config, dtype, options)
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
     meta = torch.device("meta")
     where = device if draws else meta
-    if config.is_diffusers and requested["attention"] not in ("auto", "sdpa"):
+    if config.is_diffusers and options["attention"] not in ("auto", "sdpa"):
         raise refused("A model of diffusers attends by torch's fused kernels here.", "Leave --attention out.")
     made = (
-        _of_diffusers(config, dtype, where)
-        if config.is_diffusers
-        else _of_transformers(config, dtype, where, requested)
+        _of_diffusers(config, dtype, where) if config.is_diffusers else _of_transformers(config, dtype, where, options)
     )
-    if requested["attention"] == flash_attention.NAME and not draws:
+    if options["attention"] == flash_attention.NAME and not draws:
         flash_attention.use_flash_attention(made, _library("transformers"))
     if how is not None:
         quantise(made, how)
@@ -77,10 +75,10 @@ def build(
     return made.eval()
 
 
-def quantisation_of(config: ModelConfig, dtype: torch.dtype, requested: Mapping[str, Any]) -> Quantisation | None:
+def quantisation_of(config: ModelConfig, dtype: torch.dtype, options: Mapping[str, Any]) -> Quantisation | None:
     """How the weights of linear layers are packed: as is asked for, else as the config says; ``None`` where they are
     not."""
-    name = str(requested["quantisation"])
+    name = str(options["quantisation"])
     if name:
         return chosen(name, dtype if dtype in (torch.float16, torch.bfloat16) else None)
     return read_quantisation(config.quantisation) if config.quantisation else None
@@ -133,28 +131,26 @@ def _kept_wide(model: nn.Module, dtype: torch.dtype) -> re.Pattern[str] | None:
 
 
 def _of_transformers(
-    config: ModelConfig, dtype: torch.dtype, where: torch.device, requested: Mapping[str, Any]
+    config: ModelConfig, dtype: torch.dtype, where: torch.device, options: Mapping[str, Any]
 ) -> nn.Module:
     transformers = _library("transformers")
     values, kind = dict(config.values), config.values["model_type"]
     values.pop("quantization_config", None)  # its layers are put in by whoever knows them
-    trusted = bool(requested.get("trust_remote_code"))
+    trusted = bool(options.get("trust_remote_code"))
     known = kind in transformers.CONFIG_MAPPING
     if not known and "auto_map" not in values:
-        reported = (
-            f"{config.file} is of the kind {kind!r}, which transformers {transformers.__version__} does not know."
-        )
-        raise refused(reported, "Update transformers there, or name a Python that has a newer one with --python.")
+        problem = f"{config.file} is of the kind {kind!r}, which transformers {transformers.__version__} does not know."
+        raise refused(problem, "Update transformers there, or name a Python that has a newer one with --python.")
     if not known and not trusted:
         raise refused(f"The model of {config.file} comes with code of its own, which is not run unasked.", TRUST)
     if trusted and "auto_map" in values:
-        return _of_remote_code(config, dtype, where, requested)
+        return _of_remote_code(config, dtype, where, options)
     try:
         settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
         chosen = _class_of(settings, values, transformers)
         with warnings.catch_warnings(), where:
             warnings.simplefilter("ignore")
-            model = chosen._from_config(settings, dtype=dtype, **_attention(requested, where))
+            model = chosen._from_config(settings, dtype=dtype, **_attention(options, where))
             model.tie_weights()
     except CannotPredictError:
         raise
@@ -164,12 +160,12 @@ def _of_transformers(
 
 
 def _of_remote_code(
-    config: ModelConfig, dtype: torch.dtype, where: torch.device, requested: Mapping[str, Any]
+    config: ModelConfig, dtype: torch.dtype, where: torch.device, options: Mapping[str, Any]
 ) -> nn.Module:
     """A model whose code lies beside its config; asked for."""
-    if requested["attention"] == flash_attention.NAME:
-        reported = f"The code that comes with {config.file} may call flash-attn itself, which is not followed."
-        raise refused(reported, "Leave --attention out.")
+    if options["attention"] == flash_attention.NAME:
+        problem = f"The code that comes with {config.file} may call flash-attn itself, which is not followed."
+        raise refused(problem, "Leave --attention out.")
     transformers = _library("transformers")
     named = [name for name in config.values["auto_map"] if name.startswith("AutoModel")]
     auto = next((name for name in ("AutoModelForCausalLM", *named) if name in named), "AutoModel")
@@ -178,7 +174,7 @@ def _of_remote_code(
         settings = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True, local_files_only=True)
         with where:
             chosen = getattr(transformers, auto)
-            model = chosen.from_config(settings, trust_remote_code=True, dtype=dtype, **_attention(requested, where))
+            model = chosen.from_config(settings, trust_remote_code=True, dtype=dtype, **_attention(options, where))
             model.tie_weights()
     except Exception as error:
         raise _unbuildable(config, error) from error
@@ -190,8 +186,8 @@ def _of_diffusers(config: ModelConfig, dtype: torch.dtype, where: torch.device) 
     name = config.values["_class_name"]
     chosen = getattr(diffusers, name, None)
     if not (isinstance(chosen, type) and issubclass(chosen, nn.Module)):
-        reported = f"{config.file} is a {name!r}, which is no model that diffusers {diffusers.__version__} knows."
-        raise refused(reported, "Update diffusers there, or name a Python that has a newer one with --python.")
+        problem = f"{config.file} is a {name!r}, which is no model that diffusers {diffusers.__version__} knows."
+        raise refused(problem, "Update diffusers there, or name a Python that has a newer one with --python.")
     try:
         with warnings.catch_warnings(), where, _default(dtype):
             warnings.simplefilter("ignore")
@@ -231,8 +227,8 @@ def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> An
     return transformers.MODEL_MAPPING[type(settings)]
 
 
-def _attention(requested: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
-    chosen = requested["attention"]
+def _attention(options: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
+    chosen = options["attention"]
     later = chosen == flash_attention.NAME and where.type == "meta"
     return {} if chosen == "auto" or later else {"attn_implementation": chosen}
 

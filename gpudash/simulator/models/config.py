@@ -212,7 +212,7 @@ def _headers(files: list[Path]) -> StoredWeights:
                     shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()
         except (SafetensorError, OSError, ValueError, UnicodeError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            reported = f"The header of {file} does not say what the file holds ({why})."
-            raise refused(reported, "Get the file again, or give config.json alone, in a folder of its own.") from error
+            problem = f"The header of {file} does not say what the file holds ({why})."
+            raise refused(problem, "Get the file again, or give config.json alone, in a folder of its own.") from error
     total = sum(math.prod(shape) * STORED_BYTES.get(dtypes[name], 1) for name, shape in shapes.items())
     return StoredWeights(shapes, dtypes, total)

@@ -47,8 +47,8 @@ def use_flash_attention(model: Any, transformers: Any) -> None:
         raise refused(f"{name} does not know {NAME}.", OTHERS)
     interface = getattr(transformers, "AttentionInterface", None)
     if interface is None:
-        reported = f"transformers {transformers.__version__} is too old to be followed with {NAME}."
-        raise refused(reported, "Update it there, or leave --attention out.")
+        problem = f"transformers {transformers.__version__} is too old to be followed with {NAME}."
+        raise refused(problem, "Update it there, or leave --attention out.")
     interface.register(NAME, _attend)
     model.config._attn_implementation = NAME
 
@@ -113,8 +113,8 @@ def _check(query: torch.Tensor) -> None:
     assert backend is not None
     capability = backend.engine.card(query.device.index or 0).architecture.capability
     if capability < OLDEST:
-        reported = ".".join(map(str, capability))
-        raise _unfit(f"needs compute capability {'.'.join(map(str, OLDEST))}, and this card has {reported}", OTHERS)
+        version = ".".join(map(str, capability))
+        raise _unfit(f"needs compute capability {'.'.join(map(str, OLDEST))}, and this card has {version}", OTHERS)
 
 
 def _unfit(text: str, remedy: str) -> CannotPredictError:

@@ -315,19 +315,19 @@ class MarlinLinear(PackedLinear):
     ) -> None:
         super().__init__(like, in_features, out_features)
         groups = 1 if group < 1 else math.ceil(in_features / group)
-        text = torch.int32
+        number_type = torch.int32
         rows, columns = in_features, out_features * bits // WORD_BITS
         if not transposed:
             rows, columns = in_features * bits // WORD_BITS, out_features
-        self.register_buffer("qweight", torch.empty(rows, columns, dtype=text, device=device))
+        self.register_buffer("qweight", torch.empty(rows, columns, dtype=number_type, device=device))
         self.register_buffer("scales", torch.empty(groups, out_features, dtype=dtype, device=device))
         if zeros:
             self.register_buffer(
-                "qzeros", torch.empty(groups, out_features * bits // WORD_BITS, dtype=text, device=device)
+                "qzeros", torch.empty(groups, out_features * bits // WORD_BITS, dtype=number_type, device=device)
             )
         if ordered:  # which group each column is of, and the order that they were sorted into
             for name in ("g_idx", "g_idx_sort_indices"):
-                self.register_buffer(name, torch.empty(in_features, dtype=text, device=device))
+                self.register_buffer(name, torch.empty(in_features, dtype=number_type, device=device))
         if self.bias is not None:
             self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype, device=device), requires_grad=False)
 
@@ -385,8 +385,8 @@ def adapt(model: nn.Module, *, rank: int, targets: str = ALL_LINEAR, checkpointi
             adapted: nn.Module = peft.get_peft_model(model, settings, low_cpu_mem_usage=_is_without_numbers(model))
         except (ValueError, NotImplementedError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-            reported = f"peft puts no adapters on {type(model).__name__} ({first})."
-            raise _refused(reported, "Name modules that take one with --lora-targets.") from error
+            problem = f"peft puts no adapters on {type(model).__name__} ({first})."
+            raise _refused(problem, "Name modules that take one with --lora-targets.") from error
     return adapted
 
 
@@ -409,8 +409,8 @@ def _names(model: nn.Module, targets: str) -> list[str] | None:
     for name in wanted:
         if not any(found == name or found.endswith(f".{name}") for found in there):
             known = ", ".join(_linear_names(model)) or "none"
-            reported = f"{type(model).__name__} has no module {name!r} to put an adapter on."
-            raise _refused(reported, f"Its linear layers are: {known}; {ALL_LINEAR} means all of them.")
+            problem = f"{type(model).__name__} has no module {name!r} to put an adapter on."
+            raise _refused(problem, f"Its linear layers are: {known}; {ALL_LINEAR} means all of them.")
     return wanted or None
 
 

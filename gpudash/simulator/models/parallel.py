@@ -24,7 +24,7 @@ class ModelRanks:
     """Where the copies or shards of a model lie.
 
     Args:
-        requested: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.request`. Weights
+        options: ``devices``, ``parallel`` and ``offload`` as of `gpudash.specs.model.ModelSpec.options`. Weights
             on the host are those of FSDP2, on one device those of one rank.
 
     Attributes:
@@ -32,11 +32,11 @@ class ModelRanks:
         shards: whether each has its shard of the weights, and not all of them.
     """
 
-    def __init__(self, requested: Mapping[str, Any]) -> None:
-        devices = str(requested["devices"])
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        devices = str(options["devices"])
         self.count = len(devices.split(",")) if devices else 0
-        self._on_host = requested["offload"] == WEIGHTS
-        self.shards = self._on_host or (bool(self.count) and requested["parallel"] == "fsdp")
+        self._on_host = options["offload"] == WEIGHTS
+        self.shards = self._on_host or (bool(self.count) and options["parallel"] == "fsdp")
 
     @contextmanager
     def first(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """One step of a model: what ``gpudash estimate --model`` follows, and what a run of it takes; and what one batch is.
 
-What is asked for is told as `gpudash.specs.model.ModelSpec.request` has it.
+What is asked for is told as `gpudash.specs.model.ModelSpec.options` has it.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ Batch = dict[str, Any]
 
 
 def follow_model(
-    requested: Mapping[str, Any], dry: DryRun, architecture: Architecture
+    options: Mapping[str, Any], dry: DryRun, architecture: Architecture
 ) -> tuple[Followed, dict[str, Any]]:
     """What a model asks of the allocator of a GPU, and what is known of it.
 
     Args:
-        requested: as of `RequestedModel`.
+        options: as of `RequestedModel`.
         dry: of this process.
         architecture: of the GPU.
 
     Raises:
         CannotPredictError: one sentence, when there is no such model, or it cannot be built or followed.
     """
-    model = RequestedModel(requested)
+    model = RequestedModel(options)
     steps = FOLLOWED_STEPS + bool(model.ranks.count)
     with model.ranks.first(), dry.backend.engine.counting_flops() as counted:
         found = follow(model.build, dry, steps=steps, architecture=architecture)
@@ -88,7 +88,7 @@ class RequestedModel:
     """A model and what is done with it.
 
     Args:
-        requested: as `gpudash.specs.model.ModelSpec.request`.
+        options: as `gpudash.specs.model.ModelSpec.options`.
         draws: whether its weights are drawn, as for a run of it with numbers.
 
     Attributes:
@@ -103,13 +103,13 @@ class RequestedModel:
         CannotPredictError: one sentence, when there is no such model.
     """
 
-    def __init__(self, requested: Mapping[str, Any], *, draws: bool = False) -> None:
-        self._requested = requested
+    def __init__(self, options: Mapping[str, Any], *, draws: bool = False) -> None:
+        self._options = options
         self._draws = draws
-        self._config = read(str(requested["path"]))
-        kind = NONE if requested["task"] == "infer" else str(requested["offload"])
+        self._config = read(str(options["path"]))
+        kind = NONE if options["task"] == "infer" else str(options["offload"])
         self.offload = Offload(kind, pins=draws and torch.cuda.is_available())
-        self.ranks = ModelRanks({**requested, "offload": self.offload.kind})
+        self.ranks = ModelRanks({**options, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
         self.assumptions: tuple[str, ...] = ()
 
@@ -119,26 +119,26 @@ class RequestedModel:
         Raises:
             CannotPredictError: one sentence, when it cannot be built.
         """
-        requested = self._requested
-        model = building.build(self._config, device, requested, draws=self._draws, places=not self.ranks.shards)
-        inputs = Inputs(model, int(requested["batch"]), int(requested["sequence"]))
+        options = self._options
+        model = building.build(self._config, device, options, draws=self._draws, places=not self.ranks.shards)
+        inputs = Inputs(model, int(options["batch"]), int(options["sequence"]))
         self._describe(model, inputs)
-        if requested["task"] == "infer":
+        if options["task"] == "infer":
             return self._inferring(model, inputs, device)
-        how = building.quantisation_of(self._config, torch.bfloat16, requested)
-        if how is not None and (requested["task"] == "train" or not how.learns):
+        how = building.quantisation_of(self._config, torch.bfloat16, options)
+        if how is not None and (options["task"] == "train" or not how.learns):
             raise refused(f"The weights of {self._config.file} are packed and do not learn.", PACKED_LEARNS)
-        if requested["task"] == "train":
+        if options["task"] == "train":
             return self._training(model, model, inputs, device)
-        rank, targets = int(requested["lora_rank"]), str(requested["lora_targets"])
-        adapted = adapt(model, rank=rank, targets=targets, checkpointing=bool(requested["checkpointing"]))
+        rank, targets = int(options["lora_rank"]), str(options["lora_targets"])
+        adapted = adapt(model, rank=rank, targets=targets, checkpointing=bool(options["checkpointing"]))
         return self._training(adapted, model, inputs, device)
 
     def _describe(self, model: nn.Module, inputs: Inputs) -> None:
         packed = (one for module in model.modules() if isinstance(module, PackedLinear) for one in module.buffers())
         tensors = {id(one): one for one in (*model.parameters(), *packed)}.values()
-        stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._requested["precision"]))
-        how = building.quantisation_of(self._config, dtype, self._requested)
+        stored, dtype = self._config.stored, building.weights_dtype(self._config, str(self._options["precision"]))
+        how = building.quantisation_of(self._config, dtype, self._options)
         self.facts = {
             "architecture": type(model).__name__,
             "parameters": parameter_count(model),
@@ -154,7 +154,7 @@ class RequestedModel:
         weights = sum(module.weights for module in model.modules() if isinstance(module, PackedLinear))
         if 0 < weights < self.facts["parameters"] / 2:
             self.assumptions += (MOSTLY_UNPACKED.format(weights / self.facts["parameters"]),)
-        if self._requested["attention"] == flash_attention.NAME:
+        if self._options["attention"] == flash_attention.NAME:
             self.assumptions += (flash_attention.AS_TORCH,)
 
     def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
@@ -163,7 +163,7 @@ class RequestedModel:
         if more:
             self.assumptions += (PROMPT,)
 
-        dtype = building.weights_dtype(self._config, str(self._requested["precision"]))
+        dtype = building.weights_dtype(self._config, str(self._options["precision"]))
 
         def step() -> object:
             with torch.no_grad(), self._autocast(device):
@@ -173,7 +173,7 @@ class RequestedModel:
 
     def _training(self, model: nn.Module, base: nn.Module, inputs: Inputs, device: torch.device) -> Step:
         model.train()
-        if self._requested["checkpointing"]:
+        if self._options["checkpointing"]:
             _checkpointed(model)
         config: Any = base.config
         if hasattr(config, "use_cache"):
@@ -181,13 +181,13 @@ class RequestedModel:
         offload, ranks = self.offload, self.ranks
         model = ranks.spread(model, device)
         learned = offload.learned(model)
-        optimizer, clip = _optimizer(str(self._requested["optimizer"]), learned), float(self._requested["clip"])
-        scaler = torch.amp.GradScaler(device.type, enabled=self._requested["precision"] == "amp_fp16")
-        parts = int(self._requested["accumulation"])
+        optimizer, clip = _optimizer(str(self._options["optimizer"]), learned), float(self._options["clip"])
+        scaler = torch.amp.GradScaler(device.type, enabled=self._options["precision"] == "amp_fp16")
+        parts = int(self._options["accumulation"])
         if "labels" not in inspect.signature(base.forward).parameters:
             self.assumptions += (HEADLESS,)
 
-        dtype = building.weights_dtype(self._config, str(self._requested["precision"]))
+        dtype = building.weights_dtype(self._config, str(self._options["precision"]))
         if any(isinstance(module, PackedLinear) for module in base.modules()):
             dtype = torch.float32  # as all that is not packed has become: see `adapt`
 
@@ -210,7 +210,7 @@ class RequestedModel:
         return step
 
     def _autocast(self, device: torch.device) -> Any:
-        dtype = AUTOCAST.get(str(self._requested["precision"]))
+        dtype = AUTOCAST.get(str(self._options["precision"]))
         return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
@@ -329,10 +329,10 @@ class Inputs:
             return self._noisy_tokens(device, dtype)
         side = getattr(config, "sample_size", None)
         if side is None:
-            reported = (
+            problem = (
                 f"{type(self._model).__name__} is not known here: its config says no size of images (sample_size)."
             )
-            raise refused(reported, "Follow its step with --callable, which makes the inputs itself.")
+            raise refused(problem, "Follow its step with --callable, which makes the inputs itself.")
         height, width = side if isinstance(side, (list, tuple)) else (side, side)
         shape = (size, config.in_channels, height, width)
         made: Batch = {self._sample_name(): torch.empty(shape, device=device, dtype=dtype)}

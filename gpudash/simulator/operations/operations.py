@@ -511,8 +511,8 @@ class Engine:
 
     def _report_copied_in(self, target: torch.Tensor) -> None:
         block = self.storages.block(target.untyped_storage())
-        for reported in self.on_copied_in if block is not None else ():
-            reported(block)
+        for callback in self.on_copied_in if block is not None else ():
+            callback(block)
 
     def resize(
         self, tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None

@@ -186,7 +186,7 @@ class FootprintChange:
         return tuple(found)
 
     @property
-    def label(self) -> str:
+    def summary(self) -> str:
         """How much more or less it takes, without the name."""
         if not self.difference:
             return "as the baseline says"
@@ -203,7 +203,7 @@ class FootprintChange:
     @property
     def headline(self) -> str:
         """The verdict, in one sentence."""
-        return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.label}."
+        return f"{self.name} takes {format_bytes(self.after.bytes)}, {self.summary}."
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """A table of what changed: part, before, after and difference; the last row of a kind says what is left out."""

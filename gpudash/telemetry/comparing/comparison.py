@@ -151,13 +151,13 @@ def compare(a: ComparedRun, b: ComparedRun) -> Comparison:
             for name, figure in of_a.items()
             if name in of_b and (figure.unit not in RATES or _item(a) == _item(b))
         ],
-        _field_pairs(_requested(a), _requested(b)),
+        _field_pairs(_spec_fields(a), _spec_fields(b)),
         _field_pairs(a.machine, b.machine),
         [*_limits(a, b), *_crowds(a, b), *_own(a, b)],
     )
 
 
-def _requested(run: ComparedRun) -> Mapping[str, Any]:
+def _spec_fields(run: ComparedRun) -> Mapping[str, Any]:
     view = run.view
     return {"workload": view.workload, "device": view.device, "simulated": view.simulated, **view.spec}
 
@@ -245,25 +245,25 @@ def _pairs(pairs: Sequence[FieldPair] | Iterator[FieldPair]) -> list[dict[str, A
 
 def headline(comparison: Comparison) -> str:
     """What differs, in one or two sentences."""
-    text = [_requested_text(comparison.changed)]
+    sentences = [_spec_text(comparison.changed)]
     found = comparison.differences
     for judgement in ("worse", "better"):
         named = [difference for difference in found if difference.judgement == judgement]
         if named:
-            text.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
+            sentences.append(f"{judgement.capitalize()} in B: {_listed([_change(d) for d in named])}.")
     same, unclear = (sum(difference.verdict == verdict for difference in found) for verdict in ("same", "unclear"))
     if not found:
-        text.append("They have no figure in common.")
+        sentences.append("They have no figure in common.")
     elif same == len(found):
-        text.append(f"All {same} figures are the same within the noise.")
+        sentences.append(f"All {same} figures are the same within the noise.")
     else:
-        text.append(f"{same} of {len(found)} figures are the same within the noise.")
+        sentences.append(f"{same} of {len(found)} figures are the same within the noise.")
     if unclear:
-        text.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
-    return " ".join(text)
+        sentences.append(f"{unclear} {'is' if unclear == 1 else 'are'} too noisy to tell.")
+    return " ".join(sentences)
 
 
-def _requested_text(changed: Sequence[FieldPair]) -> str:
+def _spec_text(changed: Sequence[FieldPair]) -> str:
     if not changed:
         return "Both were asked the same."
     pairs = [f"{pair.field} ({pair.label(pair.a)} in A, {pair.label(pair.b)} in B)" for pair in changed]
@@ -274,9 +274,9 @@ def _change(difference: FigureDifference) -> str:
     return f"{difference.a.title} ({signed(difference.a.unit, difference.difference)})"
 
 
-def _listed(text: Sequence[str]) -> str:
-    more = len(text) - _NAMED
-    return ", ".join(text[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def value_text(unit: str, value: float | None) -> str:

@@ -283,10 +283,10 @@ def _stages(run: ComparedRun) -> Iterator[Figure]:
             yield from _stage(run, stage, run.stages.get(stage.name, np.empty(0)))
 
 
-def _stage(run: ComparedRun, stage: StageView, reported: Floats) -> Iterator[Figure]:
+def _stage(run: ComparedRun, stage: StageView, samples: Floats) -> Iterator[Figure]:
     """Time of one execution. What is told a few times a second hides its spread: it is no steadier than the steps."""
     each = stage.seconds / stage.count
-    own = max(noise.spread(reported, _mean) or 0.0, _unsteadiness(run) * each, noise.TIMER_S)
+    own = max(noise.spread(samples, _mean) or 0.0, _unsteadiness(run) * each, noise.TIMER_S)
     yield _timed(run, f"stage.{stage.name}.seconds", f"{stage.name}, each", "s", each, own, "lower")
     rate = stage.bytes_per_second
     if rate is not None:

@@ -196,8 +196,14 @@ class _Trace:
             return
         run.ended = True
         began = run.began
-        reported = {"status": status, "device": began.device, "simulated": began.simulated, "spec": began.spec, **facts}
-        yield from run.slice(RUN_THREAD, began.workload, ended_s, ended_s - began.time_s, reported)
+        arguments = {
+            "status": status,
+            "device": began.device,
+            "simulated": began.simulated,
+            "spec": began.spec,
+            **facts,
+        }
+        yield from run.slice(RUN_THREAD, began.workload, ended_s, ended_s - began.time_s, arguments)
         if status == "out_of_memory":
             yield _instant("out of memory", ended_s, run.pid, run.thread(RUN_THREAD)[0], facts)
 

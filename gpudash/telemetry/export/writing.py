@@ -98,7 +98,7 @@ class _Counted:
     """Passes rows on and tells now and then how many there were."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
-        self._handle = on_progress
+        self._on_progress = on_progress
         self._count = 0
 
     def rows(self, items: Iterable[T]) -> Iterator[T]:
@@ -109,8 +109,8 @@ class _Counted:
             yield item
 
     def report(self) -> None:
-        if self._handle is not None:
-            self._handle(self._count)
+        if self._on_progress is not None:
+            self._on_progress(self._count)
 
 
 GROUP_ROWS = 100_000

@@ -160,41 +160,41 @@ class Ranks:
         self._paces = Paces(self.heard)
         self._enveloped: set[int] = set()
 
-    def take_step(self, reported: RankStep) -> JoinedStep | None:
+    def take_step(self, report: RankStep) -> JoinedStep | None:
         """Take in a rank's step: the joined one when it was the last that was missing.
 
         Raises:
             ValueError: when there is no such rank.
         """
-        rank = self._of(reported.rank)
-        rank.newest = reported.step if rank.newest is None else max(rank.newest, reported.step)
-        waiting = self._pending.setdefault(reported.step, {})
-        waiting[reported.rank] = reported
+        rank = self._of(report.rank)
+        rank.newest = report.step if rank.newest is None else max(rank.newest, report.step)
+        waiting = self._pending.setdefault(report.step, {})
+        waiting[report.rank] = report
         if len(waiting) < len(self.heard):
             if len(self._pending) > MOST_PENDING:
                 del self._pending[min(self._pending)]
             return None
-        del self._pending[reported.step]
+        del self._pending[report.step]
         return self._joined([waiting[number] for number in self.heard])
 
-    def take_memory(self, reported: RankMemory) -> tuple[Sample, ...]:
+    def take_memory(self, report: RankMemory) -> tuple[Sample, ...]:
         """Take in a rank's memory: its row, and the envelope whenever every rank has told anew.
 
         Raises:
             ValueError: when there is no such rank.
         """
-        rank = self._of(reported.rank)
-        rank.memory = _known({metric: getattr(reported, metric) for metric in MEMORY})
+        rank = self._of(report.rank)
+        rank.memory = _known({metric: getattr(report, metric) for metric in MEMORY})
         for metric in MEMORY:
-            for size in (getattr(reported, metric), getattr(reported, f"peak_{metric}", None)):
+            for size in (getattr(report, metric), getattr(report, f"peak_{metric}", None)):
                 if size is not None:
                     rank.peaks[metric] = max(rank.peaks.get(metric, 0), size)
-        row = Sample(reported.time_s, "rank", str(reported.rank), rank.memory)
-        self._enveloped.add(reported.rank)
+        row = Sample(report.time_s, "rank", str(report.rank), rank.memory)
+        self._enveloped.add(report.rank)
         if len(self.heard) < LEAST_RANKS or len(self._enveloped) < len(self.heard):
             return (row,)
         self._enveloped.clear()
-        return (row, *envelope(reported.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
+        return (row, *envelope(report.time_s, [one.memory for one in self._ranks.values() if one.memory is not None]))
 
     def begin_again(self) -> None:
         """All ranks have been started anew: steps half told are given up, and paces are measured anew."""
@@ -237,58 +237,58 @@ class Ranks:
             raise ValueError(f"There is no rank {number} among {self.world_size}.")
         return self._ranks[number]
 
-    def _joined(self, reported: Sequence[RankStep]) -> JoinedStep:
+    def _joined(self, reports: Sequence[RankStep]) -> JoinedStep:
         self.joined += 1
-        time_s = max(one.time_s for one in reported)
-        blocked = [one.blocked_s for one in reported]
+        time_s = max(one.time_s for one in reports)
+        blocked = [one.blocked_s for one in reports]
         known = [seconds for seconds in blocked if seconds is not None and math.isfinite(seconds)]
         # the rank that comes last to a collective waits for nobody: its time there is the communication
-        communication_s = min(known) if len(known) == len(reported) else None
+        communication_s = min(known) if len(known) == len(reports) else None
         rows: list[dict[str, Value]] = []
         waits: dict[int, float] = {}
-        for one in reported:
+        for one in reports:
             waiting_s = None
             if communication_s is not None and one.blocked_s is not None:
                 waiting_s = waits[one.rank] = one.blocked_s - communication_s
             rows.append(_row(one, communication_s, waiting_s))
             self._count(one, communication_s, waiting_s)
-        inputs = {one.rank: one.input_s for one in reported if one.input_s is not None}
-        self._paces.take({one.rank: one.own_s for one in reported}, waits, inputs)
-        samples = (Sample(time_s, "rank", str(one.rank), row) for one, row in zip(reported, rows, strict=True))
+        inputs = {one.rank: one.input_s for one in reports if one.input_s is not None}
+        self._paces.take({one.rank: one.own_s for one in reports}, waits, inputs)
+        samples = (Sample(time_s, "rank", str(one.rank), row) for one, row in zip(reports, rows, strict=True))
         return JoinedStep(
-            step=reported[0].step,
+            step=reports[0].step,
             time_s=time_s,
-            seconds=max(one.step_s for one in reported),
-            loss=_mean([one.loss for one in reported]),
-            accuracy=_mean([one.accuracy for one in reported]),
+            seconds=max(one.step_s for one in reports),
+            loss=_mean([one.loss for one in reports]),
+            accuracy=_mean([one.accuracy for one in reports]),
             samples=(*samples, *envelope(time_s, rows)),
         )
 
-    def _count(self, reported: RankStep, communication_s: float | None, waiting_s: float | None) -> None:
-        rank = self._ranks[reported.rank]
+    def _count(self, report: RankStep, communication_s: float | None, waiting_s: float | None) -> None:
+        rank = self._ranks[report.rank]
         rank.steps += 1
-        rank.step_seconds.append(reported.step_s)
-        if reported.compute_s is not None:
-            rank.compute_seconds.append(reported.compute_s)
-        if communication_s is not None and waiting_s is not None and reported.compute_s is not None:
-            rank.parted_s += reported.step_s
-            rank.compute_s += reported.compute_s
+        rank.step_seconds.append(report.step_s)
+        if report.compute_s is not None:
+            rank.compute_seconds.append(report.compute_s)
+        if communication_s is not None and waiting_s is not None and report.compute_s is not None:
+            rank.parted_s += report.step_s
+            rank.compute_s += report.compute_s
             rank.communication_s += communication_s
             rank.waiting_s += waiting_s
-            if reported.input_s is not None:
-                rank.input_s = (rank.input_s or 0.0) + reported.input_s
+            if report.input_s is not None:
+                rank.input_s = (rank.input_s or 0.0) + report.input_s
 
 
-def _row(reported: RankStep, communication_s: float | None, waiting_s: float | None) -> dict[str, Value]:
+def _row(report: RankStep, communication_s: float | None, waiting_s: float | None) -> dict[str, Value]:
     row: dict[str, Value] = {
-        "step": reported.step,
-        "step_s": reported.step_s,
-        "compute_s": reported.compute_s,
+        "step": report.step,
+        "step_s": report.step_s,
+        "compute_s": report.compute_s,
         "communication_s": communication_s,
         "waiting_s": waiting_s,
-        "input_s": reported.input_s,
-        "loss": reported.loss,
-        "accuracy": reported.accuracy,
+        "input_s": report.input_s,
+        "loss": report.loss,
+        "accuracy": report.accuracy,
     }
     return _known(row)
 
@@ -390,10 +390,10 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
     if len(known) < len(found):
         return None
     step_s, communication_s, waiting_s = known
-    loading, reported = values.get("input_s"), values.get("compute_s")
+    loading, computing = values.get("input_s"), values.get("compute_s")
     input_s = float(loading) if isinstance(loading, int | float) else 0.0
     rest_s = max(0.0, step_s - communication_s - waiting_s - input_s)
-    compute_s = min(rest_s, max(0.0, float(reported))) if isinstance(reported, int | float) else rest_s
+    compute_s = min(rest_s, max(0.0, float(computing))) if isinstance(computing, int | float) else rest_s
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
     if isinstance(loading, int | float):
         parts["input"] = input_s
@@ -418,7 +418,7 @@ class RankFindings:
     """Tells each finding once. Belongs to one thread.
 
     Args:
-        now_s: a clock's time in seconds, as `poll` is given it.
+        now_s: a clock's time in seconds, as `new` is given it.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -426,7 +426,7 @@ class RankFindings:
         self._suspect: int | None = None
         self._reported: set[tuple[str, int]] = set()
 
-    def scan(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
+    def new(self, ranks: Ranks, now_s: float) -> Iterator[Finding]:
         """What is certain by now and was not told yet."""
         if now_s - self._polled_s < POLL_S:
             return

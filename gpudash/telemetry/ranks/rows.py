@@ -63,8 +63,8 @@ class RankPlace:
 def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
     """The ranks of a run in order, the newest word on each; empty for a run without ranks."""
     found: dict[int, RankPlace] = {}
-    for reported in _reported(run):
-        rows, world = reported.get("ranks"), reported.get("world_size")
+    for report in _reports(run):
+        rows, world = report.get("ranks"), report.get("world_size")
         for row in rows if isinstance(rows, Sequence) else ():
             place = _place(row)
             if place is not None:
@@ -74,7 +74,7 @@ def places_of(run: RunView | None) -> tuple[RankPlace, ...]:
     return tuple(found[rank] for rank in sorted(found))
 
 
-def _reported(run: RunView | None) -> Iterator[Mapping[str, Any]]:
+def _reports(run: RunView | None) -> Iterator[Mapping[str, Any]]:
     """What a run has told of its ranks, the newest last; every node tells of its own."""
     if run is not None:
         yield from (note.details for note in run.notes if note.topic == Topic.RANKS)
@@ -100,7 +100,7 @@ def ranks_text(run: RunView | None) -> str:
     known = len(places_of(run))
     if not known:
         return ""
-    world = [reported["world_size"] for reported in _reported(run) if isinstance(reported.get("world_size"), int)]
+    world = [report["world_size"] for report in _reports(run) if isinstance(report.get("world_size"), int)]
     return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
 
 
@@ -178,9 +178,9 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     """What is to be said of the ranks together."""
     if run is None or not places:
         return ""
-    reported = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
-    if reported:
-        return " ".join(reported)
+    sentences = [text for topic in (Topic.STRAGGLER, Topic.IMBALANCE) if (text := _text(run, topic))]
+    if sentences:
+        return " ".join(sentences)
     hosts = len({place.host for place in places if place.host})
     where = f" on {hosts} machines" if hosts > 1 else ""
     sentence = f"{ranks_text(run)}{where}; none is clearly slower than the others."

@@ -51,7 +51,7 @@ MOST_FIELDS, LONGEST_TEXT = 60, 300
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
 
-_REPORTED = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
+_RUN_EVENTS = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
 
 
 BUSY_S = 1.0
@@ -189,7 +189,7 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
 
 def _views(recording: Recording) -> list[RunView]:
     """The runs that began, with what their ends and their newest digests tell."""
-    kinds = ", ".join(map(repr, (*_REPORTED, Note.kind)))
+    kinds = ", ".join(map(repr, (*_RUN_EVENTS, Note.kind)))
     statement = (
         f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
         f"AND (kind <> '{Note.kind}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
@@ -218,9 +218,9 @@ def _peak(
 ) -> int | None:
     """What the run itself told, as its report says too; of one that was not closed the highest reading since."""
     table, column = ("host", "process_bytes") if view.device == "cpu" else ("gpu", "used_bytes")
-    reported = view.memory.used_bytes
-    if reported is not None and view.ended_s is not None and reported <= (view.memory.capacity_bytes or LARGEST):
-        return reported
+    peak_bytes = view.memory.used_bytes
+    if peak_bytes is not None and view.ended_s is not None and peak_bytes <= (view.memory.capacity_bytes or LARGEST):
+        return peak_bytes
     if table == "gpu" and uuid is None:
         return None
     after = recording.rows_at(view.began_s, last)[table]

@@ -60,7 +60,7 @@ _KINDS: dict[str, _Kinds] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (s
 
 _VERSION = re.compile(r"[0-9]{1,9}")
 
-POLL_AHEAD = 512
+MOST_OUT_OF_TURN = 512
 """Rows of a table within which late ones are put in order: lanes are a few rows, never hundreds, out of turn."""
 
 
@@ -540,7 +540,7 @@ def _in_order(records: Iterator[R]) -> Iterator[R]:
     waiting: list[tuple[float, int, R]] = []
     for number, record in enumerate(records):
         heapq.heappush(waiting, (record.time_s, number, record))
-        if len(waiting) > POLL_AHEAD:
+        if len(waiting) > MOST_OUT_OF_TURN:
             yield heapq.heappop(waiting)[2]
     while waiting:
         yield heapq.heappop(waiting)[2]

@@ -151,8 +151,8 @@ class Recorder:
         self._newest_s = 0.0
         self._inserts = {table: schema.insert(table) for table in schema.TABLES}
         self._metrics = {table: schema.COLUMNS[table][2:-1] for table in schema.TABLES}
-        self._commands: list[_Request] = []
-        self._wishing = threading.Lock()
+        self._requests: list[_Request] = []
+        self._requests_lock = threading.Lock()
         self._lock: tuple[int, tuple[int, int]] | None
         self.path, self._lock = _claim_free(self, path) if may_number else (path, _claim(self, path))
         try:
@@ -197,8 +197,8 @@ class Recorder:
 
     def tick(self) -> None:
         """Commit when the last commit is long enough ago. To be called at least four times a second."""
-        if self._commands:
-            self._drain()
+        if self._requests:
+            self._write_annotations()
         if self._pending and time.monotonic() - self._committed >= COMMIT_S:
             self.commit()
 
@@ -223,16 +223,16 @@ class Recorder:
         For any thread: this recorder's own notes it when it ticks next, or closes, so that nobody else writes the file.
         """
         request = _Request(key, value)
-        with self._wishing:
+        with self._requests_lock:
             if self._connection is None:
                 return False
-            self._commands.append(request)
+            self._requests.append(request)
         return not request.done.wait(ANSWER_S) or request.noted
 
-    def _drain(self) -> None:
-        """Note what is wanted, and commit it."""
-        with self._wishing:
-            requests, self._commands = self._commands, []
+    def _write_annotations(self) -> None:
+        """Write the annotations that were asked for, and commit them."""
+        with self._requests_lock:
+            requests, self._requests = self._requests, []
         try:
             for request in requests:
                 if self._connection is not None:
@@ -265,7 +265,7 @@ class Recorder:
         connection = self._connection
         if connection is None:
             return
-        self._drain()
+        self._write_annotations()
         try:
             self._commit()
             with connection:
@@ -347,9 +347,9 @@ class Recorder:
 
     def _release(self) -> None:
         """Let go of the file; what is uncommitted is rolled back."""
-        with self._wishing:  # what is wanted from now on is for whoever opens the file
+        with self._requests_lock:  # what is wanted from now on is for whoever opens the file
             connection, self._connection = self._connection, None
-            requests, self._commands = self._commands, []
+            requests, self._requests = self._requests, []
         for request in requests:
             request.done.set()
         self._pending = 0

@@ -17,7 +17,7 @@ from typing import Any
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.recorder import RecordingError
 
-POLL_STEPS = 10_000
+PROGRESS_STEPS = 10_000
 """Steps of SQLite's machine (about 0.1 ms) after which a query asks whether it may go on."""
 
 STEPS_PER_BYTE = 16
@@ -72,7 +72,7 @@ class UntrustedDatabase:
         try:
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA trusted_schema = OFF")
-            self._connection.set_progress_handler(self._ends, POLL_STEPS)
+            self._connection.set_progress_handler(self._ends, PROGRESS_STEPS)
             self._check(*self._schema())
             self._connection.execute("PRAGMA query_only = ON")
             self._connection.set_authorizer(_authorise)
@@ -114,7 +114,7 @@ class UntrustedDatabase:
     def _ends(self) -> bool:
         """Whether the query has to end; called by SQLite, which swallows whatever is raised here."""
         try:
-            self._steps += POLL_STEPS
+            self._steps += PROGRESS_STEPS
             if self._stopped is not None and self._stopped():
                 return True
             return self._steps > FREE_STEPS and self._steps > self._most_steps()

@@ -359,7 +359,7 @@ class Dashboard(PlotsPage):
             plots = plots_for(
                 session.store,
                 selected=selected,
-                text=session.device_text(selected),
+                device_name=session.device_text(selected),
                 allocator=None if selected == "host" else by_key.get(selected),
                 warn_ratio=warn,
                 to_capacity=self.memory_to_capacity(),

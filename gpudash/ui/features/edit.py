@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit, QWidget
 
-from gpudash.specs.invalid import label
+from gpudash.specs.invalid import describe
 from gpudash.system.settings import PERCENT, Settings, save_settings, settings_file
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.dashboard.plots_page import PlotsPage
@@ -277,7 +277,7 @@ class Preferences(QDialog):
         unit = _unit(Settings.model_fields[name])
         if unit == PERCENT:
             problem["ctx"] = {limit: value * 100 for limit, value in problem.get("ctx", {}).items()}
-        return f"{TITLES[name]}: {label(problem, read_control(self._controls[name]), unit)}"
+        return f"{TITLES[name]}: {describe(problem, read_control(self._controls[name]), unit)}"
 
     def _check(self) -> None:
         found = self._read()

@@ -205,7 +205,7 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     usual = plots_for(
         store,
         selected=device,
-        text=text,
+        device_name=text,
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,

@@ -167,7 +167,7 @@ class WhatIfPane(QWidget):
         else:
             if answer is None:
                 return False
-            question.answer = answer.label
+            question.answer = answer.sentence
         question.number = None
         return True
 

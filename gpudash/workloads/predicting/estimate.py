@@ -28,7 +28,7 @@ from gpudash.memory.predicting.estimate import (
 from gpudash.memory.predicting.rank_estimates import deciding, of_halves, of_ranks
 from gpudash.simulator.dry_run.dry_run import DryRun, LeftTheDeviceError
 from gpudash.simulator.dry_run.ranks import NoRanksError
-from gpudash.simulator.dry_run.refusals import CannotPredictError, as_text
+from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.specs import PressureSpec, Spec, TrainingSpec
 from gpudash.specs.changes import SpecChange, batch_fields, batch_text, capped, changes, size_field
 from gpudash.units import MIB
@@ -271,7 +271,7 @@ class _Estimation:
 
 def _recorded(record: Callable[[], list[Trace]]) -> list[Trace]:
     """What ``record`` returns; its errors in words."""
-    with as_text():
+    with explaining_errors():
         try:
             return record()
         except NoRanksError as error:

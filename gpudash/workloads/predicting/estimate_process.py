@@ -74,13 +74,13 @@ def _prepare(superseded: Callable[[], bool]) -> tuple[str, DryRun]:
     torch.set_num_threads(1)
     leave_compiler_out()
 
-    class Handling(DryRun):
+    class CancellableDryRun(DryRun):
         def record_each(self, *args: Any, **options: Any) -> list[Trace]:
             if superseded():
                 raise SupersededError
             return super().record_each(*args, **options)
 
-    return torch.__version__, Handling()
+    return torch.__version__, CancellableDryRun()
 
 
 def _answer(conversation: Conversation, dry: DryRun) -> None:
@@ -90,29 +90,29 @@ def _answer(conversation: Conversation, dry: DryRun) -> None:
             conversation.report(answer)
 
 
-def _answers(requested: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
+def _answers(query: Mapping[str, Any], dry: DryRun) -> Iterator[dict[str, Any]]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
 
     try:
-        yield from answers(requested["id"], _estimates(requested, dry))
+        yield from answers(query["id"], _estimates(query, dry))
     except CannotPredictError as error:
-        reported = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
-        yield {"id": requested["id"], "error": reported, "final": True}
+        refusal = {"kind": error.kind, "message": str(error), "remedy": error.remedy}
+        yield {"id": query["id"], "error": refusal, "final": True}
 
 
-def _estimates(requested: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
+def _estimates(query: Mapping[str, Any], dry: DryRun) -> Iterator[Estimate]:
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.workloads.predicting.estimate import Question, estimate
 
-    target = Target.from_json(requested["target"])
-    elsewhere = tuple(Target.from_json(other) for other in requested.get("elsewhere", ()))
+    target = Target.from_json(query["target"])
+    elsewhere = tuple(Target.from_json(other) for other in query.get("elsewhere", ()))
     try:
-        spec = build(workloads()[requested["workload"]], requested["spec"])
+        spec = build(workloads()[query["workload"]], query["spec"])
     except ValueError as error:
         raise CannotPredictError("request", f"{error}.", "Change the fields named in the message.") from None
-    ranks = tuple(Target.from_json(rank) for rank in requested.get("ranks", ()))
-    question = Question(spec, target, _level(target, requested.get("used_bytes")), elsewhere, ranks)
-    yield from estimate(question, dry, alternatives=bool(requested.get("alternatives", True)))
+    ranks = tuple(Target.from_json(rank) for rank in query.get("ranks", ()))
+    question = Question(spec, target, _level(target, query.get("used_bytes")), elsewhere, ranks)
+    yield from estimate(question, dry, alternatives=bool(query.get("alternatives", True)))
 
 
 def _level(target: Target, used: int | None) -> MemoryLevel | None:

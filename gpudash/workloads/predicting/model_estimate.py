@@ -180,7 +180,7 @@ class _ModelEstimation:
         architecture = target.architecture if target is not None and on_gpu else self._target.architecture
         key = spec.model_dump_json(), architecture
         if key not in self._known:
-            followed = self._follower.follow({"model": spec.request}, architecture)
+            followed = self._follower.follow({"model": spec.options}, architecture)
             model = None if followed.model is None else followed.model.on_link(architecture.capability)
             self._known[key] = replace(followed, model=model)
         return self._known[key]
@@ -333,11 +333,11 @@ class CodeFollower:
 
     def greeting(self) -> dict[str, Any]:
         """What it says of itself, once its torch is there."""
-        reported = self._read()
-        if reported is None:
+        answer = self._read()
+        if answer is None:
             how = self._process.wait()
             return {"ready": False, "problem": NO_ANSWER.format(python=self._python, how=f" (exit code {how})")}
-        return reported
+        return answer
 
     def follow(self, what: Mapping[str, Any], architecture: Architecture) -> FollowedCode:
         """What code asks of the allocator of a GPU, and what that takes for granted.
@@ -352,26 +352,26 @@ class CodeFollower:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**what, "architecture": asdict(architecture)}) + "\n")
         self._process.stdin.flush()
-        reported = self._read()
-        if reported is None:
+        answer = self._read()
+        if answer is None:
             how = self._process.wait()
             why = " (killed, perhaps because this computer's memory was full)" if how == -9 else f" (exit code {how})"
             raise RefusedError(
                 {"kind": "crashed", "message": NO_ANSWER.format(python=self._python, how=why), "remedy": AGAIN}
             )
-        if "error" in reported:
-            raise RefusedError(reported["error"])
-        facts = reported.get("model")
+        if "error" in answer:
+            raise RefusedError(answer["error"])
+        facts = answer.get("model")
         model = None if facts is None else ModelFacts(**facts)
-        return FollowedCode(Trace.from_json(reported["trace"]), tuple(reported["assumptions"]), model)
+        return FollowedCode(Trace.from_json(answer["trace"]), tuple(answer["assumptions"]), model)
 
     def _read(self) -> dict[str, Any] | None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                reported = json.loads(line)
+                answer = json.loads(line)
             except ValueError:
                 continue  # not the follower's: a start-up file of that Python prints, or it is no Python at all
-            if isinstance(reported, dict):
-                return reported
+            if isinstance(answer, dict):
+                return answer
         return None

@@ -109,23 +109,23 @@ def main(python: str) -> int:
                 break  # nobody asks for the rest any more
 
 
-def _answers(requested: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
+def _answers(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[dict[str, Any]]:
     try:
-        yield from answers(requested["id"], _estimates(requested, follower))
+        yield from answers(query["id"], _estimates(query, follower))
     except RefusedError as refused:
-        yield {"id": requested["id"], "error": refused.error, "final": True}
+        yield {"id": query["id"], "error": refused.error, "final": True}
 
 
-def _estimates(requested: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
-    target = Target.from_json(requested["target"])
-    elsewhere = [Target.from_json(other) for other in requested.get("elsewhere", ())]
-    alternatives = bool(requested.get("alternatives", True))
-    if "model" in requested:
-        spec = ModelSpec.model_validate(requested["model"])
-        ranks = [Target.from_json(rank) for rank in requested.get("ranks", ())]
+def _estimates(query: Mapping[str, Any], follower: CodeFollower) -> Iterator[Estimate]:
+    target = Target.from_json(query["target"])
+    elsewhere = [Target.from_json(other) for other in query.get("elsewhere", ())]
+    alternatives = bool(query.get("alternatives", True))
+    if "model" in query:
+        spec = ModelSpec.model_validate(query["model"])
+        ranks = [Target.from_json(rank) for rank in query.get("ranks", ())]
         yield from estimates(spec, follower, target, elsewhere, ranks, alternatives=alternatives)
         return
-    code = OwnCode(str(requested["callable"]), int(requested.get("steps", 3)), bool(requested.get("as_cuda", False)))
+    code = OwnCode(str(query["callable"]), int(query.get("steps", 3)), bool(query.get("as_cuda", False)))
     yield estimate(code, follower, target, elsewhere, alternatives=alternatives)
 
 

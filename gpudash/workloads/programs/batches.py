@@ -131,7 +131,7 @@ class ClassQuestions:
     def __init__(self, source: Batches, batches: int) -> None:
         self._source = source
         self._batches = batches
-        self._requested = 0
+        self._number = 0
         self.inputs, self._labels = source.batch(0)
         self._answered_labels = self._labels
         self._stays = False
@@ -142,16 +142,14 @@ class ClassQuestions:
     def answered(self, logits: torch.Tensor, answers: torch.Tensor) -> None:
         self._answered_labels = self._labels
         if not self._stays:
-            self._requested += 1
-            self.inputs, self._labels = self._source.batch(self._requested % self._batches)
+            self._number += 1
+            self.inputs, self._labels = self._source.batch(self._number % self._batches)
 
     def predictions(self, logits: torch.Tensor) -> list[dict[str, Any]]:
         # The first rows of what is contiguous are copied as they lie: a GPU makes no copy of its own for that.
         probabilities, found = logits[:SHOWN].cpu().float().softmax(-1).max(-1)
-        reported = zip(found.tolist(), probabilities.tolist(), self._answered_labels[:SHOWN].tolist(), strict=True)
-        return [
-            {"class": number, "probability": probability, "expected": label} for number, probability, label in reported
-        ]
+        rows = zip(found.tolist(), probabilities.tolist(), self._answered_labels[:SHOWN].tolist(), strict=True)
+        return [{"class": number, "probability": probability, "expected": label} for number, probability, label in rows]
 
 
 def text_batch(text: torch.Tensor, batch: int, sequence: int, seed: int, index: int) -> Batch:
@@ -179,7 +177,7 @@ class TextBatches:
         self._vocabulary = vocabulary
         self.outputs = len(vocabulary)
         self.items = spec.step_batch * spec.sequence
-        reported = {
+        facts = {
             "source": found.source,
             "sha256": found.sha256,
             "bytes": len(found.data),
@@ -188,13 +186,13 @@ class TextBatches:
         self.facts = {
             "unigram_entropy": found.unigram_entropy,
             "most_frequent_share": found.most_frequent_share,
-            "corpus": reported,
+            "corpus": facts,
         }
         context.note(
             Topic.CORPUS,
             f"Text: {found.source}, {format_bytes(len(found.data))}, {len(vocabulary)} different characters; guessing "
             f"without context gives a loss of {found.unigram_entropy:.2f}.",
-            **reported,
+            **facts,
             unigram_entropy=found.unigram_entropy,
             most_frequent_share=found.most_frequent_share,
         )

@@ -238,13 +238,13 @@ def _power(context: Context, side: Side, spec: Spec, counters: Sequence[str]) ->
     """Mean watts of ``counters`` together while ``side`` is busy; ``None`` when one of them stood still."""
     seen: dict[str, list[Reading]] = {counter: [] for counter in counters}
 
-    def poll() -> None:
+    def read_counters() -> None:
         for counter, readings in seen.items():
             now = context.energy(counter)
             if not isinstance(now, str) and (not readings or now[0] > readings[-1][0]):
                 readings.append(now)
 
-    side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), poll)
+    side.run(with_steps(spec, max(4, math.ceil(LASTS_S / _step_seconds(side)))), read_counters)
     watts = 0.0
     for readings in seen.values():
         # the first may have been read before the side was busy
@@ -365,7 +365,7 @@ def result_of(
         "sides": [_side_result(side, spec.chosen) for side in (found.first, found.second)],
         "agreement": _agreement_result(found.agreement),
         "resident": _resident_result(found),
-        "sweep": None if found.sweep is None else _sweep_text(found.sweep),
+        "sweep": None if found.sweep is None else _sweep_facts(found.sweep),
         "repetitions": repetitions,
         "measured_steps": None if steps is None else steps - WARM_UP,
         "notes": notes(found),
@@ -401,7 +401,7 @@ def _agreement_of(spec: Spec, first: Repetition, second: Repetition) -> Agreemen
     return of_results(first.result, second.result, precision)
 
 
-_REPORTED = (
+_NAMED_FIELDS = (
     *("model", "path", "mode", "task", "size", "rows", "columns", "width", "depth", "batch", "sequence"),
     *("dtype", "precision", "batches"),
 )
@@ -420,22 +420,22 @@ def what(spec: Spec) -> str:
     Left out is what does not matter beside the others, what is left to the workload, and the usual way of working.
     """
     fields = type(spec).model_fields
-    text = []
-    for reported in (reported for reported in _REPORTED if reported in fields):
-        value, field = getattr(spec, reported), fields[reported]
+    parts = []
+    for field_name in (field_name for field_name in _NAMED_FIELDS if field_name in fields):
+        value, field = getattr(spec, field_name), fields[field_name]
         extra: Any = field.json_schema_extra or {}
         matters = all(str(getattr(spec, other)) in allowed for other, allowed in extra.get("when", {}).items())
-        if not matters or value in _LEFT_TO_IT or (reported in _DIFFERING and value == field.default):
+        if not matters or value in _LEFT_TO_IT or (field_name in _DIFFERING and value == field.default):
             continue
-        if reported == "path":
-            text.append(Path(value).expanduser().resolve().name)
+        if field_name == "path":
+            parts.append(Path(value).expanduser().resolve().name)
         elif isinstance(value, str):
             shown = str(extra.get("labels", {}).get(value, value))
-            text.append(f"{reported} {shown}" if reported == "batches" else shown)
+            parts.append(f"{field_name} {shown}" if field_name == "batches" else shown)
         else:
-            text.append(f"{reported} {value}")
+            parts.append(f"{field_name} {value}")
     threads = spec.threads or torch.get_num_threads()
-    return " · ".join([spec.title, *text, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
+    return " · ".join([spec.title, *parts, f"{threads} CPU thread{'' if threads == 1 else 's'}"])
 
 
 def notes(found: Measured) -> list[str]:
@@ -521,7 +521,7 @@ def _interval(ratio: Ratio) -> list[float | None]:
 def _agreement_result(agreement: Agreement) -> dict[str, Any]:
     return {
         "agrees": agreement.agrees,
-        "words": agreement.label,
+        "words": agreement.sentence,
         "largest_difference": agreement.largest,
         "tolerance": agreement.tolerance,
         "loss": agreement.loss,
@@ -539,7 +539,7 @@ def _resident_result(found: Measured) -> dict[str, Any] | None:
     }
 
 
-def _sweep_text(sweep: Sweep) -> dict[str, Any]:
+def _sweep_facts(sweep: Sweep) -> dict[str, Any]:
     points = [{"size": point.size, "seconds": list(point.seconds)} for point in sweep.points]
     return {"field": sweep.field, "points": points, "crossing": sweep.crossing, "ended": sweep.ended}
 

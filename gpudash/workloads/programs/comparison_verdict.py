@@ -218,11 +218,11 @@ class Agreement:
 
     Attributes:
         agrees: ``None`` where there was nothing to compare.
-        label: a sentence.
+        sentence: a sentence.
     """
 
     agrees: bool | None
-    label: str
+    sentence: str
     largest: float | None = None
     tolerance: float | None = None
     loss: tuple[float, float] | None = None

@@ -27,10 +27,10 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.use_threads(spec.threads)
     torch.manual_seed(spec.seed)
     try:
-        planned = RequestedModel({**spec.request, "offload": "none"})
+        planned = RequestedModel({**spec.options, "offload": "none"})
         planned.build(torch.device("meta"))
         context.about_to_allocate(planned.facts["weight_bytes"])
-        model = RequestedModel(spec.request, draws=True)
+        model = RequestedModel(spec.options, draws=True)
         with context.stage("build"):
             step = model.build(context.device)
     except CannotPredictError as error:
@@ -40,7 +40,7 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.check_cancelled()
         with context.stage("step"):
             loss = step()
-        reported = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
-        context.step(number, spec.steps, loss=reported)
+        loss_value = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
+        context.step(number, spec.steps, loss=loss_value)
     facts = model.facts
     return {name: facts[name] for name in ("architecture", "parameters", "weight_bytes", "dtype", "sequence")}

@@ -327,7 +327,7 @@ def unassigned(device: torch.device) -> Pitfall:
     """``x.to(device)`` without keeping what it returns."""
     tensor = torch.ones(3)
     tensor.to(device)
-    text = _text_of(lambda: tensor + torch.ones(3, device=device))
+    text = _error_message(lambda: tensor + torch.ones(3, device=device))
     return Pitfall(
         text,
         "A tensor's .to() returns a copy and leaves the tensor where it is; only a module moves in place.",
@@ -340,7 +340,7 @@ def mixed_devices(device: torch.device) -> Pitfall:
     """An operation on tensors of two devices."""
     on_cpu, on_device = torch.ones(3), torch.ones(3, device=device)
     return Pitfall(
-        _text_of(lambda: on_cpu + on_device),
+        _error_message(lambda: on_cpu + on_device),
         "torch never moves a tensor by itself: both operands must be on the same device.",
         "Move one to the other's device: a.to(b.device) + b.",
         {"devices": [str(on_cpu.device), str(on_device.device)]},
@@ -357,10 +357,10 @@ def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
     original = torch.ones(3, requires_grad=True)
     moved = copy(original)
     moved.sum().backward()  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings(record=True) as reported:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gradient = moved.grad
-    text = str(reported[0].message) if reported else None
+    text = str(caught[0].message) if caught else None
     return Pitfall(
         text,
         "The copy is the result of an operation, so it is no leaf: the gradient went to the original, and an optimizer "
@@ -379,7 +379,7 @@ def numpy(device: torch.device) -> Pitfall:
     """``.numpy()`` on a tensor of a device."""
     tensor = torch.ones(3, device=device)
     return Pitfall(
-        _text_of(tensor.numpy),
+        _error_message(tensor.numpy),
         "NumPy reads the host's memory only.",
         "Bring the tensor back first: x.cpu().numpy(), and x.detach() before that when it requires grad.",
         {"device": str(tensor.device)},
@@ -416,7 +416,7 @@ PITFALLS: dict[str, Callable[[torch.device], Pitfall]] = {
 }
 
 
-def _text_of(mistake: Callable[[], Any]) -> str | None:
+def _error_message(mistake: Callable[[], Any]) -> str | None:
     """What torch says to ``mistake``; ``None`` when it lets it pass."""
     try:
         mistake()

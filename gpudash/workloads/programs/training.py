@@ -236,15 +236,15 @@ def deterministic(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    requested = os.environ.get(WORKSPACE_VARIABLE)
-    os.environ[WORKSPACE_VARIABLE] = requested or ":4096:8"
+    workspace = os.environ.get(WORKSPACE_VARIABLE)
+    os.environ[WORKSPACE_VARIABLE] = workspace or ":4096:8"
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-        if requested is None:
+        if workspace is None:
             del os.environ[WORKSPACE_VARIABLE]
 
 
@@ -291,20 +291,20 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
     latencies: list[float] = []
     context.begin_steps()
     began = time.perf_counter()
-    reported = -math.inf
+    reported_s = -math.inf
     for step in range(1, spec.steps + 1):
         context.check_cancelled()
-        requested = time.perf_counter()
+        requested_s = time.perf_counter()
         given = questions.inputs
         inputs = given if resident else placed("batch", (given,), context.device, context)[0]
         logits = answer(inputs)
         with context.stage("read output"):
             answers = logits.argmax(-1).cpu()
-        answered = time.perf_counter()
-        latencies.append(answered - requested)
+        answered_s = time.perf_counter()
+        latencies.append(answered_s - requested_s)
         questions.answered(logits, answers)
-        if step == spec.steps or answered - reported >= PREDICTIONS_PERIOD_S:
-            reported = answered
+        if step == spec.steps or answered_s - reported_s >= PREDICTIONS_PERIOD_S:
+            reported_s = answered_s
             _report_predictions(questions, logits, step, context)
         context.step(step, spec.steps, throughput=source.items / latencies[-1])
     seconds = time.perf_counter() - began

@@ -102,7 +102,7 @@ class Context:
         self._run_id = run_id
         self._emit = emit
         self._clock = clock
-        self._commands = requests or Requests()
+        self._requests = requests or Requests()
         self._refuse = refuse
         self._memory = memory
         self._traffic = Traffic(emit, clock, run_id)
@@ -150,15 +150,15 @@ class Context:
             self._report_step(step, steps, seconds, now)
         else:
             self._untold = (step, steps, seconds)
-        if self._commands.profile is not None:
+        if self._requests.profile is not None:
             self._profile(step, seconds, last=step == steps)
         else:
             self._step_seconds.append(seconds)
 
     def begin_steps(self) -> None:
         """Let the first step's time begin now, after everything that happens once."""
-        if self._commands.profile is not None and self._commands.profile.from_start:
-            self._new_profiling(self._commands.profile).begin(1)
+        if self._requests.profile is not None and self._requests.profile.from_start:
+            self._new_profiling(self._requests.profile).begin(1)
         self._step_ended_s = self._clock()
         if self._stages.follower is not None:
             self._stages.follower.step = 1
@@ -239,10 +239,10 @@ class Context:
             Cancelled: when the run was asked to stop.
         """
         self.check_stopped()
-        if self._commands.free_cache.is_set():
+        if self._requests.free_cache.is_set():
             self.free_cache()
         if self._profiling is not None:
-            self._profiling.scan()
+            self._profiling.end_if_long()
 
     def check_stopped(self) -> None:
         """`check_cancelled` and nothing else: for the inside of torch's calls, on whichever thread they run it.
@@ -250,8 +250,8 @@ class Context:
         Raises:
             Cancelled: when the run was asked to stop.
         """
-        if self._commands.stop.is_set():
-            raise Cancelled(self._commands.because)
+        if self._requests.stop.is_set():
+            raise Cancelled(self._requests.because)
 
     def wait(self, seconds: float) -> None:
         """Let ``seconds`` pass, or less when the run is asked to stop.
@@ -259,7 +259,7 @@ class Context:
         Raises:
             Cancelled: when it is.
         """
-        self._commands.stop.wait(max(0.0, seconds))
+        self._requests.stop.wait(max(0.0, seconds))
         self.check_cancelled()
 
     def sibling(self, kind: type[_Kind], device: torch.device, emit: Callable[[Event], None]) -> _Kind:
@@ -276,7 +276,7 @@ class Context:
             run_id=self._run_id,
             emit=emit,
             clock=self._clock,
-            requests=self._commands,
+            requests=self._requests,
             refuse=self._refuse,
             memory=self._memory if same else None,
             warn_ratio=self.warn_ratio,
@@ -293,7 +293,7 @@ class Context:
 
     def free_cache(self) -> None:
         """Give idle memory back, torch's cached segments and the host's freed heap."""
-        self._commands.free_cache.clear()
+        self._requests.free_cache.clear()
         if self.device.type != "cpu":
             module_of(self.device).empty_cache()  # of all devices of its kind
         give_back()
@@ -314,15 +314,15 @@ class Context:
 
     def end_profile(self) -> None:
         """Tell what has been profiled so far: the run has reached its end."""
-        if self._commands.profile is not None:
-            (self._profiling or self._new_profiling(self._commands.profile)).end()
-            self._profiling = self._commands.profile = None
+        if self._requests.profile is not None:
+            (self._profiling or self._new_profiling(self._requests.profile)).end()
+            self._profiling = self._requests.profile = None
 
     def drop_profile(self) -> None:
         """Leave the profiler, if it is on: the run has been stopped or has failed."""
-        if self._commands.profile is not None:
-            (self._profiling or self._new_profiling(self._commands.profile)).drop()
-            self._profiling = self._commands.profile = None
+        if self._requests.profile is not None:
+            (self._profiling or self._new_profiling(self._requests.profile)).drop()
+            self._profiling = self._requests.profile = None
 
     def drop_stages(self) -> None:
         """Forget stages that a broken device will not report any more."""
@@ -330,13 +330,13 @@ class Context:
 
     def _profile(self, step: int, seconds: float, *, last: bool) -> None:
         """Let the profile that is wanted learn of a step; what that takes belongs to no step."""
-        request = self._commands.profile
+        request = self._requests.profile
         if request is None:
             return
         profiling = self._profiling or self._new_profiling(request)
         profiling.step_ended(step, seconds, last=last)
         if profiling.done:
-            self._profiling = self._commands.profile = None
+            self._profiling = self._requests.profile = None
         self._step_ended_s = self._clock()
 
     def _new_profiling(self, request: ProfileRequest) -> Profiling:

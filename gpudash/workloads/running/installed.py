@@ -187,7 +187,7 @@ def _broken(error: Exception) -> str:
 def _cuda_devices(properties: bool) -> dict[str, Any]:
     import torch
 
-    with warnings.catch_warnings(record=True) as reported:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             available = torch.cuda.is_available()
@@ -197,8 +197,8 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             logger.warning("CUDA cannot be used", exc_info=True)
             found = {"cuda_available": False, "devices": []}
             return {**found, "problem": _unusable(str(error) or type(error).__name__)}
-    label = [str(warning.message) for warning in reported]
-    faults = [text for text in label if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
+    messages = [str(warning.message) for warning in caught]
+    faults = [text for text in messages if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
     problem = _unusable(faults[0]) if faults and not available else None
     return {"cuda_available": available, "devices": devices, "problem": problem}
 
@@ -225,13 +225,13 @@ def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
     found = []
     try:
         for index in range(torch.xpu.device_count() if torch.xpu.is_available() else 0):
-            reported = torch.xpu.get_device_properties(index) if properties else None
+            device = torch.xpu.get_device_properties(index) if properties else None
             found.append(
                 {
                     "name": f"xpu:{index}",
-                    "product": None if reported is None else str(reported.name),
+                    "product": None if device is None else str(device.name),
                     "uuid": None,
-                    "total_bytes": None if reported is None else int(reported.total_memory),
+                    "total_bytes": None if device is None else int(device.total_memory),
                 }
             )
         if torch.backends.mps.is_available():

@@ -296,7 +296,7 @@ class _Unexplained:
     stage = ""
 
     def __init__(self, requests: Requests, context: Context) -> None:
-        self._commands = requests
+        self._requests = requests
         self._context = context
         self._step = 0
 
@@ -307,7 +307,7 @@ class _Unexplained:
     @step.setter
     def step(self, step: int) -> None:
         self._step = step
-        if self._commands.take_explain():
+        if self._requests.take_explain():
             self._context.note(Topic.EXPLANATION, NOT_EXPLAINED)
 
 

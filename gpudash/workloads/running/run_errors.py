@@ -136,7 +136,7 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
             details=details,
             **progress.fields(),
         )
-    kind, message, remedy = _failure_text(error, workload, progress.steps)
+    kind, message, remedy = _failure_of(error, workload, progress.steps)
     return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
@@ -172,7 +172,7 @@ def memory_ran_out(error: BaseException) -> Memory | None:
         return "host"
     if text.startswith(_SIMULATED_FULL):
         return "sim"
-    if type(error).__name__ == "OutOfMemoryError" or any(label in text for label in _CUDA_FULL):
+    if type(error).__name__ == "OutOfMemoryError" or any(sign in text for sign in _CUDA_FULL):
         return "cuda"
     return None
 
@@ -202,14 +202,14 @@ def _shortage_text(short: Shortage, device: str) -> str:
     return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
 
 
-def _failure_text(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
+def _failure_of(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
     if isinstance(error, WorkloadError):
         return error.kind, str(error), error.remedy
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    reported = f"{name}: {first}" if first else name
-    message = f"The {workload} workload ended after {steps} steps by {reported.rstrip('.')}."
-    if any(text in str(error) for text in _CUDA_BROKEN):
+    failure = f"{name}: {first}" if first else name
+    message = f"The {workload} workload ended after {steps} steps by {failure.rstrip('.')}."
+    if any(sign in str(error) for sign in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
     return name, message, OTHER_REMEDY
 

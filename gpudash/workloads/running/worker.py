@@ -57,7 +57,7 @@ class Worker:
         self._on_probe = on_probe
         self._lock = threading.Lock()
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._commands: Requests | None = None
+        self._requests: Requests | None = None
         self._torch: dict[str, Any] | None = None
         self._loading = False
         self._closing = False
@@ -88,11 +88,11 @@ class Worker:
         from gpudash.workloads.running.context import Requests
 
         with self._lock:
-            if self._commands is not None:
+            if self._requests is not None:
                 raise RuntimeError("A run is in progress; stop it before starting another.")
             if self._closing:
                 raise RuntimeError("The worker is closed.")
-            requests = self._commands = Requests()
+            requests = self._requests = Requests()
             requests.profile = request.profile
         self._orders.put(lambda: self._run(request, requests))
 
@@ -103,15 +103,15 @@ class Worker:
             because: the guard's sentence: the run then ends as out of memory instead of cancelled.
         """
         with self._lock:
-            if self._commands is not None and not self._commands.stop.is_set():
-                self._commands.because = because
-                self._commands.stop.set()
+            if self._requests is not None and not self._requests.stop.is_set():
+                self._requests.because = because
+                self._requests.stop.set()
 
     def explain(self) -> None:
         """Ask the run what its memory holds; a note of topic `EXPLANATION` answers at the end of the step."""
         with self._lock:
-            if self._commands is not None:
-                self._commands.explain.set()
+            if self._requests is not None:
+                self._requests.explain.set()
 
     def profile(self, request: ProfileRequest) -> None:
         """Profile the next steps of the run; a note of topic `OPERATORS` answers.
@@ -120,24 +120,24 @@ class Worker:
             RuntimeError: when no run is on, or steps of it are being profiled.
         """
         with self._lock:
-            if self._commands is None:
+            if self._requests is None:
                 raise RuntimeError("No run is in progress whose steps could be profiled; start one.")
-            if self._commands.profile is not None:
+            if self._requests.profile is not None:
                 raise RuntimeError("Steps of this run are being profiled already.")
-            self._commands.profile = request
+            self._requests.profile = request
 
     def free_cache(self) -> None:
         """Give idle memory back: between two operations of the run, or now when there is none."""
         with self._lock:
-            if self._commands is not None:
-                self._commands.free_cache.set()
+            if self._requests is not None:
+                self._requests.free_cache.set()
                 return
         self._orders.put(self._free_cache)
 
     @property
     def busy(self) -> bool:
         """Whether a run is on: from `submit` until just before its last event."""
-        return self._commands is not None
+        return self._requests is not None
 
     @property
     def loading(self) -> bool:
@@ -164,7 +164,7 @@ class Worker:
         try:
             while True:
                 order = self._next_order()
-                if order is None or (self._closing and self._commands is None):
+                if order is None or (self._closing and self._requests is None):
                     return
                 self._tried(order, "The worker met an error and goes on")
         finally:
@@ -187,8 +187,8 @@ class Worker:
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
             logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            reported = f"{type(error).__name__}: {first}" if first else type(error).__name__
-            self._note(Topic.WORKER, f"{failure} ({reported}).", details=str(error))
+            reason = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self._note(Topic.WORKER, f"{failure} ({reason}).", details=str(error))
             return None
 
     def _load(self) -> None:
@@ -264,7 +264,7 @@ class Worker:
     def _run(self, request: RunRequest, requests: Requests) -> None:
         ending = self._route(request)(request, requests)
         with self._lock:
-            self._commands = None
+            self._requests = None
         self._emit(ending)
 
     def _route(self, request: RunRequest) -> Callable[[RunRequest, Requests], Event]:

@@ -49,7 +49,7 @@ class MeasuredPiece:
     @property
     def peak_bytes(self) -> int:
         """The most that tensors held on the device during it, with those from before."""
-        self._memory.scan()
+        self._memory.note_peaks()
         return self.allocated
 
 
@@ -68,7 +68,7 @@ class GpuMemory:
         self._whole = MeasuredPiece("", self)
         self._open = [self._whole]
         self._pieces: dict[str, int] = {}
-        measured.begin(budget, self.scan)
+        measured.begin(budget, self.note_peaks)
         self.device: torch.device = measured.device
         self._allocations = measured.levels().allocations
         self._history: History | None = None
@@ -81,24 +81,24 @@ class GpuMemory:
     @property
     def needed_bytes(self) -> int:
         """The most that was taken of the card so far: what the allocator reserved, and a context of 300 MiB."""
-        self.scan()
+        self.note_peaks()
         return self._whole.reserved + self._measured.context_bytes
 
     @contextmanager
     def measure(self, name: str) -> Iterator[MeasuredPiece]:
         """Measure the peak of a block; blocks may lie within one another."""
-        self.scan()
+        self.note_peaks()
         self._measured.reset()
         piece = MeasuredPiece(name, self)
         self._open.append(piece)
         try:
             yield piece
         finally:
-            self.scan()
+            self.note_peaks()
             self._open.remove(piece)
             self._pieces[name] = max(self._pieces.get(name, 0), piece.allocated)
 
-    def scan(self) -> None:
+    def note_peaks(self) -> None:
         """Take note of the peaks that the device has now, which begin anew after it at any time."""
         levels = self._measured.levels()
         for piece in self._open:
@@ -192,7 +192,7 @@ class GpuMemory:
             lines += ["", *report(explain_history(history, history.peak, source=source_line))]
         return "\n".join(lines)
 
-    def label(self) -> str:
+    def describe(self) -> str:
         """The peak beside the budget, in a line."""
         text = f"peak {format_bytes(self.peak_bytes)} allocated, {format_bytes(self.needed_bytes)}"
         if self.budget_bytes is not None:

@@ -94,7 +94,7 @@ class SimulatedDevice:
         self.collector: Collector | None = None
         self._card: SimulatedGpu | None = None
         self._before: list[SimulatedGpu] = []
-        self._reported: Callable[[], None] | None = None
+        self._before_reset: Callable[[], None] | None = None
         self._history: MemoryHistory | None = None
         self._steps: Any = None
         self._answers = False
@@ -111,7 +111,7 @@ class SimulatedDevice:
             self._answers = True
         self.device = torch.device(naming.shown, 0)
         self.label = shown_name("sim:0", card.product)
-        self._card, self._reported = card, before_reset
+        self._card, self._before_reset = card, before_reset
         card.reset_peaks()
         card.before_reset.append(before_reset)
         if budget.baseline is not None or budget.bytes is not None:
@@ -140,8 +140,8 @@ class SimulatedDevice:
         self.collector.stop()
         if self._history is not None:
             self._history.record(None, None, "python", 0)
-        if self._reported is not None:
-            self._card.before_reset.remove(self._reported)
+        if self._before_reset is not None:
+            self._card.before_reset.remove(self._before_reset)
         if self._answers:
             end_answering()
         present = registered()

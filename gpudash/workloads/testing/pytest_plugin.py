@@ -171,7 +171,7 @@ class _Results:
         self.config = config
         self._found: dict[str, dict[str, Any]] = {}
         self._failed: list[str] = []
-        self._reported = ""
+        self._baseline_sentence = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = getattr(report, FOUND, None)
@@ -186,11 +186,11 @@ class _Results:
         measured = {name: found for name, found in self._found.items() if found["baseline"]}
         failed = [name for name in self._failed if name in measured]
         if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self._reported = "No baseline was written, for the run did not end by itself."
+            self._baseline_sentence = "No baseline was written, for the run did not end by itself."
         elif failed:
-            self._reported = f"No baseline was written, for {failed[0]} failed."
+            self._baseline_sentence = f"No baseline was written, for {failed[0]} failed."
         elif not measured:
-            self._reported = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
+            self._baseline_sentence = "No baseline was written, for no test has gpu_memory(baseline=FILE)."
         else:
             self._write(measured, session)
 
@@ -210,16 +210,16 @@ class _Results:
             else:
                 count = f"{len(entries)} test{'s' * (len(entries) > 1)}"
                 sentences.append(f"{file} has the peaks of {count} now.")
-        self._reported = " ".join(sentences)
+        self._baseline_sentence = " ".join(sentences)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._found and not self._reported:
+        if not self._found and not self._baseline_sentence:
             return
         terminalreporter.section("gpu memory")
         for name, found in sorted(self._found.items()):
             terminalreporter.line(f"{name}: {found['words']}")
-        if self._reported:
-            terminalreporter.line(self._reported)
+        if self._baseline_sentence:
+            terminalreporter.line(self._baseline_sentence)
 
 
 def _failure(text: str) -> BaseException:
@@ -267,7 +267,7 @@ def _judge(item: pytest.Item, memory: GpuMemory, budget: MemoryBudget) -> None:
         whole = FootprintChange(item.nodeid, stored, memory.footprint(item.config.rootpath), budget.tolerance)
         raise _failure(memory.grown(whole))
     if change.difference:
-        item.stash[_remark] = change.label
+        item.stash[_remark] = change.summary
 
 
 def _misses_cuda(error: BaseException) -> str:
@@ -279,12 +279,12 @@ def _misses_cuda(error: BaseException) -> str:
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
     """What the process that prints is told of a test."""
-    budget, text = item.stash[_budget], memory.label()
+    budget, text = item.stash[_budget], memory.describe()
     if over:
         text = f"ran out of memory; {text}"
     remark = item.stash.get(_remark, "")
-    reported = f"{text}; {remark}" if remark else text
-    found = {"words": reported, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
+    sentence = f"{text}; {remark}" if remark else text
+    found = {"words": sentence, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
     if budget.baseline is not None and item.config.getoption("gpu_memory_write_baseline"):
         footprint = memory.footprint(item.config.rootpath).to_json()
         found |= {"baseline": str(budget.baseline), "footprint": footprint}

@@ -65,7 +65,7 @@ class Told(Distributed):
 
     def rows(self, *, last: bool = False) -> list[list[Any]]:
         self.posted.clear()
-        self.scan({}, last=last)
+        self.report({}, last=last)
         return [row for message in self.posted if message["type"] == "rank_steps" for row in message["steps"]]
 
 
@@ -390,7 +390,7 @@ def test_a_program_of_one_process_tells_nothing(group: SimpleNamespace, change: 
     told, kind = followed()
     kind()
     told.stepped(OPTIMIZER)
-    assert not told.scan({}, last=True) and not told.posted and not told.kept
+    assert not told.report({}, last=True) and not told.posted and not told.kept
 
 
 def test_a_torch_without_distributed_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,12 +403,12 @@ def test_a_torch_without_distributed_tells_nothing(monkeypatch: pytest.MonkeyPat
 def test_memory_is_told_now_and_then_and_at_the_end(group: SimpleNamespace, clock: Clock) -> None:
     told, kind = followed()
     kind()
-    assert told.scan({}) and told.scan({})
+    assert told.report({}) and told.report({})
     (message,) = told.posted
     assert message["type"] == "rank_memory" and message["used_bytes"] > 2**20
     clock.now_s += MEMORY_PERIOD_S
-    told.scan({})
-    told.scan({}, last=True)
+    told.report({})
+    told.report({}, last=True)
     assert len(told.posted) == 3
 
 
@@ -417,23 +417,23 @@ def test_a_rank_that_makes_no_step_for_a_while_tells_where_its_main_thread_stand
 ) -> None:
     told, kind = followed()
     kind()
-    told.scan({})
+    told.report({})
     told.posted.clear()
     for _ in range(4):
         clock.now_s += STALLED_S / 2
-        told.scan({})
+        told.report({})
     (message,) = [one for one in told.posted if one["type"] == "rank_place"]
     assert __file__ in [file for file, _line, _name in message["frames"]]
     told.stepped(OPTIMIZER)
     clock.now_s += STALLED_S
-    told.scan({})
+    told.report({})
     assert len([one for one in told.posted if one["type"] == "rank_place"]) == 2
 
 
 def test_the_memory_of_a_gpu_is_what_its_allocator_says(group: SimpleNamespace) -> None:
     told, kind = followed()
     kind("cuda:1")
-    told.scan({"cuda:0": {"allocated_bytes": 1}, "cuda:1": {"allocated_bytes": 5, "capacity_bytes": 9}})
+    told.report({"cuda:0": {"allocated_bytes": 1}, "cuda:1": {"allocated_bytes": 5, "capacity_bytes": 9}})
     (message,) = told.posted
     assert (message["allocated_bytes"], message["capacity_bytes"], message["used_bytes"]) == (5, 9, None)
 
@@ -441,7 +441,7 @@ def test_the_memory_of_a_gpu_is_what_its_allocator_says(group: SimpleNamespace) 
 def test_of_a_gpu_whose_allocator_says_nothing_no_memory_is_told(group: SimpleNamespace) -> None:
     told, kind = followed()
     kind("cuda:1")
-    assert told.scan({"cuda:0": {"allocated_bytes": 1}}, last=True)
+    assert told.report({"cuda:0": {"allocated_bytes": 1}}, last=True)
     assert told.posted == []
 
 
@@ -449,7 +449,7 @@ def test_a_peak_that_has_risen_is_told_at_once(group: SimpleNamespace, clock: Cl
     told, kind = followed()
     kind("cuda:0")
     for peak in (5, 5, 7):
-        told.scan({"cuda:0": {"allocated_bytes": 1, "peak_allocated_bytes": peak}})
+        told.report({"cuda:0": {"allocated_bytes": 1, "peak_allocated_bytes": peak}})
     assert [message["peak_allocated_bytes"] for message in told.posted] == [5, 7]
 
 
@@ -470,7 +470,7 @@ def test_on_a_simulated_gpu_that_answers_for_cuda_the_collectives_themselves_are
         [pytest.approx(0.07), pytest.approx(0.03)],
         [pytest.approx(0.09), pytest.approx(0.01)],
     ]
-    told.scan({"sim:1": {"allocated_bytes": 5}, "sim:0": {"allocated_bytes": 7}}, last=True)
+    told.report({"sim:1": {"allocated_bytes": 5}, "sim:0": {"allocated_bytes": 7}}, last=True)
     assert told.posted[-1]["allocated_bytes"] == 5
 
 
@@ -479,4 +479,4 @@ def test_a_child_of_a_rank_is_none(group: SimpleNamespace, clock: Clock) -> None
     kind()
     told.stepped(OPTIMIZER)
     told.forked()
-    assert not told.scan({}, last=True)
+    assert not told.report({}, last=True)

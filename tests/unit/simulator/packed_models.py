@@ -111,7 +111,7 @@ def asked(dry: DryRun, folder: Path, config: Mapping[str, Any], **differs: Any) 
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     spec = ModelSpec(path=str(folder), **{"sequence": 512, **differs})
     try:
-        followed, facts = follow_model(spec.request, dry, A100)
+        followed, facts = follow_model(spec.options, dry, A100)
     except CannotPredictError as refused:
         return {"kind": refused.kind, "message": str(refused)}
     found = judge(followed.trace, CARD, "model")

@@ -33,7 +33,7 @@ CUDA_0, CUDA_1 = torch.device("cuda", 0), torch.device("cuda", 1)
 @pytest.fixture
 def cuda(sim: Backend) -> Iterator[Replacements]:
     """Two cards, called ``cuda:0`` and ``cuda:1`` for one test."""
-    notices.reported.clear()
+    notices.emitted.clear()
     yield answering.answer_for_cuda(sim)
     answering.end()
     torch.sim.set_device(0)
@@ -329,7 +329,7 @@ def test_generators_and_seeds_of_cuda_make_the_same_numbers_again(cuda: Replacem
 
 def test_streams_and_events_do_nothing_and_that_is_said_once(cuda: Replacements) -> None:
     torch.ones(2, device="cuda", requires_grad=True).sum().backward()
-    assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream) and notices.reported == []
+    assert isinstance(torch.cuda.current_stream(), torch.cuda.Stream) and notices.emitted == []
     side, began, ended = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(True)
     began.record()
     with torch.cuda.stream(side):
@@ -340,7 +340,7 @@ def test_streams_and_events_do_nothing_and_that_is_said_once(cuda: Replacements)
     ended.synchronize()
     assert torch.cuda.Stream(priority=-1).priority == -1 and isinstance(side.cuda_stream, int)
     assert began.elapsed_time(ended) >= 0 and side.device == torch.cuda.current_stream().device == CUDA_0
-    assert notices.reported == [STREAMS]
+    assert notices.emitted == [STREAMS]
 
 
 def test_streams_and_events_may_be_made_by_torchs_own_classes(cuda: Replacements) -> None:
@@ -350,7 +350,7 @@ def test_streams_and_events_may_be_made_by_torchs_own_classes(cuda: Replacements
     assert side.device == torch.Stream(1).device == second.device == CUDA_1 and first.device == CUDA_0
     assert first.query() and isinstance(side, torch.Stream) and isinstance(first, torch.Event)
     assert isinstance(torch.cuda.Stream(), torch.Stream) and isinstance(torch.cuda.Event(), torch.Event)
-    assert torch.Stream().device == CUDA_0 and notices.reported == [STREAMS]
+    assert torch.Stream().device == CUDA_0 and notices.emitted == [STREAMS]
 
 
 def test_a_stream_belongs_to_its_card_which_is_the_current_one_within(cuda: Replacements) -> None:
@@ -471,7 +471,7 @@ def test_compiled_code_runs_as_it_is_and_scripts_run(cuda: Replacements) -> None
     values = torch.ones(1, 2, device="cuda")
     with pytest.warns(UserWarning, match="compiles nothing for a simulated GPU"):
         model = torch.compile(nn.Linear(2, 2).cuda(), mode="max-autotune")
-    assert model(values).device == CUDA_0 and answering.UNCOMPILED in notices.reported
+    assert model(values).device == CUDA_0 and answering.UNCOMPILED in notices.emitted
     scripted: Any = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()).cuda())
     assert scripted(values).device == CUDA_0
     assert torch.vmap(lambda one: one * 2)(values).device == CUDA_0
@@ -498,7 +498,7 @@ def test_the_profiler_sees_the_host_and_says_so(cuda: Replacements) -> None:
     with torch.profiler.profile(activities=activities) as profiler:
         values @ values
     assert any(event.key == "aten::mm" for event in profiler.key_averages())
-    assert notices.reported == [answering.UNPROFILED]
+    assert notices.emitted == [answering.UNPROFILED]
 
 
 @pytest.mark.filterwarnings(

@@ -19,7 +19,7 @@ from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.telemetry.records import Note, RunFinished, StepFinished, Topic
 from gpudash.units import MIB
 from gpudash.workloads import profiling
-from gpudash.workloads.profiling import MOST_ROWS, CallFrames, Frame, ProfileRequest, operators, stack_text, timeline
+from gpudash.workloads.profiling import MOST_ROWS, CallFrames, Frame, ProfileRequest, operators, stack_lines, timeline
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
@@ -400,10 +400,10 @@ def test_the_users_own_functions_come_before_those_of_libraries() -> None:
         return None
 
     library = compile("def call(): pass", "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", "exec")
-    words = stack_text([(own.__code__, 7), (library, 3)])
+    words = stack_lines([(own.__code__, 7), (library, 3)])
 
     assert words == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
-    assert stack_text([(library, 3)]) == ["modules/module.py:3 <module>"]
+    assert stack_lines([(library, 3)]) == ["modules/module.py:3 <module>"]
 
 
 @pytest.mark.parametrize("place", ["/usr/lib/python3.11/dist-packages/einops/einops.py", "/usr/lib/python3.12/abc.py"])
@@ -413,8 +413,8 @@ def test_a_profile_takes_the_same_lines_for_the_programs_as_an_explanation_does(
 
     elsewhere = compile("def call(): pass", place, "exec")
 
-    assert stack_text([(own.__code__, 7), (elsewhere, 3)]) == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
+    assert stack_lines([(own.__code__, 7), (elsewhere, 3)]) == [f"workloads/test_profiling.py:7 {own.__qualname__}"]
 
 
 def test_a_stack_of_nothing_has_no_words() -> None:
-    assert stack_text([]) == []
+    assert stack_lines([]) == []

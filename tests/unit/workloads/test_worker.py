@@ -217,7 +217,7 @@ def test_freeing_the_cache_during_a_run_happens_between_two_operations(
     bench: Bench, custom: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freed = threading.Event()
-    monkeypatch.setattr(Context, "free_cache", lambda context: (context._commands.free_cache.clear(), freed.set()))
+    monkeypatch.setattr(Context, "free_cache", lambda context: (context._requests.free_cache.clear(), freed.set()))
     running = threading.Event()
 
     def work(spec: Spec, context: Context) -> dict[str, Any]:

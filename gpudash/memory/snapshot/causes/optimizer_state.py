@@ -188,9 +188,9 @@ def _as_sgd(file: SourceFile, call: ast.Call) -> str:
     elif not file.imports("torch"):
         return ""
     decay = keyword_of(call, "weight_decay")
-    text = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
-    text += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
-    changed = file.replaced(call, f"{owner}.SGD({', '.join(text)})")
+    arguments = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
+    arguments += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
+    changed = file.replaced(call, f"{owner}.SGD({', '.join(arguments)})")
     return "" if changed is None else file.patch({changed[0]: (changed[1],)})
 
 

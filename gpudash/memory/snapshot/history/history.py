@@ -50,7 +50,7 @@ from gpudash.units import format_bytes, format_change, format_count, format_dura
 
 Ints = NDArray[np.int64]
 
-REPORTED = 3
+MOST_CHANGES = 3
 """Call sites that the sentence of a difference names."""
 
 
@@ -352,16 +352,16 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
     if not changes:
         return f"{head} nothing changed: {format_bytes(allocated)} allocated at both."
     verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
-    reported = []
-    for change in changes[:REPORTED]:
+    parts = []
+    for change in changes[:MOST_CHANGES]:
         kind = f" ({change.category})" if change.category != change.name else ""  # without a stack both may be unknown
-        reported.append(f"{format_change(change.grown)} {change.name}{kind}")
-    rest = [change.grown for change in changes[REPORTED:]]
+        parts.append(f"{format_change(change.grown)} {change.name}{kind}")
+    rest = [change.grown for change in changes[MOST_CHANGES:]]
     if rest:
-        reported.append(
+        parts.append(
             f"{format_change(sum(rest))} {format_count(len(rest))} other call site{'s' if len(rest) > 1 else ''}"
         )
-    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(reported)}."
+    return f"{head} allocated {verb if grown else f'stayed at {format_bytes(allocated)}'}: {', '.join(parts)}."
 
 
 def _by_place(history: History, moment: int) -> dict[tuple[str, int], tuple[int, str, str]]:

@@ -171,22 +171,22 @@ def _traits(file: str, name: str) -> int:
     file = file.replace("\\", "/")
     if not file.endswith(".py"):
         if "Workspace" in name:
-            return _reported(Role.WORKSPACE)
-        return _ENGINE | _reported(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
+            return _bits_of(Role.WORKSPACE)
+        return _ENGINE | _bits_of(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
     if _OPTIMIZERS.search(file):
         # zero_grad frees gradients, before or after any phase
-        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _reported(Role.OPTIMIZER_STATE)
+        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _bits_of(Role.OPTIMIZER_STATE)
     if "torch/autograd/function.py" in file:
         return _PYTHON | _AUTOGRAD_APPLY
     if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
-        return _PYTHON | _BACKWARD | _reported(Role.GRADIENTS)
+        return _PYTHON | _BACKWARD | _bits_of(Role.GRADIENTS)
     if name == "_call_impl" and "torch/nn/modules/module.py" in file:
-        return _PYTHON | _CALL | _reported(Role.ACTIVATIONS)
+        return _PYTHON | _CALL | _bits_of(Role.ACTIVATIONS)
     role = next((role for files, names, role in _LINES if files.search(file) and names.search(name)), Role.OTHER)
-    return _PYTHON | _reported(role)
+    return _PYTHON | _bits_of(role)
 
 
-def _reported(role: Role) -> int:
+def _bits_of(role: Role) -> int:
     return int(role) << _ROLE_SHIFT
 
 
@@ -260,19 +260,19 @@ def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.u
     known = np.flatnonzero(reports | (code != NO_PHASE))
     if not len(known):
         return code
-    reported = code[known]
+    codes = code[known]
     # what the program allocates itself: of the forward pass where it comes between that and the backward pass
     place = np.arange(len(known))
-    last = np.maximum.accumulate(np.where(reported != NO_PHASE, place, -1))
-    following = np.minimum.accumulate(np.where(reported != NO_PHASE, place, len(known))[::-1])[::-1]
-    inside = (reported == NO_PHASE) & (last >= 0) & (following < len(known))
+    last = np.maximum.accumulate(np.where(codes != NO_PHASE, place, -1))
+    following = np.minimum.accumulate(np.where(codes != NO_PHASE, place, len(known))[::-1])[::-1]
+    inside = (codes == NO_PHASE) & (last >= 0) & (following < len(known))
     between = np.flatnonzero(inside)
-    before, after = reported[last[between]], reported[following[between]]
+    before, after = codes[last[between]], codes[following[between]]
     same = (before == after) | ((before == FORWARD) & (after == BACKWARD))
-    reported = reported.copy()
-    reported[between[same]] = before[same]
+    codes = codes.copy()
+    codes[between[same]] = before[same]
     ahead = np.searchsorted(known, np.arange(len(code)), side="right") - 1
-    return np.asarray(np.where(ahead >= 0, reported[np.maximum(ahead, 0)], reported[0]), np.uint8)
+    return np.asarray(np.where(ahead >= 0, codes[np.maximum(ahead, 0)], codes[0]), np.uint8)
 
 
 def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:

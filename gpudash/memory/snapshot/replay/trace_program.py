@@ -108,9 +108,9 @@ def _signatures(operations: Ints, made: Ints, request: Ints, bounds: Ints, first
         own, last = first[number], first[max(0, number - 1)]
         label = np.where(freed >= own, freed - own + OWN, np.where(freed >= last, freed - last + LAST, freed))
         plain = allocated == inside
-        reported = np.where(inside < 0, -1 - label, inside)
-        reported[plain] = request[inside[plain]]
-        found.append(hash(reported.tobytes()))
+        signature = np.where(inside < 0, -1 - label, inside)
+        signature[plain] = request[inside[plain]]
+        found.append(hash(signature.tobytes()))
     return found
 
 
@@ -341,9 +341,9 @@ def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) 
     place = np.searchsorted(begins, lives.address[order], side="right") - 1
     rows = zip(lives.born[order].tolist(), lives.address[order].tolist(), place.tolist(), strict=True)
     for born, address, at in rows:
-        reported = int(columns.pool[born]) if born >= 0 else NONE
-        if reported != NONE:
-            identity: object = columns.pools[reported]
+        number = int(columns.pool[born]) if born >= 0 else NONE
+        if number != NONE:
+            identity: object = columns.pools[number]
         else:
             identity = private[at].pool_id if at >= 0 and address < ends[at] else SHARED
         found.append(identity if isinstance(identity, tuple) and identity != SHARED else None)

@@ -25,7 +25,7 @@ class WhatIfAnswer:
     Attributes:
         capacity: that PyTorch could have, ``None`` without a limit.
         settings: of the allocator, as text; ``None`` for the recorded ones.
-        label: the answer in a sentence.
+        sentence: the answer in a sentence.
         fits: whether all of it finds memory; ``None`` when the question could not be answered.
         failed_at_event: the event that does not; -1 when what was there before the recording does not.
         requested_bytes: by that event.
@@ -38,7 +38,7 @@ class WhatIfAnswer:
 
     capacity: int | None
     settings: str | None
-    label: str
+    sentence: str
     fits: bool | None = None
     failed_at_event: int | None = None
     requested_bytes: int = 0
@@ -150,7 +150,8 @@ class WhatIf:
         return WhatIfAnswer(
             capacity=capacity,
             settings=settings,
-            label=self.label(ran, capacity, settings) + (self._smallest_text(smallest) if capacity is None else ""),
+            sentence=self.describe(ran, capacity, settings)
+            + (self._smallest_text(smallest) if capacity is None else ""),
             fits=ran.fits,
             failed_at_event=ran.failed_at,
             requested_bytes=ran.requested,
@@ -211,7 +212,7 @@ class WhatIf:
         self._smallest[_key(chosen)] = found
         return found
 
-    def label(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
+    def describe(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
         """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
         head = "Without a limit" if capacity is None else format_bytes(capacity)
         head += f" with {settings}" if settings else ""
@@ -219,8 +220,8 @@ class WhatIf:
             return f"{head}: too little for what was there before the recording began."
         if ran.failed_at is not None:
             held = available(ran.final_allocated)
-            requested = f"{needed(ran.requested)} asked beside {held} in use"
-            return f"{head}: fails at event {format_count(ran.failed_at)}, {requested}."
+            refused = f"{needed(ran.requested)} asked beside {held} in use"
+            return f"{head}: fails at event {format_count(ran.failed_at)}, {refused}."
         retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
         fits = "gets past the refused request" if self.ends_refused else "fits"
         end = "; what came after it is not in the file" if self.ends_refused else ""

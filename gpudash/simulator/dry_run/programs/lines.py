@@ -130,8 +130,8 @@ def _line_above(frame: Any) -> str:
         file = frame.f_code.co_filename
         kind = _kinds.get(file)
         if kind is None:
-            requested = Frame(file, 1, "")
-            kind = _kinds[file] = _kind_of(requested)
+            place = Frame(file, 1, "")
+            kind = _kinds[file] = _kind_of(place)
         if kind == _OWN:
             own = shown_line((file, frame.f_lineno))
             return f"{own}, in {librarys}" if librarys else own

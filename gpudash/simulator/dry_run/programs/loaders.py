@@ -68,14 +68,14 @@ class Loaders:
             return
 
         @hands_on
-        def requested(loop: Any, *args: Any, **kwargs: Any) -> bool:
+        def should_check(loop: Any, *args: Any, **kwargs: Any) -> bool:
             if self._short and not self._evaluates:
                 self._evaluates = True
                 self.ended += 1
                 return bool(loop._should_check_val_epoch())
             return bool(ask(loop, *args, **kwargs))
 
-        kind._should_check_val_fx = requested
+        kind._should_check_val_fx = should_check
 
     def _made(self, make: Callable[..., None]) -> Callable[..., None]:
         @hands_on

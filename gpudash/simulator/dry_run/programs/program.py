@@ -36,7 +36,7 @@ from gpudash.simulator.dry_run.programs import peers
 from gpudash.simulator.dry_run.programs.checkpoints import KeptCheckpoints, saving_by_python
 from gpudash.simulator.dry_run.programs.lines import LineRecorder
 from gpudash.simulator.dry_run.programs.loaders import EPOCHS, Loaders
-from gpudash.simulator.dry_run.refusals import CannotPredictError, as_text
+from gpudash.simulator.dry_run.refusals import CannotPredictError, explaining_errors
 from gpudash.simulator.dry_run.uncompiled import LeftUncompiled, compiling_nothing
 from gpudash.simulator.faults import hands_on
 
@@ -196,7 +196,7 @@ class FollowedProgram:
         if self._answered or isinstance(error, KeyboardInterrupt):
             return self._answered
         try:
-            with as_text():
+            with explaining_errors():
                 raise error
         except CannotPredictError as found:
             ours = found.kind in ("data_dependent", "gpudash") or explains(error)
@@ -324,7 +324,7 @@ class FollowedProgram:
         ]
         assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
         if self._computes:
-            assumptions += [sentence.rstrip(".") for sentence in notices.reported]
+            assumptions += [sentence.rstrip(".") for sentence in notices.emitted]
         self._send(
             {
                 "type": "answer",

@@ -130,9 +130,9 @@ class Joining:
         """Tell that an epoch is over."""
         self._emit(EpochFinished(time_s=self._clock(), run_id=self._run_id, epoch=epoch, **facts))
 
-    def scan(self, *, at_end: bool = False) -> None:
+    def note_findings(self, *, at_end: bool = False) -> None:
         """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
-        seen = self._findings.at_end(self._ranks) if at_end else self._findings.scan(self._ranks, self._clock())
+        seen = self._findings.at_end(self._ranks) if at_end else self._findings.new(self._ranks, self._clock())
         for finding in seen:
             self.note(finding.topic, finding.text, **finding.details)
 
@@ -158,11 +158,11 @@ class Joining:
         return result
 
     def _agreement(self) -> dict[str, Any]:
-        digests = [reported.get("digest") for reported in self.done.values()]
+        digests = [result.get("digest") for result in self.done.values()]
         if len(digests) < self._spec.world_size or None in digests:
             return {"parameters_equal": None, "parameters_sha256": None, "largest_difference": None}
         equal = len(set(digests)) == 1
-        largest = max(reported.get("difference", 0.0) for reported in self.done.values())
+        largest = max(result.get("difference", 0.0) for result in self.done.values())
         return {
             "parameters_equal": equal,
             "parameters_sha256": digests[0] if equal else None,
@@ -240,7 +240,7 @@ class Joining:
             )
         )
         self._count(joined.step, loss, joined.accuracy or 0.0)
-        self.scan()
+        self.note_findings()
 
     def _count(self, step: int, loss: float, accuracy: float) -> None:
         """Put a step into its epoch."""
@@ -518,8 +518,8 @@ def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[St
         message = f"{standing.label}: {facts['message']}"
         return Cause(standing.rank, str(facts["error"]), _sentence(message), str(facts["remedy"]), details)
     at = f" at {facts['where']}" if facts.get("where") else ""
-    reported = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
-    message = f"{standing.label} failed {_during(standing)}{at} by {reported}"
+    error = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
+    message = f"{standing.label} failed {_during(standing)}{at} by {error}"
     return Cause(standing.rank, str(facts["error"]), _sentence(message), OTHER_REMEDY, details)
 
 

@@ -83,16 +83,16 @@ def _follow_failures(channel: Channel) -> None:
     """Tell of every process that torchrun sees fail, also where it starts all anew and keeps that to itself."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
-    poll = getattr(LocalElasticAgent, "_monitor_workers", None)
-    if poll is None:  # another version: the falls of the last start are told at its end
+    monitor = getattr(LocalElasticAgent, "_monitor_workers", None)
+    if monitor is None:  # another version: the falls of the last start are told at its end
         return
 
-    def polled(*arguments: Any, **more: Any) -> Any:
-        found = poll(*arguments, **more)
+    def monitored(*arguments: Any, **more: Any) -> Any:
+        found = monitor(*arguments, **more)
         _report_failures(channel, getattr(found, "failures", {}))
         return found
 
-    LocalElasticAgent._monitor_workers = polled  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
+    LocalElasticAgent._monitor_workers = monitored  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
 
 
 def _report_failures(channel: Channel, failures: Mapping[int, Any]) -> None:

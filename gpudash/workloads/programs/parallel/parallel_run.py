@@ -94,7 +94,7 @@ class ParallelRun(RequestedRun):
             ending = self._until_its_end(self._torchrun)
         except Exception as error:  # a process that cannot be started, or a callback: every run has an end
             logger.warning("a run on several devices ended with an error", exc_info=True)
-            ending = ending_of(_as_text(error), self._progress(), self._spec.name, request.device)
+            ending = ending_of(_as_workload_error(error), self._progress(), self._spec.name, request.device)
         if self._torchrun is not None and not self._torchrun.close():
             self._joining.note(Topic.WORKER, LINGERS)
         if request.on_ranks is not None:
@@ -247,13 +247,11 @@ class ParallelRun(RequestedRun):
 
     def _whole(self, torchrun: _Torchrun) -> Event:
         """Every rank has said farewell."""
-        stopped = self.requests.stop.is_set() and any(
-            "digest" not in reported for reported in self._joining.done.values()
-        )
+        stopped = self.requests.stop.is_set() and any("digest" not in result for result in self._joining.done.values())
         if stopped:
             return self._stopped(self._progress())
         torchrun.wait(LEAVING_S)
-        self._joining.scan(at_end=True)
+        self._joining.note_findings(at_end=True)
         return RunFinished(status="finished", **self._progress().fields())
 
     def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:
@@ -263,17 +261,17 @@ class ParallelRun(RequestedRun):
             self._stop_requested_s = now
             if not all(one.ready for one in self._joining.standings):
                 return True
-            torchrun.report_ranks({"type": "stop"})
+            torchrun.send_to_ranks({"type": "stop"})
         if not self._end_reported and len(self._held) == self._spec.world_size:
             self._end_reported = True
-            torchrun.report_ranks({"type": "end_at", "step": max(self._held.values())})
+            torchrun.send_to_ranks({"type": "end_at", "step": max(self._held.values())})
         return now - self._stop_requested_s > STOP_S
 
     def _pass_on_requests(self, torchrun: _Torchrun) -> None:
         requests = self.requests
         if requests.free_cache.is_set():
             requests.free_cache.clear()
-            torchrun.report_ranks({"type": "free_cache"})
+            torchrun.send_to_ranks({"type": "free_cache"})
         if requests.take_explain():
             self._joining.note(Topic.EXPLANATION, NOT_EXPLAINED)
         if requests.profile is not None:
@@ -286,7 +284,7 @@ class ParallelRun(RequestedRun):
         return Progress(now, self.request.run_id, now - self.began_s, joining.steps, joining.result())
 
 
-def _as_text(error: Exception) -> Exception:
+def _as_workload_error(error: Exception) -> Exception:
     """A process or folder that cannot be made, as a sentence of the run's."""
     if not isinstance(error, OSError):
         return error
@@ -364,8 +362,8 @@ class _Torchrun:
         """Whether a process is still connected."""
         return peer in self._server.peers
 
-    def report_ranks(self, message: Message) -> None:
-        """Tell every rank something."""
+    def send_to_ranks(self, message: Message) -> None:
+        """Send a message to every rank."""
         for peer in self._server.peers:
             if peer.rank is not None:
                 self._server.send(peer, message)

@@ -51,7 +51,7 @@ def main() -> None:
     device = job.spec.device_names[link.local_rank]
     link.start(device)
     try:
-        reported = _train(job, link, device)
+        result = _train(job, link, device)
     except BaseException as error:  # whatever ends a rank is told in words, and then torchrun's to act on
         logger.warning("rank %d ended with an error", link.rank, exc_info=True)
         link.phase = LEAVING
@@ -59,7 +59,7 @@ def main() -> None:
             link.beat()
         link.report("failed", **facts_of(error, link, device))
         _leave(link, 1)
-    link.report("done", **reported)
+    link.report("done", **result)
     _leave(link, 0)
 
 
@@ -79,11 +79,11 @@ def _train(job: Job, link: Link, name: str) -> dict[str, Any]:
     link.phase = STARTING
     context = Context(device, run_id=0, emit=_reporter(link), clock=link.clock, warn_ratio=job.warn_ratio)
     with capped(device, job.cap):
-        reported = RankTraining(spec, context, link).train()
+        result = RankTraining(spec, context, link).train()
     link.beat()
     with suppress(RuntimeError):  # another rank may have left already: nothing is shared any more
         distributed.destroy_process_group()
-    return reported
+    return result
 
 
 def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:

@@ -80,10 +80,10 @@ class _Host:
         self._link = link
         self._parent = parent
         self._outbox = Outbox(link.sendall, self._unheard)
-        self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._commands = Requests()
+        self._run_requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._requests = Requests()
         self._answers: dict[int, queue.SimpleQueue[Any]] = {}
-        self._requested = 0
+        self._newest_question = 0
         self._readings: list[_Readings] = []
         self._cards: tuple[SimulatedGpu, ...] = ()
         self._problem: str | None = None
@@ -102,7 +102,7 @@ class _Host:
         """Wait for the request, run it and tell its end."""
         from gpudash.workloads.running.run import Run
 
-        message = self._requests.get()
+        message = self._run_requests.get()
         origin_s = float(message["origin_s"])
 
         def clock() -> float:
@@ -114,7 +114,7 @@ class _Host:
             self._refuse(message, error, clock())
             return
         self._cards = request.cards if request.device.startswith("sim") else ()
-        ending = Run(request, self._commands, self._emit, clock, self._probed).perform(self._problem)
+        ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
         if isinstance(ending, RunFailed) and ending.error == "cuda_error":
@@ -155,8 +155,8 @@ class _Host:
 
     def _ask(self, what: str, **facts: Any) -> Any:
         """The answer of the process that started this one; ``None`` when it does not come soon."""
-        self._requested += 1
-        number, answered = self._requested, queue.SimpleQueue[Any]()
+        self._newest_question += 1
+        number, answered = self._newest_question, queue.SimpleQueue[Any]()
         self._answers[number] = answered
         self._outbox.put({"type": "ask", "number": number, "what": what, **facts}, urgent=True)
         try:
@@ -188,16 +188,16 @@ class _Host:
     def _handle(self, message: Message) -> None:
         kind = message["type"]
         if kind == "request":
-            self._requests.put(message)
+            self._run_requests.put(message)
         elif kind == "stop":
-            self._commands.because = message.get("because")
-            self._commands.stop.set()
+            self._requests.because = message.get("because")
+            self._requests.stop.set()
         elif kind == "explain":
-            self._commands.explain.set()
+            self._requests.explain.set()
         elif kind == "profile":
-            self._commands.profile = ProfileRequest(message["steps"], message["stem"], message["from_start"])
+            self._requests.profile = ProfileRequest(message["steps"], message["stem"], message["from_start"])
         elif kind == "free_cache":
-            self._commands.free_cache.set()
+            self._requests.free_cache.set()
         elif kind == "answer":
             answered = self._answers.get(message["number"])
             if answered is not None:
@@ -231,8 +231,8 @@ class _Readings:
                 with suppress(RuntimeError):  # a broken device, which the run itself tells: no reading is a gap
                     reading = self._probe()
                     cards = [card_figures(card) for card in self._cards]
-                    reported = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
-                    self._outbox.put(reported, urgent=True)
+                    message = {"type": "reading", "device": self._device, "allocator": dict(reading), "cards": cards}
+                    self._outbox.put(message, urgent=True)
 
 
 def _leave() -> NoReturn:

@@ -59,11 +59,11 @@ def test_a_request_of_the_first_step_has_no_rest() -> None:
     made = trained([30, 30, 30], 90)
     assert with_rest_of_step(History(made.device())) is None
     asked = what_if_of(made.device(), lambda: History(made.device()))
-    assert asked.label(asked.run(None), None) == (
+    assert asked.describe(asked.run(None), None) == (
         "Without a limit: gets past the refused request, 110 MiB reserved at most; what came after it is not in the "
         "file."
     )
-    assert asked.answer(None).label.endswith(" It takes at least 110 MiB to get there.")
+    assert asked.answer(None).sentence.endswith(" It takes at least 110 MiB to get there.")
 
 
 def test_a_trace_that_goes_on_after_the_refusal_is_replayed_as_it_is() -> None:

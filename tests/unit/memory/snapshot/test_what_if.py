@@ -172,14 +172,14 @@ def test_the_smallest_capacity_is_enough_and_less_is_not(program: list[int]) -> 
 def test_answers_are_told_in_words() -> None:
     device = trained(steps=4, keeps=0)
     answers = WhatIf(device)
-    assert answers.answer(8 * GIB).label == "8.00 GiB: fits, 90 MiB reserved at most."
+    assert answers.answer(8 * GIB).sentence == "8.00 GiB: fits, 90 MiB reserved at most."
     failed = answers.answer(40 * MIB)
     assert failed.failed_at_event is not None
-    assert failed.label == f"40 MiB: fails at event {failed.failed_at_event}, 16 MiB asked beside 36 MiB in use."
-    assert answers.answer(10 * MIB).label == "10 MiB: too little for what was there before the recording began."
+    assert failed.sentence == f"40 MiB: fails at event {failed.failed_at_event}, 16 MiB asked beside 36 MiB in use."
+    assert answers.answer(10 * MIB).sentence == "10 MiB: too little for what was there before the recording began."
     unlimited = answers.answer(None)
     assert unlimited.smallest_capacity == WhatIf(device).smallest_capacity()
-    assert unlimited.label.endswith("on (a 4 GiB card, for example).")
+    assert unlimited.sentence.endswith("on (a 4 GiB card, for example).")
 
 
 def test_retries_are_counted_in_words() -> None:
@@ -187,26 +187,28 @@ def test_retries_are_counted_in_words() -> None:
     for size in (30 * MIB, 40 * MIB, 50 * MIB):
         made.free(made.malloc(size))
     answers = WhatIf(made.device())
-    assert answers.answer(80 * MIB).label == "80 MiB: fits after one retry, 70 MiB reserved at most."
-    assert answers.answer(50 * MIB).label == "50 MiB: fits after 2 retries, 50 MiB reserved at most."
+    assert answers.answer(80 * MIB).sentence == "80 MiB: fits after one retry, 70 MiB reserved at most."
+    assert answers.answer(50 * MIB).sentence == "50 MiB: fits after 2 retries, 50 MiB reserved at most."
 
 
 def test_settings_that_torch_refuses_are_refused_in_its_words() -> None:
     answer = WhatIf(trained(steps=1)).answer(GIB, "max_split_size_mb:1")
     assert answer.fits is None
-    assert "max_split_size_mb must be at least" in answer.label
-    assert WhatIf(trained(steps=1)).answer(GIB, "nonsense").label.startswith("The allocator's settings cannot be read")
+    assert "max_split_size_mb must be at least" in answer.sentence
+    assert (
+        WhatIf(trained(steps=1)).answer(GIB, "nonsense").sentence.startswith("The allocator's settings cannot be read")
+    )
 
 
 def test_a_capacity_that_is_none_is_refused_in_words() -> None:
     for capacity in (0, -1, 2**60):
-        assert WhatIf(trained(steps=1)).answer(capacity).label == "A capacity lies between 1 byte and 1 PiB."
+        assert WhatIf(trained(steps=1)).answer(capacity).sentence == "A capacity lies between 1 byte and 1 PiB."
 
 
 def test_without_a_trace_nothing_can_be_replayed() -> None:
     answers = WhatIf(replace(trained(), trace=events([])))
     assert not answers.prepare()
-    assert answers.answer(GIB).label == "The snapshot has no trace, so that nothing can be replayed."
+    assert answers.answer(GIB).sentence == "The snapshot has no trace, so that nothing can be replayed."
 
 
 def test_expandable_segments_are_replayed_from_what_was_there() -> None:
@@ -292,4 +294,4 @@ def test_a_trace_that_contradicts_itself_is_replayed_as_far_as_it_goes(rows: lis
     trace = events(TraceEntry(action, 2**40 + 4096 * place, 512 * (place + 1), 0) for action, place in rows)
     device = DeviceSnapshot(0, (), trace, AllocatorSettings(), ())
     answer = WhatIf(device).answer(GIB)
-    assert answer.label
+    assert answer.sentence

@@ -284,7 +284,7 @@ def test_losses_within_the_precision_agree_and_the_tolerance_is_told() -> None:
     found = of_losses((LOSSES, [0.5] * 30), (other, [0.5] * 30), "fp32")
     assert found.agrees is True
     assert found.tolerance == tolerance("fp32")
-    assert "2e-04" in found.label
+    assert "2e-04" in found.sentence
     assert found.accuracy == (0.5, 0.5)
 
 
