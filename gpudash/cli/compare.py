@@ -69,9 +69,9 @@ def compare(
     if share is None:
         return Exit.FINISHED
     reasons, unclear = _reasons(comparison, share), _unclear(comparison, share)
-    reported = [text for text in (reasons, unclear) if text]
-    if not json or reported:
-        print_notice(" ".join(reported) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
+    sentences = [text for text in (reasons, unclear) if text]
+    if not json or sentences:
+        print_notice(" ".join(sentences) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
     return Exit.FAILED if reasons or (unclear and not allow_noise) else Exit.FINISHED
 
 
@@ -154,8 +154,8 @@ def _figures(comparison: "Comparison") -> "Table":
 
     table = Table(box=None, pad_edge=False)
     for title in FIGURE_TITLES:
-        text = title in ("figure", "verdict")
-        table.add_column(title, justify="left" if text else "right", no_wrap=not text)
+        is_text = title in ("figure", "verdict")
+        table.add_column(title, justify="left" if is_text else "right", no_wrap=not is_text)
     for difference in comparison.differences:
         style = _STYLES.get(difference.judgement or "", "dim" if difference.verdict in ("same", "unclear") else "")
         table.add_row(*figure_row(difference), style=style)

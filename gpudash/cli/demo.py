@@ -73,7 +73,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         auto=True,
         guesses=False,
         simulate=bool(simulated.simulate),
-        pace=TourPace(ask=0.0, act=0.0, read=0.0, reported=0.0),
+        pace=TourPace(ask=0.0, act=0.0, read=0.0, measured=0.0),
         scenes=scenes,
     )
     with interruptible("Stopping after this step…") as interruption:
@@ -81,7 +81,7 @@ def _in_terminal(scene: int | None, simulated: SimulateOptions) -> int:
         try:
             with suppress(KeyboardInterrupt):
                 _wait_until_ready(session, interruption)
-                _report(tour, interruption, 1 if scene is None else scene)
+                _print_scenes(tour, interruption, 1 if scene is None else scene)
         finally:
             tour.leave()
             joined = session.close()
@@ -98,7 +98,7 @@ def _wait_until_ready(session: Session, interruption: Interruption) -> None:
             raise KeyboardInterrupt
 
 
-def _report(tour: Tour, interruption: Interruption, first: int) -> None:
+def _print_scenes(tour: Tour, interruption: Interruption, first: int) -> None:
     """Play every scene and print what it says as it says it."""
     console = stdout()
     tour.start()

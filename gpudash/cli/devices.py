@@ -170,8 +170,8 @@ def _gpu(answer: "GpuSurvey", name: str | None) -> dict[str, Any]:
 
 
 def _without_readings(device: Device) -> dict[str, Any]:
-    reported = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
-    return reported | {"readings": {}, "states": {}, "remark": device.remark or None}
+    facts = {"name": device.name, "product": device.product, "total_bytes": device.total_bytes, "uuid": None}
+    return facts | {"readings": {}, "states": {}, "remark": device.remark or None}
 
 
 def _simulated(simulation: Simulation, *, offer: bool, problem: str | None) -> list[dict[str, Any]]:

@@ -55,8 +55,8 @@ def doctor(
     failed = any(check.state == "problem" for check in checks)
     if json:
         status = "failed" if failed else "finished"
-        reported = {} if written is None else {"report": str(written)}
-        print_json({"status": status, "checks": [asdict(c) for c in checks], **reported, "error": None})
+        extra = {} if written is None else {"report": str(written)}
+        print_json({"status": status, "checks": [asdict(c) for c in checks], **extra, "error": None})
     else:
         console = stdout()
         for check in checks:

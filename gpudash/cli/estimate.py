@@ -90,7 +90,7 @@ def add_estimate_commands(app: App, default: Callable[..., int] | None = None) -
 
 
 def _estimate_callable(
-    *text: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    *arguments: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     callable: str | None = None,
     model: str | None = None,
     steps: Annotated[int, Parameter(validator=Number(gte=2, lte=100))] = FOLLOWED_STEPS,
@@ -131,24 +131,26 @@ def _estimate_callable(
     if as_cuda and callable is None:
         raise RequestError("--as-cuda is for your own code, and no --callable is given.", AS_CUDA_FORM)
     if model is not None:
-        return _estimate_model(model, text, callable, python, options or EstimateOptions())
+        return _estimate_model(model, arguments, callable, python, options or EstimateOptions())
     known = workloads()
     there = [name for name, spec in known.items() if not has_fields(spec)]
-    if callable is not None and text:
+    if callable is not None and arguments:
         raise RequestError(
-            f"{text[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
+            f"{arguments[0]!r} is given together with --callable.", "Name a workload or --callable, not both."
         )
-    if text and text[0] in known:
+    if arguments and arguments[0] in known:
         raise RequestError(
-            f"A {text[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
+            f"A {arguments[0]} takes the memory of the workload that it runs.", f"Predict one of: {', '.join(there)}."
         )
-    if text and text[0].startswith("-"):
-        hint = did_you_mean(text[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python"))
-        raise RequestError(f"Unknown option: {text[0]}{hint}.", "gpudash estimate --help lists what there is.")
-    if text:
-        wrong = no_workload(text[0], there)
-        if shutil.which(text[0]) is not None:
-            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(text)}"
+    if arguments and arguments[0].startswith("-"):
+        hint = did_you_mean(
+            arguments[0].partition("=")[0], ("--callable", "--model", "--steps", "--as-cuda", "--python")
+        )
+        raise RequestError(f"Unknown option: {arguments[0]}{hint}.", "gpudash estimate --help lists what there is.")
+    if arguments:
+        wrong = no_workload(arguments[0], there)
+        if shutil.which(arguments[0]) is not None:
+            wrong.remedy = f"{wrong.remedy} A program follows two dashes: gpudash estimate -- {' '.join(arguments)}"
         raise wrong
     if callable is None:
         raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
@@ -187,14 +189,14 @@ def _program(python: str | None) -> str:
 
 
 def _estimate_model(
-    path: str, text: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
+    path: str, arguments: Sequence[str], callable: str | None, python: str | None, options: EstimateOptions
 ) -> int:
     if callable is not None:
         raise RequestError("--model is given together with --callable.", "Name one of them.")
-    if is_serving(text):
+    if is_serving(arguments):
         options.refuse_budget("A server takes what it is given")
-        return estimate_serving(path, text, options, as_json=options.json)
-    given = {**parsed_fields(ModelSpec, [_renamed(word) for word in text]), "path": path}
+        return estimate_serving(path, arguments, options, as_json=options.json)
+    given = {**parsed_fields(ModelSpec, [_renamed(word) for word in arguments]), "path": path}
     return _predicted(ModelSpec, given, options, _program(python))
 
 
@@ -385,8 +387,8 @@ def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: boo
 def _problem(answer: "Answer") -> tuple[str, str, str]:
     problem = answer.problem
     assert problem is not None
-    alternative = "Ask for a smaller run, or raise --time-limit." if problem.kind == "time_limit" else problem.remedy
-    return problem.kind, problem.message, alternative
+    remedy = "Ask for a smaller run, or raise --time-limit." if problem.kind == "time_limit" else problem.remedy
+    return problem.kind, problem.message, remedy
 
 
 def _reason(estimate: "Estimate | None") -> tuple[str, str, str]:
@@ -435,17 +437,17 @@ class ServingOptions:
     """Tokens of each, prompt and answer; left out: the longest request."""
 
 
-def is_serving(text: Sequence[str]) -> bool:
+def is_serving(arguments: Sequence[str]) -> bool:
     """Whether what is left of a command line asks for a server."""
-    return f"--task={SERVE}" in text or ("--task", SERVE) in pairwise(text)
+    return f"--task={SERVE}" in arguments or ("--task", SERVE) in pairwise(arguments)
 
 
-def estimate_serving(path: str, text: Sequence[str], options: "WorkloadOptions", *, as_json: bool) -> int:
+def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOptions", *, as_json: bool) -> int:
     """Answer for the model at ``path``.
 
     Args:
         path: a folder with ``config.json``, or that file.
-        text: the rest of the command line, of `ServingOptions`.
+        arguments: the rest of the command line, of `ServingOptions`.
         options: where.
         as_json: print one JSON document.
 
@@ -455,9 +457,9 @@ def estimate_serving(path: str, text: Sequence[str], options: "WorkloadOptions",
     from gpudash.simulator.dry_run.refusals import CannotPredictError
     from gpudash.simulator.models.config import read
 
-    if any(word.partition("=")[0] == "--devices" for word in text):
+    if any(word.partition("=")[0] == "--devices" for word in arguments):
         raise RequestError("--devices: the cards of a server share its model.", "Say how many by --tensor-parallel.")
-    requested = _parsed(text)
+    serving = _parsed(arguments)
     if options.preset is not None or options.memory_cap is not None:
         raise RequestError("A server has no preset and no memory cap.", "Say --gpu-memory-utilization instead.")
     try:
@@ -468,15 +470,15 @@ def estimate_serving(path: str, text: Sequence[str], options: "WorkloadOptions",
     if (stored := found.stored) is not None:
         tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
         tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
-    given = {name: value for name, value in asdict(requested).items() if name not in ("users", "length")}
+    given = {name: value for name, value in asdict(serving).items() if name not in ("users", "length")}
     try:
         server = ModelServer(found.values, tensors)
         service = server.on(_card(options), ServerFlags(**given))
-        length = requested.length or service.max_model_len
+        length = serving.length or service.max_model_len
         for name in ("users", "length"):
-            if (value := getattr(requested, name)) is not None and value < 1:
+            if (value := getattr(serving, name)) is not None and value < 1:
                 raise ValueError(f"--{name} {value} is less than 1.")
-        answer = ServingAnswer(path, server, service, length, requested.users)
+        answer = ServingAnswer(path, server, service, length, serving.users)
     except ValueError as error:
         raise RequestError(str(error), SERVE_FLAGS) from None
     if as_json:
@@ -488,14 +490,14 @@ def estimate_serving(path: str, text: Sequence[str], options: "WorkloadOptions",
     return Exit.FINISHED
 
 
-def _parsed(text: Sequence[str]) -> ServingOptions:
+def _parsed(arguments: Sequence[str]) -> ServingOptions:
     app = App(name="estimate", help_flags=[], version_flags=[])
 
     def take(*, options: ServingOptions | None = None) -> ServingOptions:
         return options or ServingOptions()
 
     app.default(take)
-    rest = [word for place, word in enumerate(text) if not _names_task(text, place)]
+    rest = [word for place, word in enumerate(arguments) if not _names_task(arguments, place)]
     try:
         parsed = app(rest, exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
     except CycloptsError as error:
@@ -504,10 +506,10 @@ def _parsed(text: Sequence[str]) -> ServingOptions:
     return parsed
 
 
-def _names_task(text: Sequence[str], place: int) -> bool:
-    """Whether a word is ``--task`` or its value."""
-    before = text[place - 1] if place else ""
-    return text[place].partition("=")[0] == "--task" or before == "--task"
+def _names_task(arguments: Sequence[str], place: int) -> bool:
+    """Whether an argument is ``--task`` or its value."""
+    before = arguments[place - 1] if place else ""
+    return arguments[place].partition("=")[0] == "--task" or before == "--task"
 
 
 def _card(options: "WorkloadOptions") -> ServerCard:

@@ -127,10 +127,10 @@ def _wayland_answers() -> bool:
     if os.environ.get("WAYLAND_SOCKET"):
         return True  # a connection that was handed on
     place = Path(os.environ.get("XDG_RUNTIME_DIR", "")) / os.environ.get("WAYLAND_DISPLAY", "wayland-0")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as requested:
-        requested.settimeout(ANSWER_S)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as compositor:
+        compositor.settimeout(ANSWER_S)
         try:
-            requested.connect(os.fspath(place))
+            compositor.connect(os.fspath(place))
         except OSError:
             return False
     return True

@@ -23,7 +23,7 @@ from gpudash.cli.terminal.output import (
     refused,
 )
 from gpudash.cli.terminal.workload_flags import (
-    TEXT,
+    ARGUMENTS,
     SpecHelp,
     WorkloadOptions,
     has_fields,
@@ -76,8 +76,8 @@ def add_run_commands(app: App) -> None:
         app.command(_command(spec), name=name, help=spec.summary, help_formatter=SpecHelp(spec))
 
 
-def _no_workload(*text: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
-    named = [word for word in text if not word.startswith("-")]
+def _no_workload(*arguments: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
+    named = [word for word in arguments if not word.startswith("-")]
     if not named:
         raise RequestError("Which workload?", f"There is: {', '.join(workloads())}.")
     raise no_workload(named[0], list(workloads()))
@@ -87,17 +87,17 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
         return run_given((), spec, options)
 
-    def run_given(text: Sequence[str], spec: Spec | None, options: RunOptions | None) -> int:
+    def run_given(arguments: Sequence[str], spec: Spec | None, options: RunOptions | None) -> int:
         given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
         options = options or RunOptions()
         try:
-            whole = build(spec_type, with_nested(spec_type, text, given, options.preset), options.preset)
+            whole = build(spec_type, with_nested(spec_type, arguments, given, options.preset), options.preset)
         except ValueError as error:
             raise RequestError(f"{error}.", f"gpudash run {spec_type.name} --help lists what is allowed.") from None
         return execute(whole, options)
 
-    def command_with_fields(*text: str, spec: Any = None, options: Any = None) -> int:
-        return run_given(text, spec, options)
+    def command_with_fields(*arguments: str, spec: Any = None, options: Any = None) -> int:
+        return run_given(arguments, spec, options)
 
     flags = {
         "spec": Annotated[without_fields(spec_type) | None, Parameter(name="*")],
@@ -107,7 +107,7 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
     if not has_fields(spec_type):
         command.__annotations__ = flags
         return command
-    command_with_fields.__annotations__ = {"text": TEXT, **flags}
+    command_with_fields.__annotations__ = {"arguments": ARGUMENTS, **flags}
     return command_with_fields
 
 
@@ -137,8 +137,8 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
     _require_possible(spec, options, options.chosen_device(spec.own_device))
     session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
-    label = "" if leave_at_once else "Stopping after this step…"
-    with options.served() as served, interruptible(label) as interruption:
+    message = "" if leave_at_once else "Stopping after this step…"
+    with options.served() as served, interruptible(message) as interruption:
         begin(session)
         try:
             served.begin(session)
@@ -246,16 +246,16 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         show_progress(session, on_progress)
     while not session.wait_run(0.1):
         on_progress()
-    from gpudash.session.predicting.remedies import LOOKING, label
+    from gpudash.session.predicting.remedies import LOOKING, found_text
 
     if not session.remedies.wait(0) and not quiet:
         print_notice(f"{LOOKING}…")
-    reported = quiet
+    announced = quiet
     while not (session.remedies.wait(0.1) or interruption.requested):
         so_far = session.remedies.so_far
-        if not reported and so_far is not None and so_far.found:
-            reported = True
-            print_notice(f"So far: {label(so_far.found, note='')} Looking further; Ctrl+C ends that.")
+        if not announced and so_far is not None and so_far.found:
+            announced = True
+            print_notice(f"So far: {found_text(so_far.found, note='')} Looking further; Ctrl+C ends that.")
 
 
 def _notes(session: "Session") -> list[Note]:

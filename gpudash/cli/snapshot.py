@@ -87,8 +87,8 @@ def snapshot(
         raise RequestError("There is no snapshot to read.", "Name a file, or a running program by --pid PID -o FILE.")
     path = _found(file)
     if other is not None:
-        requested = {"--capacity": capacity, "--settings": settings, "--html": html}
-        if given := next((flag for flag, value in requested.items() if value is not None), None):
+        flags = {"--capacity": capacity, "--settings": settings, "--html": html}
+        if given := next((flag for flag, value in flags.items() if value is not None), None):
             raise RequestError(f"{given} is for one snapshot.", "Leave it out, or name one file.")
         return _compare(path, _found(other), device, as_json=json)
     if html is not None:

@@ -369,7 +369,7 @@ def _summary(session: "Session") -> dict[str, Any]:
     with session.store.lock:
         run = session.store.run
         summary: dict[str, Any] = {} if run is None else run.summary()
-        reported = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
+        notes = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while it was still being ended
     result = summary["result"]
@@ -381,6 +381,6 @@ def _summary(session: "Session") -> dict[str, Any]:
     summary["seen_as"] = summary["device"].replace("sim:", "cuda:") if spec.get("as_cuda") else summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
-    summary["notes"] = [note.text for note in reported if note.topic not in REPORTED_AT_ONCE]
+    summary["notes"] = [note.text for note in notes if note.topic not in REPORTED_AT_ONCE]
     summary["recording"] = str(session.recording) if session.recording is not None else None
     return summary

@@ -129,7 +129,7 @@ def _host(url: str) -> str:
 
 
 class Notifier:
-    """Tells every target of what `on_progress` is given, once each, on a thread for each target.
+    """Tells every target of what `notify` is given, once each, on a thread for each target.
 
     Args:
         targets: where notices go.
@@ -139,10 +139,10 @@ class Notifier:
 
     def __init__(self, targets: Sequence[Recipient], report: Callable[[str], None]) -> None:
         self._outlets = tuple(_Outlet(target, report) for target in targets)
-        self._reported: set[tuple[str, str]] = set()
+        self._notified: set[tuple[str, str]] = set()
         self._run = ""
 
-    def on_progress(self, record: Record) -> None:
+    def notify(self, record: Record) -> None:
         """Tell of a record that is worth it; never waits."""
         notice = self._notice(record)
         if notice is not None:
@@ -161,11 +161,11 @@ class Notifier:
     def _notice(self, record: Record) -> Notification | None:
         if isinstance(record, Warning):
             if record.level == "passed":
-                self._reported -= {reported for reported in self._reported if reported[0] == record.device}
+                self._notified -= {notified for notified in self._notified if notified[0] == record.device}
             key = record.device, record.level
-            if record.level in ("note", "passed") or key in self._reported:
+            if record.level in ("note", "passed") or key in self._notified:
                 return None
-            self._reported.add(key)
+            self._notified.add(key)
             return Notification(record.level, record.text)
         if isinstance(record, RunStarted):
             self._run = f"{record.workload} on {record.device}"

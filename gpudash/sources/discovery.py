@@ -89,17 +89,17 @@ def survey(timeout_s: float = 3.0, root: Path = Path("/")) -> Survey:
     opened.wait(timeout_s)
     first = opened.answer()
     if first is None:
-        reported = f"The NVIDIA driver has not answered for {format_duration(timeout_s)}"
-        return Survey(host, problem=f"{reported}; restart the machine if it stays so.")
-    requested = [(gpu, PendingCall(partial(_show_for, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
-    wait_for([question for _, question in requested], max(0.1, deadline - time.monotonic()))
-    gpus = tuple(question.answer() or _silent(gpu) for gpu, question in requested)
+        silence = f"The NVIDIA driver has not answered for {format_duration(timeout_s)}"
+        return Survey(host, problem=f"{silence}; restart the machine if it stays so.")
+    pending = [(gpu, PendingCall(partial(_survey_gpu, gpu, nvml, root), f"survey {gpu.uuid}")) for gpu in first.gpus]
+    wait_for([call for _, call in pending], max(0.1, deadline - time.monotonic()))
+    gpus = tuple(call.answer() or _silent(gpu) for gpu, call in pending)
     problem = None
     if nvml.silent():
         problem = f"GPU {' and '.join(nvml.silent())} does not answer the driver; restart the machine if it stays so."
     elif not gpus:
         problem = why_no_gpu(nvml.fault, root, os.environ).text
-    if not nvml.silent() and all(question.answered for _, question in requested):
+    if not nvml.silent() and all(call.answered for _, call in pending):
         PendingCall(nvml.close, "survey close").wait(deadline - time.monotonic())
     return Survey(host, gpus, problem, first.driver_version, first.nvml_version, first.cuda_driver_version)
 
@@ -142,7 +142,7 @@ def _silent(gpu: Gpu) -> GpuSurvey:
     return GpuSurvey(gpu, {}, {metric.name: State.STALE for metric in METRICS["gpu"]}, None)
 
 
-def _show_for(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
+def _survey_gpu(gpu: Gpu, nvml: Nvml, root: Path) -> GpuSurvey:
     reader = GpuReader(gpu, nvml, root=root)
     try:
         began_s = time.monotonic()

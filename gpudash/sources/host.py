@@ -185,8 +185,8 @@ class _Proc:
 
     def memory(self) -> HostMemory:
         # MemTotal, MemFree and MemAvailable are the first three lines since Linux 3.14.
-        label = self._meminfo.read().split(None, 9)
-        total, free, available = (int(label[at]) * KIB for at in (1, 4, 7))
+        fields = self._meminfo.read().split(None, 9)
+        total, free, available = (int(fields[at]) * KIB for at in (1, 4, 7))
         for node in self._gpu_nodes:
             text = node.read()
             total -= _kib(text, b"MemTotal:")
@@ -218,8 +218,8 @@ def nodes_of_gpus(root: Path = Path("/")) -> list[Path]:
 
     NVIDIA's driver names the node of each GPU; one that has processors is the computer's all the same.
     """
-    reported = (_NODE.search(text_of(file)) for file in sorted(root.glob("proc/driver/nvidia/gpus/*/numa_status")))
-    nodes = {root / f"sys/devices/system/node/node{found[1]}" for found in reported if found}
+    matches = (_NODE.search(text_of(file)) for file in sorted(root.glob("proc/driver/nvidia/gpus/*/numa_status")))
+    nodes = {root / f"sys/devices/system/node/node{match[1]}" for match in matches if match}
     return sorted(node for node in nodes if (node / "meminfo").exists() and not text_of(node / "cpulist").strip())
 
 

@@ -147,9 +147,9 @@ class Monitor:
         """What NVML answered last, in its own words."""
         return self._gpus.nvml_text
 
-    def poll_again(self) -> None:
+    def retry_now(self) -> None:
         """Looks for GPUs at once where there were none."""
-        self._gpus.poll_again()
+        self._gpus.retry_now()
 
     @property
     def driver_version(self) -> str | None:

@@ -134,17 +134,17 @@ def container_in(cgroup: str) -> str | None:
     """
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
     pod = _POD.search(cgroup) if "kubepods" in cgroup else None
-    text = []
+    parts = []
     if job is not None:
-        text.append(f"slurm job {job[1]} step {job[2]}" if job[2] else f"slurm job {job[1]}")
+        parts.append(f"slurm job {job[1]} step {job[2]}" if job[2] else f"slurm job {job[1]}")
     if pod is not None:
-        text.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
+        parts.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
     elif found:
         maker = "docker" if "docker" in cgroup else "container"
         if "libpod" in cgroup:
             maker = "podman"
-        text.append(f"{maker} {found[-1]}")
-    return ", ".join(text) or None
+        parts.append(f"{maker} {found[-1]}")
+    return ", ".join(parts) or None
 
 
 def _descendants(root: int, processes: Iterable[Process]) -> frozenset[int]:

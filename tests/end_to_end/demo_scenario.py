@@ -18,8 +18,8 @@ from gpudash.ui.window.main_window import MainWindow
 from tests.end_to_end.player import Player, Steps
 from tests.ui.parts import part
 
-PACE = TourPace(ask=0.2, act=0.2, read=0.2, reported=0.2)
-HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, reported=3600.0)
+PACE = TourPace(ask=0.2, act=0.2, read=0.2, measured=0.2)
+HELD = TourPace(ask=3600.0, act=3600.0, read=3600.0, measured=3600.0)
 """While a picture is taken, however long this machine takes for it."""
 
 

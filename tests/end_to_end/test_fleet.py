@@ -168,7 +168,7 @@ def test_what_the_fleet_shows_equals_what_the_monitors_recorded(fleet: Fleet, mo
             scraped: list[tuple[float, int]] = []
 
             def enough(uuid: str = uuid, scraped: list[tuple[float, int]] = scraped) -> bool:
-                with closing(fleet.scan(keys[uuid], fleet.now_s() - 300, fleet.now_s(), 1000)) as view:
+                with closing(fleet.view(keys[uuid], fleet.now_s() - 300, fleet.now_s(), 1000)) as view:
                     assert view.settle(60) and not view.notices
                     scraped[:] = shown(view)
                 return len({used for _time, used in scraped}) >= 3

@@ -46,7 +46,7 @@ def test_a_password_logs_in_and_is_asked_for_anew_only_by_hand(client: Client, t
         with linking("ssh://alpha", asks=True) as fleet:
             machine = fleet.machines[0]
             question = asked(fleet)
-            assert question.label.strip().endswith("'s password:") and question.kind == "secret" and not question.again
+            assert question.prompt.strip().endswith("'s password:") and question.kind == "secret" and not question.again
             question.answer(PASSWORD)
             linked(fleet)
             assert "Accepted password for" in server.log
@@ -105,7 +105,7 @@ def test_an_unknown_host_key_is_shown_as_ssh_says_it_and_accepted_by_yes(client:
     with ssh_server(tmp_path / "a", client, "alpha", variables=variables, known=False) as server:
         with linking("ssh://alpha", asks=True) as fleet:
             question = asked(fleet)
-            assert question.kind == "text" and "fingerprint is SHA256:" in question.label
+            assert question.kind == "text" and "fingerprint is SHA256:" in question.prompt
             assert client.known_hosts.read_text() == ""
             question.answer("yes")
             linked(fleet)

@@ -25,7 +25,7 @@ from tests.ui import test_explanation as explained
 from tests.ui.conftest import OpenWindow, settle
 from tests.ui.fake_session import FakeSession
 
-AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, reported=0.0)
+AT_ONCE = TourPace(ask=0.0, act=0.0, read=0.0, measured=0.0)
 
 
 class PlayingSession(FakeSession):
@@ -92,7 +92,7 @@ def test_a_guess_starts_the_run_without_the_form_and_with_its_device_in_the_plot
     assert demo.tour.guess == 1
     assert [asked for asked in session.requested if asked[0] == "start"] == [("start", "pipeline", "sim:0")]
     assert (panel.workload.currentData(), panel.spec()) == before
-    assert demo.bar.caption.text() == SCENES[0].acts[0].label
+    assert demo.bar.caption.text() == SCENES[0].acts[0].description
     assert window.workspace.dashboard.selected == "SIM-0-8GiB"
     demo.leave()
     assert panel.isVisible()
@@ -328,7 +328,7 @@ def test_every_sentence_of_the_demo_fits_a_narrow_window(
         window.menus.actions["view.presentation"].trigger()
     settle(window)
     sentences = [scene.watch_for for scene in SCENES]
-    sentences += [act.label for scene in SCENES for act in scene.acts]
+    sentences += [act.description for scene in SCENES for act in scene.acts]
     sentences.append(
         "torch: “The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
         "won't be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
@@ -380,7 +380,7 @@ def test_the_demo_recordings_are_in_the_menu_and_open(window: MainWindow, monkey
     monkeypatch.setattr(window.workspace, "open", opened.append)
     for found in samples():
         action = window.menus.actions[f"help.sample.{found.path.name}"]
-        assert action.toolTip() == found.label
+        assert action.toolTip() == found.description
         action.trigger()
     assert opened == [found.path for found in samples()]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BAR_WIDTH = 60
 """Characters of the bar."""
 
-STYLES = {
+MARKS = {
     CONTEXT: ("c", "bright_black"),
     COMMUNICATION: ("N", "red"),
     "weights": ("W", "cyan"),
@@ -37,7 +37,7 @@ STYLES = {
 }
 """Letter of each part of the bar, which stands for it where there are no colours, and its colour."""
 
-_STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
+VERDICT_STYLES = {"fits": "bold green", "short": "bold red", "uncertain": "bold yellow", "unknown": "bold"}
 
 MOST_LINES = 6
 """Lines of a program that are named; ``--json`` has more."""
@@ -68,20 +68,20 @@ def print_estimate(estimate: Estimate, memory_cap: str | None = None) -> None:
         estimate: what was predicted.
         memory_cap: the most that torch may reserve, in words, which is taken off what is free.
     """
-    console, reported = stdout(), Prediction(estimate)
+    console, prediction = stdout(), Prediction(estimate)
     coloured = console.color_system is not None
-    verdict = Text(reported.headline, style=_STYLES[reported.verdict])
+    verdict = Text(prediction.headline, style=VERDICT_STYLES[prediction.verdict])
     console.print(Text.assemble(one_line(f"{estimate.workload} on {_devices(estimate)}: "), verdict))
-    console.print(_against_free(reported, memory_cap, coloured=coloured))
-    for line in _legend(reported, coloured=coloured):
+    console.print(_against_free(prediction, memory_cap, coloured=coloured))
+    for line in _legend(prediction, coloured=coloured):
         console.print(line)
     if memory_cap is not None:
         console.print(f"memory cap: {memory_cap}")
-    for text in _figures(reported, memory_cap):
+    for text in _figures(prediction, memory_cap):
         console.print(text, soft_wrap=True)
     if estimate.alternatives:
         console.print()
-        print_table(_alternatives(reported), console)
+        print_table(_alternatives(prediction), console)
 
 
 def _devices(estimate: Estimate) -> str:
@@ -100,32 +100,32 @@ def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
     return bar.append("·" * (BAR_WIDTH - len(bar)), style="dim")
 
 
-def _segments(reported: Prediction) -> list[_Part]:
-    return [_Part(*STYLES[name], name, size) for name, size in reported.segments]
+def _segments(prediction: Prediction) -> list[_Part]:
+    return [_Part(*MARKS[name], name, size) for name, size in prediction.segments]
 
 
-def _against_free(reported: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
+def _against_free(prediction: Prediction, memory_cap: str | None, *, coloured: bool) -> Text:
     """The bar of a run; ``|`` is where free memory ends."""
-    free = reported.estimate.free_bytes
-    whole = max(reported.bar_bytes, free or 0, 1)
-    bar = _bar(_segments(reported), whole, coloured=coloured)
+    free = prediction.estimate.free_bytes
+    whole = max(prediction.bar_bytes, free or 0, 1)
+    bar = _bar(_segments(prediction), whole, coloured=coloured)
     if free is not None:
         end = round(free / whole * BAR_WIDTH)
         bar = Text.assemble(bar[:end], ("|", "bold"), bar[end:])
-        bar.append(f" {reported.scale.label(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
+        bar.append(f" {prediction.scale.label(free)} free{'' if memory_cap is None else ' under the cap'}", style="dim")
     return bar
 
 
-def _legend(reported: Prediction, *, coloured: bool) -> list[Text]:
+def _legend(prediction: Prediction, *, coloured: bool) -> list[Text]:
     """Two parts a line."""
-    parts = [part.label(coloured) for part in _segments(reported)]
+    parts = [part.label(coloured) for part in _segments(prediction)]
     for part in parts:
         part.pad_right(max(0, 34 - len(part)))
     return [Text.assemble(*parts[place : place + 2]) for place in range(0, len(parts), 2)]
 
 
-def _figures(reported: Prediction, memory_cap: str | None) -> list[str]:
-    estimate = reported.estimate
+def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
+    estimate = prediction.estimate
     allocated, reserved = estimate.peak_allocated_bytes, estimate.peak_reserved_bytes
     peak = f"peak allocated: {format_like(allocated, reserved)}"
     if estimate.peak_reserved_bytes is not None:
@@ -134,24 +134,24 @@ def _figures(reported: Prediction, memory_cap: str | None) -> list[str]:
             peak += " with room to spare"
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
-    need = f"{reported.need} under the cap" if reported.need and memory_cap is not None else reported.need
-    lines = [*reported.model_lines, need, peak, reported.alone, reported.release]
+    need = f"{prediction.need} under the cap" if prediction.need and memory_cap is not None else prediction.need
+    lines = [*prediction.model_lines, need, peak, prediction.alone, prediction.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
         lines.append(f"first step: {first}; steady: {steady}")
     if estimate.minimum_capacity_bytes is not None:
         what = "smallest capacity that would do" + (" without the cap" if memory_cap is not None else "")
-        lines.append(f"{what}: {reported.scale.label(estimate.minimum_capacity_bytes)}")
+        lines.append(f"{what}: {prediction.scale.label(estimate.minimum_capacity_bytes)}")
     lines += [
-        reported.largest_batch,
-        reported.largest_batch_remark,
-        reported.largest_sequence,
-        reported.untried,
-        *reported.rank_lines,
-        reported.lower_bound,
-        reported.assumed,
+        prediction.largest_batch,
+        prediction.largest_batch_remark,
+        prediction.largest_sequence,
+        prediction.untried,
+        *prediction.rank_lines,
+        prediction.lower_bound,
+        prediction.assumed,
         *_of_lines(estimate),
-        *reported.assumption_lines,
+        *prediction.assumption_lines,
         estimate.remark,
     ]
     return [line for line in (*lines, f"{estimate.method}; {estimate.seconds:.1f} s") if line]
@@ -164,9 +164,9 @@ def _of_lines(estimate: Estimate) -> list[str]:
     return ["at the peak, by the line that allocated:", *shown] if shown else []
 
 
-def _alternatives(reported: Prediction) -> Table:
+def _alternatives(prediction: Prediction) -> Table:
     table = plain_table(Column("change", overflow="fold"), *numbers("needs"), "fits", Column("price", overflow="fold"))
-    for way in reported.remedies:
+    for way in prediction.remedies:
         style = {True: "green", False: "red", None: "yellow"}[way.alternative.fits]
         table.add_row(way.change, way.needs, Text(way.fit, style=style), way.price)
     return table

@@ -83,8 +83,8 @@ class LiveTable:
                 if isinstance(event, (Warning, SourceFailed, SourceRecovered)):
                     print_notice(event.text)
         if self._live is not None:
-            table, reported = fitted(self._table(), self._live.console, SPARED)
-            self._live.update(Group(table, reported) if reported else table)
+            table, notice = fitted(self._table(), self._live.console, SPARED)
+            self._live.update(Group(table, notice) if notice else table)
 
     def close(self) -> None:
         """Leave the last readings behind."""

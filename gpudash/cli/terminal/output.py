@@ -153,8 +153,8 @@ def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequ
     room = console.width - _with_gaps(least)
     for _column_of_text in range(min(room, sum(most) - sum(least))):
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
-    reported = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
-    return _of_columns(table, columns, least), reported
+    notice = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
+    return _of_columns(table, columns, least), notice
 
 
 def _of_columns(table: Table, columns: Sequence[Column], widths: Sequence[int]) -> Table:
@@ -187,10 +187,10 @@ def _with_gaps(widths: Sequence[int]) -> int:
 
 def print_table(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequence[str] = ()) -> None:
     """Print a table as `fitted` makes it, and what was left out of it."""
-    shown, reported = fitted(table, console, spared, cut)
+    shown, notice = fitted(table, console, spared, cut)
     console.print(shown)
-    if reported:
-        console.print(reported, soft_wrap=True)
+    if notice:
+        console.print(notice, soft_wrap=True)
 
 
 _WHOLE = 10
@@ -238,8 +238,8 @@ def discard_stdout() -> None:
 def print_failure(error: RequestError, as_json: bool) -> int:
     """Report what was wrong with a request; returns the exit code."""
     if as_json:
-        reported = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
-        print_json({"status": error.status, "error": reported})
+        failure = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+        print_json({"status": error.status, "error": failure})
     print_notice(f"{error.message} {error.remedy}".strip())
     return leave(error.code, error.joined)
 

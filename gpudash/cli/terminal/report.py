@@ -45,12 +45,12 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
         on_progress: called ten times a second.
     """
     console = stderr()
-    figures = TextColumn("{task.fields[label]}", markup=False)
+    figures = TextColumn("{task.fields[figures]}", markup=False)
     whole = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=BAR), figures)
     columns = whole if console.width >= WIDE else (figures,)
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=None, label="")
+        task = progress.add_task("starting", total=None, figures="")
         while not session.wait_run(0.1):
             on_progress()
             with session.store.lock:
@@ -61,7 +61,9 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
                 shown += len(warnings)
                 room = console.width - (len(run.workload) + BAR + 2 if console.width >= WIDE else 0)
                 text = SEPARATOR.join(fitting(progress_parts(session, run, brief=console.width < WIDE), room))
-                progress.update(task, description=run.workload, total=run.steps or None, completed=run.step, label=text)
+                progress.update(
+                    task, description=run.workload, total=run.steps or None, completed=run.step, figures=text
+                )
             for warning in warnings:
                 progress.console.print(warning.text)
 
@@ -136,8 +138,8 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     console.print(what, soft_wrap=True)
     error = summary["error"] or {}
     if error:
-        label = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
-        console.print(label, style="yellow", soft_wrap=True)
+        message = Text(f"{error['message']} {error['remedy']}".strip())  # of several lines, where torch says so many
+        console.print(message, style="yellow", soft_wrap=True)
     if error.get("explanation") is not None:
         _print_explanation(console, error["explanation"])
     for text in summary["notes"]:
@@ -243,7 +245,7 @@ def _about(workload: str) -> str:
 
 
 REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
-"""Topics of a watched program's notes that are told when they come; the others are in the recording and in JSON."""
+"""Topics of a watched program's notes that are printed when they come; the others are in the recording and in JSON."""
 
 _REPORTED_ELSEWHERE = (
     Topic.COMPARISON,
@@ -267,8 +269,8 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     for name, metric in summary["metrics"].items():
         if metric["last"] is not None:
             write = writers.get(name, _plain_number)
-            text = _METRIC_TEXT.get(name, name.removeprefix(OF_LOSS))
-            lines.append(f"{text}: {write(metric['first'])} → {write(metric['last'])}")
+            title = _METRIC_TITLES.get(name, name.removeprefix(OF_LOSS))
+            lines.append(f"{title}: {write(metric['first'])} → {write(metric['last'])}")
     lines += [f"{what}: {text}" for what, text in outcome_rows(summary["result"])]
     if (summary["result"] or {}).get("devices"):
         return lines  # they have told their peaks, and the run's are those of the first
@@ -285,7 +287,7 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-_METRIC_TEXT = {"val_loss": "validation loss"}
+_METRIC_TITLES = {"val_loss": "validation loss"}
 
 
 def _plain_number(value: float | str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-TEXT = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
+ARGUMENTS = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
 """What is left of a command line when the command's own flags are taken."""
 
 FIELDS = "fields"
@@ -45,13 +45,13 @@ def without_fields(spec_type: type[Spec]) -> type[Spec]:
 
 
 def with_nested(
-    spec_type: type[Spec], text: Sequence[str], given: Mapping[str, Any], preset: str | None
+    spec_type: type[Spec], arguments: Sequence[str], given: Mapping[str, Any], preset: str | None
 ) -> dict[str, Any]:
-    """``given`` and the fields of the chosen workload that ``text`` name.
+    """``given`` and the fields of the chosen workload that ``arguments`` name.
 
     Args:
         spec_type: the spec that holds them.
-        text: flags and values that are not the command's own.
+        arguments: flags and values that are not the command's own.
         given: the command's own fields.
         preset: the preset they differ from.
 
@@ -65,9 +65,11 @@ def with_nested(
     default = start.get("workload", spec_type.model_fields["workload"].default)
     chosen = given.get("workload", default)
     kept = start.get(FIELDS, {}) if chosen == default else {}
-    if text and not text[0].startswith("-"):
-        raise RequestError(f"{text[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed.")
-    found = parsed_fields(spec_of(chosen), text)
+    if arguments and not arguments[0].startswith("-"):
+        raise RequestError(
+            f"{arguments[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed."
+        )
+    found = parsed_fields(spec_of(chosen), arguments)
     fields = {**kept, **found}
     return {**given, FIELDS: fields} if fields else dict(given)
 
@@ -78,13 +80,13 @@ def no_workload(name: str, there: Sequence[str]) -> RequestError:
     return RequestError(f"There is no workload {name!r}{did_you_mean(name, there)}.", listed)
 
 
-def parsed_fields(chosen: type[Spec], text: Sequence[str]) -> dict[str, Any]:
+def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any]:
     """The fields of ``chosen`` that flags and their values name.
 
     Raises:
         ValueError, CycloptsError: when there is no such field, or its value is not allowed.
     """
-    if not text:
+    if not arguments:
         return {}
     app = App(name=f"run {chosen.name}", help_flags=[], version_flags=[])
 
@@ -93,7 +95,9 @@ def parsed_fields(chosen: type[Spec], text: Sequence[str]) -> dict[str, Any]:
 
     take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}
     app.default(take)
-    found = app(list(text), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value")
+    found = app(
+        list(arguments), exit_on_error=False, print_error=False, help_on_error=False, result_action="return_value"
+    )
     return dict(found)
 
 

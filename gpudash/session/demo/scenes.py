@@ -71,14 +71,12 @@ def moved_and_back(runs: Runs) -> MeasuredScene:
 
 def mistakes(runs: Runs) -> MeasuredScene:
     """Scene 2: how many mistakes torch spoke up at, and where the tensor of the first one was."""
-    reported = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
-    if not reported:
+    pitfalls = [run["result"]["pitfall"] for run in runs if run is not None and "pitfall" in run["result"]]
+    if not pitfalls:
         return _nothing(runs)
-    silent = sum(1 for pitfall in reported if not pitfall["message"])
-    where = next(
-        (pitfall["facts"].get("device_after") for pitfall in reported if pitfall["pitfall"] == "unassigned"), None
-    )
-    sentence = f"PyTorch reported {len(reported) - silent} of {len(reported)} mistakes"
+    silent = sum(1 for found in pitfalls if not found["message"])
+    where = next((found["facts"].get("device_after") for found in pitfalls if found["pitfall"] == "unassigned"), None)
+    sentence = f"PyTorch reported {len(pitfalls) - silent} of {len(pitfalls)} mistakes"
     sentence += f"; {silent} passed silently" if silent else ""
     if where is None:
         return MeasuredScene(f"{sentence}.")
@@ -89,7 +87,7 @@ _GPU = re.compile(r"(?<!imulated )\bGPU\b")
 
 
 def of_gpu(text: str, *, simulated: bool) -> str:
-    """``label`` of our own that speak of a GPU, which is called simulated where it is."""
+    """``text`` of our own that speaks of a GPU, which is called simulated where it is."""
     return _GPU.sub("simulated GPU", text) if simulated else text
 
 
@@ -220,22 +218,22 @@ def changed_text(workload: str, before: Mapping[str, Any], after: Mapping[str, A
     """The fields of ``after`` that are not as in ``before``: "batches moved instead of resident"; "" without any."""
     kind = workloads().get(workload)
     fields = {} if kind is None else kind.model_fields
-    reported = []
+    changes = []
     for name, value in after.items():
         if value != before.get(name):
             extra = fields[name].json_schema_extra if name in fields else None
-            text = extra.get("labels") if isinstance(extra, dict) else None
-            reported.append(_changed(name, value, before.get(name), text if isinstance(text, dict) else {}))
-    return ", ".join(reported)
+            labels = extra.get("labels") if isinstance(extra, dict) else None
+            changes.append(_changed(name, value, before.get(name), labels if isinstance(labels, dict) else {}))
+    return ", ".join(changes)
 
 
-def _changed(name: str, value: Any, before: Any, text: Mapping[str, Any]) -> str:
-    """A field that is not what it was, as a person says it; ``label`` are those of its choices."""
+def _changed(name: str, value: Any, before: Any, labels: Mapping[str, Any]) -> str:
+    """A field that is not what it was, as a person says it; ``labels`` are those of its choices."""
     field = name.replace("_", " ")
     if isinstance(value, bool):
         return f"{field} {'on' if value else 'off'}"
-    reported, was = (text.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
-    return f"{field} {reported} instead of {was}"
+    now, was = (labels.get(choice, choice) if isinstance(choice, str) else choice for choice in (value, before))
+    return f"{field} {now} instead of {was}"
 
 
 def _times(ratio: float) -> str:
@@ -299,24 +297,24 @@ class Act:
     """One run of a scene.
 
     Attributes:
-        label: what it does, in a sentence or two; "{change}" in it is what the fix changes.
+        description: what it does, in a sentence or two; "{change}" in it is what the fix changes.
         spec: what is run; of a fix, ``None``: the run before with the first remedy that fits.
         where: on which device.
         watch_for: what of the window to look at meanwhile.
         memory_cap: the most that torch may reserve on a GPU.
         may_run_out: whether an out-of-memory is what is wanted.
         then: what to look at once it has ended, for longer than a few words take.
-        reported: puts the run's summary into a sentence once it has ended.
+        describe: puts the run's summary into a sentence once it has ended.
     """
 
-    label: str
+    description: str
     spec: Spec | None
     where: Where = "best"
     watch_for: Place = "memory"
     memory_cap: MemoryCap | None = None
     may_run_out: bool = False
     then: Place | None = None
-    reported: Callable[[Mapping[str, Any]], str] | None = None
+    describe: Callable[[Mapping[str, Any]], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,13 +351,13 @@ CAP = MemoryCap(size=256 * MIB)
 """What scene 5 may reserve, so that a large GPU runs out as soon as a small one."""
 
 
-def _mistake(name: str, text: str) -> Act:
-    return Act(text, PipelineSpec.model_validate({"pitfall": name}), "gpu", "stages", reported=pitfall)
+def _mistake(name: str, description: str) -> Act:
+    return Act(description, PipelineSpec.model_validate({"pitfall": name}), "gpu", "stages", describe=pitfall)
 
 
-def _batches(where: str, text: str) -> Act:
+def _batches(where: str, description: str) -> Act:
     fields = {"model": "mlp", "width": 256, "depth": 2, "batch": 1024, "steps": 60, "epochs": 1, "batches": where}
-    return Act(text, TrainingSpec.model_validate(fields), watch_for="stages", reported=placement)
+    return Act(description, TrainingSpec.model_validate(fields), watch_for="stages", describe=placement)
 
 
 _SMALL = TrainingSpec.model_validate({"width": 64, "depth": 2, "sequence": 32, "steps": 120, "epochs": 2})
@@ -433,8 +431,8 @@ SCENES = (
         watch_for="Watch the loss fall twice, from the same seed and data, on one device and then on the other.",
         read="Compare the losses below: the same seed and the same data, on one device and then on the other.",
         acts=(
-            Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", reported=trained),
-            Act("The same transformer is trained on the GPU.", _SMALL, "gpu", "loss", reported=trained),
+            Act("A small transformer is trained on the CPU.", _SMALL, "cpu", "loss", describe=trained),
+            Act("The same transformer is trained on the GPU.", _SMALL, "gpu", "loss", describe=trained),
         ),
         measured=both_trained,
         questions=(
@@ -463,7 +461,7 @@ SCENES = (
                 memory_cap=CAP,
                 may_run_out=True,
                 then="explanation",
-                reported=ran_out,
+                describe=ran_out,
             ),
             Act("The first change that fits: {change}. With it the training runs again.", None, "gpu", memory_cap=CAP),
         ),

@@ -44,13 +44,13 @@ class TourPace:
         ask: a question that nobody answers.
         act: the words of an act before the next one begins, also where the tour does not go on by itself.
         read: the same, where an act leaves something to be read.
-        reported: what a scene has measured.
+        measured: what a scene has measured.
     """
 
     ask: float = 6.0
     act: float = 2.5
     read: float = 7.0
-    reported: float = 7.0
+    measured: float = 7.0
 
 
 class Tour:
@@ -149,7 +149,7 @@ class Tour:
         return self.act_text if self.act is not None and self.state == "playing" else self.said(self.scene.watch_for)
 
     def said(self, text: str) -> str:
-        """``label`` of a scene as they are true of the GPU there is: a simulated one is called so."""
+        """``text`` of a scene as it is true of the GPU there is: a simulated one is called so."""
         return of_gpu(text, simulated=kind_of(self._device("gpu") or "cpu") == "sim")
 
     @property
@@ -159,7 +159,9 @@ class Tour:
         if act is None:
             return ""
         return self.said(
-            act.label if act.spec is not None else act.label.format(change=self.change or "a larger memory cap")
+            act.description
+            if act.spec is not None
+            else act.description.format(change=self.change or "a larger memory cap")
         )
 
     @property
@@ -263,7 +265,7 @@ class Tour:
                 self.take_guess(None)
         elif self.state in ("playing", "busy"):
             self._go_on(now_s)
-        elif self.state == "told" and self.auto and not self.paused and now_s - self._since >= self._pace.reported:
+        elif self.state == "told" and self.auto and not self.paused and now_s - self._since >= self._pace.measured:
             self.next()
 
     def _begin(self, position: int) -> None:
@@ -366,15 +368,15 @@ class Tour:
         self._runs.append(summary)
         if act is None or summary is None:
             return
-        target = ("finished", "out_of_memory") if act.may_run_out else ("finished",)
+        expected = ("finished", "out_of_memory") if act.may_run_out else ("finished",)
         if summary["status"] == "cancelled":
             self.log.append("The run was stopped.")
-        elif summary["status"] not in target:
+        elif summary["status"] not in expected:
             error = summary["error"] or {}
             self.log.append(f"{error.get('message', '')} {error.get('remedy', '')}".strip())
             self.failures.append(f"{self.scene.title}: {self.log[-1]}")
-        elif act.reported is not None:
-            self.log.append(act.reported(summary))
+        elif act.describe is not None:
+            self.log.append(act.describe(summary))
 
     def _device(self, where: str) -> str | None:
         """The device for an act, the same GPU in every scene; ``None`` when there is none."""

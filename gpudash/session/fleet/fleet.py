@@ -145,7 +145,7 @@ class Fleet:
             raise ValueError(f"{self.address} knows no GPU {key} any more.")
         return found
 
-    def scan(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
+    def view(self, key: str, began_wall_s: float, ended_wall_s: float, points: int) -> FleetView:
         """The past of one GPU between two times in seconds since the epoch, with at most ``points`` a curve.
 
         Returns at once; the view's `loading` tells whether its thread still asks. The view is the caller's to close.
@@ -159,13 +159,13 @@ class Fleet:
     def compare(
         self, key_a: str, range_a: tuple[float, float], key_b: str, range_b: tuple[float, float], points: int
     ) -> tuple[FleetView, FleetView]:
-        """Two looks on a common axis: each begins at session time 0, whichever day or GPU it is of.
+        """Two views on a common axis: each begins at session time 0, whichever day or GPU it is of.
 
         Raises:
-            ValueError: as `poll`.
+            ValueError: as `view`.
         """
         self.gpu(key_b)
-        return self.scan(key_a, *range_a, points), self.scan(key_b, *range_b, points)
+        return self.view(key_a, *range_a, points), self.view(key_b, *range_b, points)
 
     def now_s(self) -> float:
         """The server's time in seconds since the epoch; this machine's before it has answered."""
@@ -200,7 +200,7 @@ class Fleet:
         self._show(shown, now_s)
         return self._period_s
 
-    def _ask(self) -> tuple[asking.Reported, dict[tuple[str, str], float], HttpAnswer]:
+    def _ask(self) -> tuple[asking.ReportedGpus, dict[tuple[str, str], float], HttpAnswer]:
         client = self._client
         if not self._checked:
             self.server_version = client.check()

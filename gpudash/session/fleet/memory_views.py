@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryView:
-    """A look at one memory.
+    """A view of one memory.
 
     Args:
         recorded: what is looked at, a replay at its end.

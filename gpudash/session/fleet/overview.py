@@ -10,7 +10,7 @@ from typing import Literal
 
 from gpudash.devices.health import HEAT, xid
 from gpudash.memory.watching.hardware import LASTING_S
-from gpudash.sources.prometheus.gpus import Reported, ReportedGpu, identity, machine_of, same_gpu
+from gpudash.sources.prometheus.gpus import ReportedGpu, ReportedGpus, identity, machine_of, same_gpu
 from gpudash.sources.prometheus.names import SPOKEN
 from gpudash.system.settings import Settings
 from gpudash.telemetry.metrics import HEALTH, SENSORS, Exporter
@@ -191,7 +191,7 @@ class Overview:
     """Follows the answers. Belongs to one thread; what it gives out is frozen.
 
     Attributes:
-        told: key → what the answers said last.
+        reported: key → what the answers said last.
         intervals: how far apart the scrapes of a GPU's memory are, in seconds, where that is known.
     """
 
@@ -202,7 +202,7 @@ class Overview:
         self._here: set[str] = set()
         self._energy = EnergyMeter()
 
-    def take(self, reported: Reported, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
+    def take(self, reported: ReportedGpus, times: Mapping[Where, float], now_s: float) -> tuple[FleetGpu, ...]:
         """The GPUs, fullest first.
 
         Args:
@@ -210,14 +210,14 @@ class Overview:
             times: when each GPU's memory was scraped last, in the server's seconds since the epoch.
             now_s: the server's time.
         """
-        tellings: dict[str, list[ReportedGpu]] = defaultdict(list)
+        reports: dict[str, list[ReportedGpu]] = defaultdict(list)
         for gpu in reported.gpus:
-            tellings[gpu.key].append(gpu)
-        chosen = {key: self._choose(several, times, now_s) for key, several in tellings.items()}
+            reports[gpu.key].append(gpu)
+        chosen = {key: self._choose(several, times, now_s) for key, several in reports.items()}
         shared = _shared(gpu for gpu, _seen_s in chosen.values())
         for key, (gpu, seen_s) in chosen.items():
             instance = gpu.where[0]
-            also = tuple({other.exporter: None for other in tellings[key] if other.exporter != gpu.exporter})
+            also = tuple({other.exporter: None for other in reports[key] if other.exporter != gpu.exporter})
             stale = now_s - seen_s > self._patience(gpu)
             host = instance if instance and gpu.host in shared else gpu.host
             made = _made(gpu, host, seen_s, also, stale=stale)
@@ -252,10 +252,10 @@ class Overview:
         return tuple(sorted(self._known.values(), key=fullest_first))
 
     def _choose(
-        self, tellings: list[ReportedGpu], times: Mapping[Where, float], now_s: float
+        self, reports: list[ReportedGpu], times: Mapping[Where, float], now_s: float
     ) -> tuple[ReportedGpu, float]:
         """The best exporter's telling that is not late, else the newest; and when it was scraped."""
-        seen = [(gpu, times.get(gpu.where, 0.0)) for gpu in tellings]
+        seen = [(gpu, times.get(gpu.where, 0.0)) for gpu in reports]
         fresh = next(((gpu, seen_s) for gpu, seen_s in seen if now_s - seen_s <= self._patience(gpu)), None)
         return fresh or max(seen, key=lambda telling: telling[1])
 
@@ -333,7 +333,7 @@ class FleetWarnings:
 
         Args:
             gpus: every GPU, fullest first.
-            reported: key → what its exporter told.
+            reported: key → what its exporter said.
             machines: instance → levels of gpudash's warnings of its host memory.
             now_s: the server's time.
             forecasts: key → seconds until a memory is full, where its exporter foretells nothing.
@@ -416,7 +416,7 @@ def silent_before(missing: Mapping[str, int]) -> list[FleetWarning]:
     ]
 
 
-def odd_entries(reported: Reported) -> list[FleetWarning]:
+def odd_entries(reported: ReportedGpus) -> list[FleetWarning]:
     """That a part of an answer could not be read."""
     if not reported.odd:
         return []

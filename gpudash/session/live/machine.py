@@ -169,7 +169,7 @@ class Machine:
 
     def check_gpus(self) -> None:
         """Look for GPUs at once where there were none."""
-        self._monitor.poll_again()
+        self._monitor.retry_now()
 
     @property
     def torch_text(self) -> str | None:
@@ -178,7 +178,7 @@ class Machine:
             return None
         return "no torch" if self.torch.get("version") is None else f"torch {self.torch['version']}"
 
-    def label(self, memory: str) -> str:
+    def memory_name(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         names = {found.uuid: shown_name(found.name) for found in self.devices()}
         if memory == HOST:
@@ -329,8 +329,8 @@ class Machine:
         listed = bool(self._monitor.gpus) or self._monitor.problem is not None
         memories = [HOST, *(gpu.uuid for gpu in self.simulated.gpus)]
         with self._store.lock:
-            requested = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
-        was_read = all(reading is not NEVER_READ for reading in requested)
+            readings = [self._store.latest("gpu", "used_bytes", gpu.uuid) for gpu in self._monitor.gpus]
+        was_read = all(reading is not NEVER_READ for reading in readings)
         return listed and was_read and all(self.latest(memory, "used_bytes") is not None for memory in memories)
 
     @property

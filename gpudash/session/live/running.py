@@ -443,10 +443,10 @@ class RunGuards:
         elsewhere = dict(others or {})
 
         def refuse(size: int, device: str, used: int | None = None) -> str | None:
-            requested = HOST if device == "cpu" else elsewhere.get(device, memory)
-            sentence = self._guard(requested).refuse(size, used)
+            refused = HOST if device == "cpu" else elsewhere.get(device, memory)
+            sentence = self._guard(refused).refuse(size, used)
             if sentence is not None:
-                self._report(requested, sentence)
+                self._report(refused, sentence)
             return sentence
 
         return refuse
@@ -486,7 +486,7 @@ def _levels(
 
 
 def profile_request(steps: int, recording: Path | None, spec: Spec | None = None) -> ProfileRequest:
-    """The wish for a profile of ``steps``, its trace beside the recording, or where one would be.
+    """The request for a profile of ``steps``, its trace beside the recording, or where one would be.
 
     Args:
         spec: of a run that is about to start; ``None``: of one that is on.
@@ -522,8 +522,8 @@ def trace_of(details: Mapping[str, Any], recording: Path | None) -> Path | None:
     Returns:
         ``None`` when there is none any more.
     """
-    reported = details.get("trace")
-    if not isinstance(reported, str) or not reported:
+    trace = details.get("trace")
+    if not isinstance(trace, str) or not trace:
         return None
-    places = [Path(reported)] if recording is None else [recording.parent / Path(reported).name, Path(reported)]
+    places = [Path(trace)] if recording is None else [recording.parent / Path(trace).name, Path(trace)]
     return next((place for place in places if place.is_file()), None)

@@ -153,10 +153,10 @@ class Session:
             critical_ratio=self.settings.critical_ratio,
             hysteresis_ratio=self.settings.hysteresis_ratio,
         )
-        self._watch.describe, self._watch.memory_of = self.machine.label, self.machine.memory_of
+        self._watch.describe, self._watch.memory_of = self.machine.memory_name, self.machine.memory_of
         self._watch.pool_of = self.machine.pool_of
         self._hardware = HardwareWatch()
-        self._hardware.describe = self.machine.label
+        self._hardware.describe = self.machine.memory_name
         self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
@@ -215,7 +215,7 @@ class Session:
 
     def device_text(self, device: str) -> str:
         """How a reading's device (a GPU's UUID or "host") is called in a sentence."""
-        return self.machine.label(device)
+        return self.machine.memory_name(device)
 
     def run_title(self, number: int) -> str:
         """What the user has called the run ``number``, counted from 1, since it is recorded."""
@@ -418,8 +418,8 @@ class Session:
 
     def introduction(self) -> Note:
         """What a reader of this session's records must know beforehand, as `Incoming` understands it."""
-        reported = session_meta(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
-        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=reported)
+        meta = session_meta(self.began_wall_s, self.settings, self.machine.host.product, self.host_capacity_source)
+        return Note(time_s=0.0, topic=Topic.SESSION, text="", details=meta)
 
     def save_recording(self, target: Path) -> None:
         """Write a copy of the recording as far as it has come.
@@ -462,8 +462,7 @@ class Session:
         found = summary(self.store, self.status(), self.clock(), self.gpus, self.gpu_problem, self.recording)
         uuids = (None, *(gpu.uuid for gpu in self.gpus))
         devices = [
-            {**reported, "metrics": metrics(self.store, uuid)}
-            for reported, uuid in zip((host, *cards), uuids, strict=True)
+            {**facts, "metrics": metrics(self.store, uuid)} for facts, uuid in zip((host, *cards), uuids, strict=True)
         ]
         return {**found, "devices": devices}
 
@@ -559,7 +558,7 @@ class Session:
         if self._recorder is not None:
             self._try("is not recorded", partial(self._recorder.add, record), record)
         if self._notifier is not None:
-            self._try("notifies nobody", partial(self._notifier.on_progress, record), record)
+            self._try("notifies nobody", partial(self._notifier.notify, record), record)
         if self.on_record is not None:
             self._try("is not passed on", partial(self.on_record, record), record)
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
@@ -582,11 +581,11 @@ class Session:
         except Exception as error:
             logger.exception("%s", trouble if record is None else f"{_named(record)} {trouble}")
             what = type(error).__name__
-            reported = trouble if record is None else f"{_named(record)} {trouble}"
-            fault = f"{reported}: {what}"
+            sentence = trouble if record is None else f"{_named(record)} {trouble}"
+            fault = f"{sentence}: {what}"
             if fault not in self._broken and len(self._broken) < MOST_FAULTS:
                 self._broken.add(fault)
-                self._take(self._warning(f"{reported} ({what}: {str(error)[:SHOWN_FAULT]})."))
+                self._take(self._warning(f"{sentence} ({what}: {str(error)[:SHOWN_FAULT]})."))
 
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
@@ -697,20 +696,20 @@ def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
     table = "host" if uuid is None else "gpu"
     with store.lock:
         return {
-            metric: _reported(series, store.latest(table, metric, uuid))
+            metric: _summary(series, store.latest(table, metric, uuid))
             for (of, metric, device), series in store.curves()
             if (of, device) == (table, uuid)
         }
 
 
-def _reported(series: Series, latest: Reading) -> dict[str, Value]:
+def _summary(series: Series, latest: Reading) -> dict[str, Value]:
     figures = _figures(series)
-    reported: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
+    summary: dict[str, Value] = {"last": None, "min": None, "max": None, "mean": None, "state": None}
     if figures is not None:
-        reported |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
+        summary |= {"last": figures.end, "min": figures.min, "max": figures.max, "mean": figures.mean}
     if latest is not NEVER_READ:  # what the store makes of other metrics is not read
-        reported |= {"last": latest.value, "state": latest.state.value}
-    return reported
+        summary |= {"last": latest.value, "state": latest.state.value}
+    return summary
 
 
 def _had(series: Series) -> int:

@@ -223,13 +223,13 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     own = None if device.uuid is None else machine.own_bytes(device.uuid)
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
     architecture = architecture_of(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
-    overhead, text = (0, "the CUDA context is there already") if opened else _context(device, architecture)
+    overhead, overhead_text = (0, "the CUDA context is there already") if opened else _context(device, architecture)
     return Target(
         device.name,
         device.total_bytes,
         None if free is None else free + idle,
         overhead,
-        text,
+        overhead_text,
         CUDA_MARGIN_RATIO,
         settings,
         architecture,
@@ -259,13 +259,15 @@ def _simulated(device: Device, machine: Machine) -> Target:
     free, capacity = card.free_and_total()
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
     overhead = 0 if card.opened else CONTEXT_BYTES
-    text = "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
+    overhead_text = (
+        "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
+    )
     return Target(
         device.name,
         capacity,
         free + idle,
         overhead,
-        text,
+        overhead_text,
         settings=card.settings,
         architecture=card.architecture,
         product=card.product,

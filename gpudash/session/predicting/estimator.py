@@ -105,7 +105,7 @@ class _Child:
     request: _Request | None = None
     until: float = 0.0
     at_most_until: float = 0.0
-    handle_until: float | None = None
+    answer_until: float | None = None
     worked_before_s: float = 0.0
 
 
@@ -125,7 +125,7 @@ class Estimator:
         self._command = tuple(command or COMMAND)
         self._start_limit_s = start_limit_s
         self._changed = threading.Condition()
-        self._requested = 0
+        self._newest_id = 0
         self._wanted: _Request | None = None
         self._answer: Answer | None = None
         self._closing = False
@@ -155,17 +155,17 @@ class Estimator:
         with self._changed:
             if self._closing:
                 raise RuntimeError("The estimator is closed.")
-            self._requested += 1
+            self._newest_id += 1
             by = tuple(command or self._command)
             longest = LONGEST_RATIO * time_limit_s if longest_s is None else longest_s
-            self._wanted = _Request(self._requested, {**message, "id": self._requested}, time_limit_s, longest, by)
+            self._wanted = _Request(self._newest_id, {**message, "id": self._newest_id}, time_limit_s, longest, by)
             self._answer = None
             if self._thread is None:
                 self._waker = Waker()
                 self._thread = threading.Thread(target=self._work, name="gpudash-estimator", daemon=True)
                 self._thread.start()
             self._rouse()
-            return self._requested
+            return self._newest_id
 
     def newest(self) -> Answer | None:
         """What is known of the newest request; ``None`` before its first answer."""
@@ -220,9 +220,9 @@ class Estimator:
             logger.exception("a prediction failed")
             self._end_child()
             with self._changed:
-                self._wanted, newest = None, self._requested
+                self._wanted, newest_id = None, self._newest_id
             problem = Problem("crashed", f"The prediction met an error ({type(error).__name__}: {error}).")
-            self._report(Answer(newest, None, problem, final=True))
+            self._report(Answer(newest_id, None, problem, final=True))
 
     def _obey(self) -> None:
         """Do what was asked for since the last time."""
@@ -243,7 +243,7 @@ class Estimator:
             self._wanted = None
         now = time.monotonic()
         patience_s = PATIENCE_S if child.has_answered else FIRST_PATIENCE_S
-        child.handle_until = now + patience_s if child.request is not None else None
+        child.answer_until = now + patience_s if child.request is not None else None
         child.worked_before_s = child.process.processor_s
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
@@ -272,7 +272,7 @@ class Estimator:
             return child.start_until
         if child.request is None:
             return None
-        return child.until if child.handle_until is None else min(child.until, child.handle_until)
+        return child.until if child.answer_until is None else min(child.until, child.answer_until)
 
     def _listen(self) -> None:
         """Take what the process has written."""
@@ -295,11 +295,11 @@ class Estimator:
         self._end_child()
         request = self._take_wanted()
         if request is not None:
-            reported = str(message.get("problem") or "Nothing can be predicted here.")
-            self._fail(request, Problem("unavailable", reported, str(message.get("remedy") or "")))
+            problem = str(message.get("problem") or "Nothing can be predicted here.")
+            self._fail(request, Problem("unavailable", problem, str(message.get("remedy") or "")))
 
     def _take_answer(self, child: _Child, request: _Request, message: Mapping[str, Any]) -> None:
-        child.handle_until = None
+        child.answer_until = None
         child.has_answered = True
         final = bool(message.get("final"))
         if final:
@@ -319,11 +319,11 @@ class Estimator:
 
     def _lost(self, child: _Child) -> None:
         """The process has ended without being asked to."""
-        text = self._end_child().rstrip(".")
+        ending = self._end_child().rstrip(".")
         request = child.request or (None if child.ready else self._take_wanted())
         if request is not None:
-            reported = f"The process that predicts ended unexpectedly ({text})."
-            self._fail(request, Problem("crashed", reported, "Ask again; it is restarted."))
+            message = f"The process that predicts ended unexpectedly ({ending})."
+            self._fail(request, Problem("crashed", message, "Ask again; it is restarted."))
 
     def _check_time(self) -> None:
         child, due = self._child, self._due()
@@ -334,13 +334,13 @@ class Estimator:
         if not child.ready:
             request = self._take_wanted()
             if request is not None:
-                reported = f"PyTorch did not load within {self._start_limit_s:.0f} s."
-                self._fail(request, Problem(TOOK_TOO_LONG, reported, "Try: python -c 'import torch'"))
+                message = f"PyTorch did not load within {self._start_limit_s:.0f} s."
+                self._fail(request, Problem(TOOK_TOO_LONG, message, "Try: python -c 'import torch'"))
             return
         assert request is not None
         if time.monotonic() >= child.until:
-            reported = f"Predicting took longer than {request.limit_s:g} s and was stopped."
-            self._fail(request, Problem(TOOK_TOO_LONG, reported, "Ask for a smaller run, or allow more time."))
+            message = f"Predicting took longer than {request.limit_s:g} s and was stopped."
+            self._fail(request, Problem(TOOK_TOO_LONG, message, "Ask for a smaller run, or allow more time."))
         else:
             with self._changed:
                 self._wanted = self._wanted or request
@@ -372,6 +372,6 @@ class Estimator:
     def _report(self, answer: Answer) -> None:
         """Make an answer known, unless something newer was asked."""
         with self._changed:
-            if answer.id == self._requested:
+            if answer.id == self._newest_id:
                 self._answer = answer
                 self._changed.notify_all()

@@ -132,12 +132,12 @@ def _judged(question: ProgramQuestion, found: FollowedRun) -> Estimate:
     targets = [question.target, *question.others]
     name = script_name(question.command)
     ranked = sorted(found.answers, key=lambda answer: answer["rank"] or 0)
-    requested = [(answer, card) for answer in ranked for card in answer["cards"]]
-    places = [_card(targets, int(card["index"])) for _answer, card in requested]
+    cards = [(answer, card) for answer in ranked for card in answer["cards"]]
+    places = [_card(targets, int(card["index"])) for _answer, card in cards]
     if len(ranked) > 1:
         places = list(ranks_on(places))
     judged = []
-    for (answer, card), place in zip(requested, places, strict=True):
+    for (answer, card), place in zip(cards, places, strict=True):
         trace = Trace.from_json(card["trace"])
         one = judge(trace, place, name)
         if question.alternatives and place.room_bytes is not None and not one.has_room:

@@ -54,7 +54,7 @@ class SoFar:
     seconds: int = 0
 
     @property
-    def label(self) -> str:
+    def progress_text(self) -> str:
         """What goes on: "Looking for what would have fitted: 3 changes tried, 12 s…"."""
         if not self.predicted:
             stage = "following the run itself"
@@ -142,7 +142,7 @@ class Remedies:
                 RemediesFound(
                     time_s=self._clock(),
                     run_id=event.run_id,
-                    text=label(found.remedies, found.remedies_note),
+                    text=found_text(found.remedies, found.remedies_note),
                     found=found.findings,
                 )
             )
@@ -182,7 +182,7 @@ class _Search:
         self._ended = False
         self._known = SoFar()
         self._began_s = time.monotonic()
-        self._thread = threading.Thread(target=self._poll, name="gpudash-remedies", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gpudash-remedies", daemon=True)
         self._thread.start()
 
     @property
@@ -206,7 +206,7 @@ class _Search:
         self._thread.join(0.5)
         return closed and not self._thread.is_alive()
 
-    def _poll(self) -> None:
+    def _run(self) -> None:
         reported = False
         try:
             found = self._found()
@@ -219,11 +219,11 @@ class _Search:
             self._estimates.close()
 
     def _found(self) -> Explanation:
-        reported = self._explanation
+        explanation = self._explanation
         try:
             self._estimates.ask(self._spec, self._device, time_limit_s=WORK_LIMIT_S, longest_s=TIME_LIMIT_S)
         except (ValueError, RuntimeError) as error:
-            return replace(reported, remedies_note=f"{error}")
+            return replace(explanation, remedies_note=f"{error}")
         began = time.monotonic()
         answer = self._answer()
         estimate = None if answer is None else answer.estimate
@@ -233,7 +233,7 @@ class _Search:
         else:
             note = "" if problem is None else problem.message
         if estimate is None:
-            return replace(reported, remedies_note=note)
+            return replace(explanation, remedies_note=note)
         return self._with(estimate, note)
 
     def _with(self, estimate: Estimate, note: str) -> Explanation:
@@ -261,16 +261,16 @@ class _Afterwards(Estimates):
         self._explanation = explanation
 
     def target(self, device: str) -> Target:
-        found, reported = super().target(device), self._explanation
-        if device != reported.device:
+        found, explanation = super().target(device), self._explanation
+        if device != explanation.device:
             return found
-        free = reported.capacity_bytes - self._others_bytes
+        free = explanation.capacity_bytes - self._others_bytes
         found = replace(
             found,
-            capacity_bytes=reported.capacity_bytes,
-            free_bytes=free if reported.allowed_bytes is None else min(free, reported.allowed_bytes),
+            capacity_bytes=explanation.capacity_bytes,
+            free_bytes=free if explanation.allowed_bytes is None else min(free, explanation.allowed_bytes),
         )
-        if not reported.part_bytes(*AFTER_THE_CONTEXT):
+        if not explanation.part_bytes(*AFTER_THE_CONTEXT):
             return found
         return replace(found, overhead_bytes=0, overhead_words="the context is there already")
 
@@ -283,7 +283,7 @@ class _Afterwards(Estimates):
         return self._explanation.part_bytes("process", "context", "unattributed")
 
 
-def label(found: tuple[Remedy, ...], note: str) -> str:
+def found_text(found: tuple[Remedy, ...], note: str) -> str:
     """What was found, in a sentence."""
     if not found:
         return note or NONE_FOUND

@@ -161,7 +161,7 @@ def _notes(path: Path, runs: Sequence[RunView], view: RunView, number: int | Non
 
 
 def _machine(recording: Recording, gathered: _Gathered, replay: Replay, view: RunView) -> dict[str, str]:
-    facts = {text: recording.meta[key] for key, text in _MACHINE.items() if key in recording.meta}
+    facts = {title: recording.meta[key] for key, title in _MACHINE.items() if key in recording.meta}
     product = next((device.product for device in replay.devices() if device.name == view.device != "cpu"), None)
     if product is not None:
         facts["GPU"] = product

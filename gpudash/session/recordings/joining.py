@@ -124,7 +124,7 @@ def _check(nodes: Sequence[_Node]) -> None:
         there = {key: node.about.get(key) for key in here}
         if here != there or not here["run"]:
             raise ValueError(
-                f"{first.name} and {node.name} are of different runs ({_text(here)}; {_text(there)}); "
+                f"{first.name} and {node.name} are of different runs ({_describe(here)}; {_describe(there)}); "
                 "only recordings of one torchrun job can be joined."
             )
         for other in nodes[:place]:
@@ -135,7 +135,7 @@ def _check(nodes: Sequence[_Node]) -> None:
                 raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
 
 
-def _text(about: Mapping[str, Any]) -> str:
+def _describe(about: Mapping[str, Any]) -> str:
     return f"run {about['run'] or 'without an id'} of {about['world_size']} ranks"
 
 
@@ -160,7 +160,7 @@ def _write(nodes: Sequence[_Node], path: Path) -> None:
 
     try:
         recorder.describe({"host": kept.get("host", ""), "joined": [node.name for node in nodes]})
-        _Joining(nodes).report(put)
+        _Joining(nodes).put_records(put)
     finally:
         recorder.close(first.recording.meta.get("status", "closed"))
     if recorder.failed:
@@ -181,7 +181,7 @@ class _Joining:
         self._ending: RunEnded | None = None
         self._again = 0
 
-    def report(self, put: Any) -> None:
+    def put_records(self, put: Any) -> None:
         """Call ``put`` with every record of the joined recording."""
         streams = [self._of(node, own=node is self._first) for node in self._nodes]
         newest_s = 0.0
@@ -243,7 +243,7 @@ class _Joining:
             isinstance(record, Note) and record.run_id == self._first.run.id and record.topic in (Topic.RANKS, *JUDGED)
         ):
             if record.topic == Topic.RANKS:
-                yield self._reported(record)
+                yield self._ranks_note(record)
         else:
             yield record
 
@@ -255,7 +255,7 @@ class _Joining:
             yield from self._ranks.take_memory(RankMemory(number, sample.time_s, **sizes))
             return
         communication_s, waiting_s = _number(values.get("communication_s")), _number(values.get("waiting_s"))
-        reported = RankStep(
+        rank_step = RankStep(
             number,
             step,
             sample.time_s,
@@ -266,11 +266,11 @@ class _Joining:
             accuracy=_number(values.get("accuracy")),
             input_s=_number(values.get("input_s")),
         )
-        joined = self._ranks.take_step(reported)
+        joined = self._ranks.take_step(rank_step)
         if joined is not None:
             yield from joined.samples
 
-    def _reported(self, note: Note) -> Note:
+    def _ranks_note(self, note: Note) -> Note:
         """The note about the ranks, of all nodes."""
         again = note.details.get("restarts")
         if isinstance(again, int) and again > self._again:

@@ -244,7 +244,7 @@ class LibraryWatcher:
             act()
             return
 
-        def reported() -> str:
+        def command() -> str:
             try:
                 act()
             except RecordingError as error:
@@ -252,7 +252,7 @@ class LibraryWatcher:
             return ""
 
         with self._condition:
-            self._commands.append(reported)
+            self._commands.append(command)
             self._condition.notify()
 
     def _empty(self) -> None:
@@ -262,12 +262,12 @@ class LibraryWatcher:
             raise RecordingError(f"{kept[0]}{others} cannot be deleted and stays in the trash.")
 
     def _work(self) -> None:
-        """The thread: looks, then waits for a wish or for the next second."""
+        """The thread: looks, then waits for a command or for the next second."""
         try:
             self._cache = load_cache()
             self._saved = dict(self._cache)
             while not self._closed:
-                self._poll()
+                self._refresh()
                 with self._condition:
                     if not self._commands and not self._closed:
                         self._condition.wait(POLL_S if self._watched else None)
@@ -284,12 +284,12 @@ class LibraryWatcher:
     def _drain(self) -> None:
         """Do what is wanted."""
         with self._condition:
-            requests, self._commands = self._commands, []
-        answers = [answer for request in requests if (answer := request())]
+            commands, self._commands = self._commands, []
+        answers = [answer for command in commands if (answer := command())]
         with self._condition:
             self._answers.extend(answers)
 
-    def _poll(self) -> None:
+    def _refresh(self) -> None:
         """Bring `library` up to date: at once with what is known, then file by file, newest first."""
         known = {(entry.path, entry.trashed): entry for entry in (*self.library.entries, *self.library.trash)}
         found = [*self._listed(self.folder, trashed=False), *self._listed(self.trash, trashed=True)]

@@ -45,7 +45,7 @@ class Loaded:
         pages: the recording's summaries.
         rows: up to which each table was read.
         first_s: time of the first record.
-        reported: records that concern more than the store: devices, output, beginnings of runs; in order.
+        news: records that concern more than the store: devices, output, beginnings of runs; in order.
         odd: rows that make no sense, and were left out.
     """
 
@@ -53,7 +53,7 @@ class Loaded:
     pages: Pages
     rows: Rows
     first_s: float
-    reported: list[Record] = field(default_factory=list)
+    news: list[Record] = field(default_factory=list)
     odd: int = 0
 
     def take(self, records: Iterable[Record], progress: Progress | None = None, rows: int = 1) -> None:
@@ -69,7 +69,7 @@ class Loaded:
             if isinstance(record, (Note, Output, RunStarted)):
                 if isinstance(record, Note):
                     take_links(self.store, record)
-                self.reported.append(record)
+                self.news.append(record)
             if progress is not None and number % PROGRESS_ROWS == 0:
                 progress(min(1.0, number / max(1, rows)))
 
@@ -152,7 +152,7 @@ def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
             lambda: time.monotonic() > limit,
         )
         printed = (event for event in recording.events_of(reversed(found)) if isinstance(event, Output))
-        loaded.reported.extend(event for event in printed if event.time_s >= watched.began_s)
+        loaded.news.extend(event for event in printed if event.time_s >= watched.began_s)
 
 
 def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:

@@ -96,7 +96,7 @@ class OpenedRecording:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _report(self, part: float) -> None:
+    def _on_progress(self, part: float) -> None:
         self.part = part
         if self._given_up:
             raise _GivenUpError
@@ -104,7 +104,7 @@ class OpenedRecording:
     def _load(self) -> None:
         replay, problem = None, ""
         try:
-            replay = self._read(self.path, self._report)
+            replay = self._read(self.path, self._on_progress)
         except _GivenUpError:
             return
         except RecordingError as error:
@@ -306,8 +306,8 @@ def record_from_line(line: bytes) -> Record:
     table, device = data["table"], data.get("device")
     if table not in schema.TABLES or not isinstance(device, str | None):
         raise ValueError("not a reading")
-    reported = data.get("states")
-    states = {name: _state(word) for name, word in reported.items()} if isinstance(reported, dict) else {}
+    raw = data.get("states")
+    states = {name: _state(word) for name, word in raw.items()} if isinstance(raw, dict) else {}
     values: dict[str, Value] = {}
     for metric in METRICS[table]:
         value = data.get(metric.name)

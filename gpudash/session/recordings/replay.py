@@ -82,7 +82,7 @@ class Replay:
         self._odd = loaded.odd
         self._backend.note(*opened.notices)
         self.store = loaded.store
-        self._news(loaded.reported)
+        self._news(loaded.news)
         if written:
             self._backend.release()
             self._following = Following(recording, loaded.rows, self._take)
@@ -154,8 +154,8 @@ class Replay:
                 self.output.begin()
 
     def _devices(self, note: Note) -> None:
-        found, reported = [], note.details.get("gpus", ())
-        for facts in reported if isinstance(reported, list | tuple) else ():
+        found, listed = [], note.details.get("gpus", ())
+        for facts in listed if isinstance(listed, list | tuple) else ():
             try:
                 found.append(_gpu(facts))
             except (TypeError, AttributeError):

@@ -80,10 +80,10 @@ def sidecar_of(snapshot: Path) -> Sidecar:
     except ValueError as error:
         warnings.append(f"{STEPS_NAME} beside the snapshot was left aside: {error}")
     try:
-        reported = _explanation(snapshot.with_name(EXPLANATION_NAME))
-        if reported is not None:
-            index = int(reported.device.partition(":")[2] or 0)
-            cards[index], explanations[index] = card_of(reported), reported
+        explanation = _explanation(snapshot.with_name(EXPLANATION_NAME))
+        if explanation is not None:
+            index = int(explanation.device.partition(":")[2] or 0)
+            cards[index], explanations[index] = card_of(explanation), explanation
     except ValueError as error:
         warnings.append(f"{EXPLANATION_NAME} beside the snapshot was left aside: {error}")
     command = UNKNOWN_COMMAND
@@ -109,18 +109,18 @@ def _explanation(path: Path) -> Explanation | None:
     if text is None:
         return None
     try:
-        reported = explanation_from_json(json.loads(text))
+        explanation = explanation_from_json(json.loads(text))
     except (ValueError, RecursionError):  # what is no JSON, and what is no explanation
         raise ValueError("it is no explanation of memory.") from None
     sizes = (
-        reported.capacity_bytes,
-        reported.requested_bytes or 0,
-        reported.segment_bytes or 0,
-        *(p.bytes for p in reported.parts),
+        explanation.capacity_bytes,
+        explanation.requested_bytes or 0,
+        explanation.segment_bytes or 0,
+        *(p.bytes for p in explanation.parts),
     )
-    if not all(0 <= size < MOST_US for size in sizes) or not reported.device.partition(":")[2].isdecimal():
+    if not all(0 <= size < MOST_US for size in sizes) or not explanation.device.partition(":")[2].isdecimal():
         raise ValueError("its figures cannot be those of a device.")
-    return reported
+    return explanation
 
 
 def program_command(facts: Mapping[str, Any]) -> ProgramCommand:

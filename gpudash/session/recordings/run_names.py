@@ -26,7 +26,7 @@ LONGEST_VALUE = 40
 LONGEST_PROCESS = 28
 """Characters of a program's name beside its curve."""
 
-STILL_REPORTED_S = 2.0
+LATE_READINGS_S = 2.0
 """Seconds of readings after a program's end that may still be of it."""
 
 _LAST = ("seed", "threads")
@@ -44,14 +44,14 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
     Of a program of the user's its script and arguments: "train.py --lr 0.1 on cuda:0".
     """
     if workload == WATCH:
-        requested = _program(spec.get("command"))
+        name = _program(spec.get("command"))
     else:
         differences = differences_of(workload, spec)
         more = len(differences) - MOST_DIFFERENCES
-        reported = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
-        requested = f"{workload} {reported}".strip()
+        changes = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        name = f"{workload} {changes}".strip()
     where = shown_devices(device, spec).replace(f" ({SIMULATED})", "")
-    return f"{requested} on {where}" if where else requested
+    return f"{name} on {where}" if where else name
 
 
 def kind_of_run(run: RunFacts) -> str:
@@ -70,7 +70,7 @@ def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
         return THIS_PROCESS
     name = _program(run.spec.get("command"), arguments=False)
     name = name if len(name) <= LONGEST_PROCESS else f"{name[: LONGEST_PROCESS - 1]}…"
-    gone = run.ended_s is not None and newest_s > run.ended_s + STILL_REPORTED_S
+    gone = run.ended_s is not None and newest_s > run.ended_s + LATE_READINGS_S
     return f"{name}, then gpudash" if gone else name
 
 
@@ -82,24 +82,24 @@ def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
 
 def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
     """The preset that the spec goes by, then what differs from it."""
-    requested = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
-    named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= requested.items()]
+    values = {name: spec[name] for name in kind.model_fields if name in spec and name != "devices"}
+    named = [(name, fields) for name, fields in kind.presets.items() if fields and fields.items() <= values.items()]
     base: Mapping[str, Any] = {}
     if named:
         preset, base = max(named, key=lambda found: len(found[1]))
         yield preset
-    for name in sorted(requested, key=lambda name: (name in _LAST, not isinstance(requested[name], Mapping))):
-        found, value = kind.model_fields[name], requested[name]
+    for name in sorted(values, key=lambda name: (name in _LAST, not isinstance(values[name], Mapping))):
+        found, value = kind.model_fields[name], values[name]
         if isinstance(value, Mapping):  # the fields of what is compared
-            reported = base.get(name, {})  # by the preset's name
-            own = {field: given for field, given in value.items() if reported.get(field) != given}
-            yield from differences_of(str(requested.get("workload", "")), own)
+            preset_fields = base.get(name, {})  # by the preset's name
+            own = {field: given for field, given in value.items() if preset_fields.get(field) != given}
+            yield from differences_of(str(values.get("workload", "")), own)
         elif value != base.get(name, found.default):
             extra = found.json_schema_extra
             if name == "path":
                 yield _folder_name(str(value))
                 continue
-            yield _text(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
+            yield _difference(name, value, extra.get("unit") == "bytes" if isinstance(extra, dict) else False)
 
 
 def _folder_name(path: str) -> str:
@@ -108,24 +108,24 @@ def _folder_name(path: str) -> str:
     return (place.parent if place.suffix == ".json" else place).name or path
 
 
-def _text(name: str, value: object, size: bool) -> str:
+def _difference(name: str, value: object, size: bool) -> str:
     field = name.replace("_", " ")
     if isinstance(value, bool):
         return field if value else f"no {field}"
     if size and isinstance(value, int):
         return f"{field} {format_bytes(value)}"
-    reported = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{field} {reported if len(reported) <= LONGEST_VALUE else reported[: LONGEST_VALUE - 1] + '…'}"
+    written = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{field} {written if len(written) <= LONGEST_VALUE else written[: LONGEST_VALUE - 1] + '…'}"
 
 
 def _program(command: object, *, arguments: bool = True) -> str:
     """A command in words: its script or program and what follows it."""
-    text = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
-    if not text or not text[0]:
+    argv = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
+    if not argv or not argv[0]:
         return "program"
-    name = program_name(text)
+    name = program_name(argv)
     if not arguments:
         return name
-    place = next((number for number, word in enumerate(text) if Path(word).name == name), 0)
-    rest = " ".join(text[place + 1 :])
+    place = next((number for number, word in enumerate(argv) if Path(word).name == name), 0)
+    rest = " ".join(argv[place + 1 :])
     return f"{name} {rest if len(rest) <= LONGEST_ARGUMENTS else rest[: LONGEST_ARGUMENTS - 1] + '…'}".strip()

@@ -17,13 +17,13 @@ class SampleRecording:
     Attributes:
         name: of its file or folder, without a suffix.
         title: a few words for a menu.
-        label: one sentence: what it shows, and on which device it was recorded.
+        description: one sentence: what it shows, and on which device it was recorded.
         path: a recording, or the folder of an out-of-memory report.
     """
 
     name: str
     title: str
-    label: str
+    description: str
     path: Path
 
 
@@ -75,8 +75,8 @@ def samples() -> list[SampleRecording]:
         folder = resource(FOLDER)
     except FileNotFoundError:
         return []
-    paths = ((folder / name, title, text) for name, title, text in _KNOWN)
-    return [SampleRecording(path.stem, title, text, path) for path, title, text in paths if path.exists()]
+    paths = ((folder / name, title, description) for name, title, description in _KNOWN)
+    return [SampleRecording(path.stem, title, description, path) for path, title, description in paths if path.exists()]
 
 
 def sample(name: str) -> SampleRecording | None:

@@ -184,8 +184,8 @@ class SshFleet:
             and (forecast := machine.forecast("host" if gpu.is_host else gpu.uuid)) is not None
         }
         fresh = [gpu for gpu in gpus if not gpu.stale]
-        reported = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
-        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *reported)
+        of_hosts = _of_hosts(self.machines) if gpus else ()  # without any, `problem` says it
+        warnings = (*self._warned.over(fresh, {}, {}, self.now_s(), ahead), *of_hosts)
         shown = gpus, tuple(sorted(warnings, key=lambda warning: warning.level != "critical"))
         if shown != self._shown:
             self._shown = shown
@@ -234,7 +234,7 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
             host=machine.name,
             index=None if known is None else known.nvml_index,
             uuid=uuid or "",
-            product=machine.greeting.label if known is None else known.product,
+            product=machine.greeting.processor if known is None else known.product,
             used_bytes=used,
             total_bytes=total,
             utilisation=float(busy) if isinstance(busy, int | float) else None,

@@ -117,10 +117,10 @@ class RemoteMachine:
         self._readings = Readings()
         self._watch = MemoryWatch(settings.warn_ratio, settings.critical_ratio, settings.hysteresis_ratio)
         self._watch.is_here = False
-        self._watch.describe = self.label
+        self._watch.describe = self.memory_name
         self._watch.pool_of = self._pool_of
         self._hardware = HardwareWatch()
-        self._hardware.describe = self.label
+        self._hardware.describe = self.memory_name
         self.rate_hz = min(settings.rate_hz, FASTEST_HZ)
         self._failures = 0
         self._fault = ""
@@ -211,10 +211,10 @@ class RemoteMachine:
         """Its memory as a device; which of its GPUs torch can use is not known from here."""
         with self.store.lock:
             size = self.store.latest("host", "total_bytes").value
-        product = self.name if self.greeting is None else self.greeting.label
+        product = self.name if self.greeting is None else self.greeting.processor
         return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
 
-    def label(self, memory: str) -> str:
+    def memory_name(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         if memory == HOST:
             return f"{self.name}'s memory"
@@ -400,12 +400,12 @@ class RemoteMachine:
         self.greeting = found
         again, self._failures = self._failures > 0, 0
         self._asks = False
-        reported = {
-            "host_product": found.label,
+        facts = {
+            "host_product": found.processor,
             "host_capacity_source": found.capacity_source,
             "host_cpus": found.cores,
         }
-        self._recorder.describe(reported)
+        self._recorder.describe(facts)
         self.state, self.problem, self._fault = "linked", None, ""
         self.settled.set()
         logger.info("ssh://%s is linked%s", self.name, " again" if again else "")
@@ -492,8 +492,8 @@ class RemoteReplay(Replay):
         """What could not be read, why there is no GPU, and that there is no link, a sentence each."""
         machine = self.machine
         bad = machine.left_out
-        reported = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
-        return [*super().notices, *reported, *filter(None, (machine.gpu_problem, machine.problem))]
+        left_out = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
+        return [*super().notices, *left_out, *filter(None, (machine.gpu_problem, machine.problem))]
 
     @property
     def present(self) -> bool:
@@ -510,7 +510,7 @@ class RemoteReplay(Replay):
 
     def device_text(self, device: str) -> str:
         """How a reading's device is called."""
-        return self.machine.label(device)
+        return self.machine.memory_name(device)
 
 
 def summary(machine: RemoteMachine) -> dict[str, Any]:

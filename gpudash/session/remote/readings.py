@@ -67,7 +67,7 @@ class Greeting:
     capacity_source: str
 
     @property
-    def label(self) -> str:
+    def processor(self) -> str:
         """The processor in words, as this computer's is."""
         return f"{self.product}, {self.cores} cores" if self.cores else self.product
 

@@ -159,7 +159,7 @@ def figure(
     inside = [drawn for drawn in shown if drawn.style != "limit" or drawn.known.max() <= left.high]
     marks = marks[:MOST_MARKS]
     scene = PlotScene(
-        description=_text(plot, shown),
+        description=_description(plot, shown),
         across=_time_axis(span),
         left=left,
         right=SHARES if any(drawn.right for drawn in shown) else None,
@@ -263,18 +263,18 @@ def _written(plot: PlotSpec, value: float) -> str:
     return f"{value:.3g}" if plot.unit in ("nats", "loss") else format_value(plot.unit, value, plot.unit_name)
 
 
-def _reported(plot: PlotSpec, drawn: Drawn, value: float) -> str:
+def _formatted(plot: PlotSpec, drawn: Drawn, value: float) -> str:
     return format_percent(value) if drawn.right else _written(plot, value)
 
 
 def _key(plot: PlotSpec, drawn: Drawn, inside: bool) -> Key:
-    least, most = (_reported(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
+    least, most = (_formatted(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
     text = f"{least} to {most}"
     if drawn.style == "limit":
         text = most if inside else f"{most}, above the axis"
     return Key(_line_kind(drawn), drawn.name, text)
 
 
-def _text(plot: PlotSpec, shown: Sequence[Drawn]) -> str:
-    parts = [f"{drawn.name} at most {_reported(plot, drawn, float(drawn.known.max()))}" for drawn in shown]
+def _description(plot: PlotSpec, shown: Sequence[Drawn]) -> str:
+    parts = [f"{drawn.name} at most {_formatted(plot, drawn, float(drawn.known.max()))}" for drawn in shown]
     return f"{plot.title}: {', '.join(parts)}"

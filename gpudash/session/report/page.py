@@ -282,8 +282,10 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
     ]
 
 
-def _run(replay: Replay, run: RunView, label: RunText) -> list[Block]:
-    parts: list[Block] = [ParagraphBlock(text) for text in (label.note, label.tags and f"Tags: {label.tags}") if text]
+def _run(replay: Replay, run: RunView, annotation: RunText) -> list[Block]:
+    parts: list[Block] = [
+        ParagraphBlock(text) for text in (annotation.note, annotation.tags and f"Tags: {annotation.tags}") if text
+    ]
     bad = " bad" if run.status in ("failed", "out_of_memory") else ""
     ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
     steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""

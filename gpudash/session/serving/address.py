@@ -139,8 +139,8 @@ class Token:
     def admits(self, authorization: str) -> bool:
         """Whether a request's Authorization field has it; takes as long for a wrong one as for a right one."""
         scheme, _, given = authorization.partition(" ")
-        reported = given.strip().encode("utf-8", "surrogateescape")
-        return hmac.compare_digest(reported, self.secret.encode()) and scheme.lower() == "bearer"
+        presented = given.strip().encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(presented, self.secret.encode()) and scheme.lower() == "bearer"
 
 
 def take_token(file: Path | None) -> Token | None:

@@ -33,14 +33,14 @@ class ServedMetric:
     Attributes:
         name: as it stands in a scrape, with the ending of its kind (``_total``, ``_info``).
         kind: its type.
-        label: what it is, for ``# HELP``.
+        help_text: what it is, for ``# HELP``.
         labels: in the order of their values.
         reading: (reading table, metric) that it is the newest value of; ``None`` where it is worked out.
     """
 
     name: str
     kind: Kind
-    label: str
+    help_text: str
     labels: tuple[str, ...] = ()
     reading: tuple[Table, str] | None = None
 
@@ -49,14 +49,14 @@ _worked_out: list[ServedMetric] = []
 """Those that are no reading, in order."""
 
 
-def _metric(name: str, kind: Kind, text: str, labels: tuple[str, ...] = ()) -> ServedMetric:
+def _metric(name: str, kind: Kind, help_text: str, labels: tuple[str, ...] = ()) -> ServedMetric:
     """One that is worked out."""
-    _worked_out.append(ServedMetric(name, kind, text, labels))
+    _worked_out.append(ServedMetric(name, kind, help_text, labels))
     return _worked_out[-1]
 
 
-def _of_run(name: str, text: str, labels: tuple[str, ...] = ()) -> ServedMetric:
-    return _metric(f"gpudash_run_{name}", "gauge", text, (*RUN, *labels))
+def _of_run(name: str, help_text: str, labels: tuple[str, ...] = ()) -> ServedMetric:
+    return _metric(f"gpudash_run_{name}", "gauge", help_text, (*RUN, *labels))
 
 
 _LABELS: dict[Table, tuple[str, ...]] = {"gpu": GPU, "host": (), "allocator": ALLOCATOR, "rank": RANK}

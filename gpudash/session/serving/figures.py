@@ -117,14 +117,14 @@ class Figures:
     def _gpu(
         self, store: Store, gpu: Gpu, labels: tuple[str, str], now_s: float, rows: defaultdict[ServedMetric, Rows]
     ) -> None:
-        reported = (
+        facts = (
             str(gpu.nvml_index),
             gpu.product,
             store.torch_name(gpu.uuid) or "",
             _flag(gpu.simulated),
             self._host,
         )
-        rows[names.GPU_INFO].append(((*labels, *reported, _flag(gpu.shared_memory)), 1.0))
+        rows[names.GPU_INFO].append(((*labels, *facts, _flag(gpu.shared_memory)), 1.0))
         used = store.latest("gpu", "used_bytes", gpu.uuid)
         if used is not NEVER_READ:
             state = used.state if _fresh(used, now_s) else State.STALE
@@ -205,20 +205,20 @@ def _run_rows(
     rows[names.RUN_INFO].append(((*labels, "true" if run.simulated else "false", host), 1.0))
     rows[names.RUN_STATUS] += [((*labels, status), float(status == run.status)) for status in STATUSES]
     seconds = now_s - run.began_s if run.seconds is None else run.seconds
-    reported: list[tuple[ServedMetric, float | None]] = [
+    figures: list[tuple[ServedMetric, float | None]] = [
         (names.RUN_STEP, run.step if run.stepped_s is not None or not run.running else None),
         (names.RUN_STEPS, run.steps or None),
         (names.RUN_DURATION, max(0.0, seconds)),
     ]
     if run.running:
-        reported += [
+        figures += [
             (names.RUN_STEP_AGE, None if run.stepped_s is None else max(0.0, now_s - run.stepped_s)),
             (names.RUN_LOSS, _newest(store, run, "loss")),
             (names.RUN_ACCURACY, _newest(store, run, "accuracy")),
             (names.RUN_THROUGHPUT, _newest(store, run, "throughput")),
             (names.RUN_FORECAST, forecast_s),
         ]
-    for served, value in reported:
+    for served, value in figures:
         if value is not None:
             rows[served].append((labels, float(value)))
     peaks = [("allocated", run.memory.allocated_bytes), ("reserved", run.memory.reserved_bytes)]
@@ -381,12 +381,12 @@ class Exposition(Collector):
 def _family(served: ServedMetric, rows: Rows) -> Metric:
     """A metric with its samples, as prometheus-client knows it."""
     if served.kind == "info":
-        info = InfoMetricFamily(served.name.removesuffix("_info"), served.label, labels=())
+        info = InfoMetricFamily(served.name.removesuffix("_info"), served.help_text, labels=())
         for labels, _ in rows:
             info.add_metric((), dict(zip(served.labels, map(_text, labels), strict=True)))
         return info
     kind = CounterMetricFamily if served.kind == "counter" else GaugeMetricFamily
-    metric = kind(served.name, served.label, labels=served.labels)
+    metric = kind(served.name, served.help_text, labels=served.labels)
     for labels, value in rows:
         metric.add_metric([_text(label) for label in labels], value)
     return metric

@@ -70,8 +70,8 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
     Raises:
         BadRequestError: when it is none.
     """
-    requested = _LINE.fullmatch(line)
-    if requested is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise BadRequestError(400, "This is no HTTP request.")
     if len(fields) > MOST_HEADERS:
         raise BadRequestError(431, "There are too many header fields.")
@@ -85,9 +85,9 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
         headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     if fields.defects:
         raise BadRequestError(400, "A header field cannot be read.")
-    if requested[3] == "1" and "host" not in headers:
+    if match[3] == "1" and "host" not in headers:
         raise BadRequestError(400, "The Host field is missing.")
-    return HttpRequest(requested[1], requested[2].partition("?")[0], headers)
+    return HttpRequest(match[1], match[2].partition("?")[0], headers)
 
 
 def _begins_like_one(received: bytes) -> bool:
@@ -313,10 +313,10 @@ class _Client(BaseHTTPRequestHandler):
             if isinstance(self.connection, ssl.SSLSocket):
                 self.connection.do_handshake()
             try:
-                requested: HttpRequest | BadRequestError = self._request()
+                request: HttpRequest | BadRequestError = self._request()
             except BadRequestError as error:
-                requested = error
-            self._send(self.server.answered(requested))
+                request = error
+            self._send(self.server.answered(request))
         except (OSError, ValueError, _GoneError):
             self.server.drop()
         else:

@@ -83,8 +83,8 @@ class Serving:
     def __init__(self, request: ServeRequest) -> None:
         self._token: Token | None = take_token(request.token_file)
         self._tls: ssl.SSLContext | None = tls_context(request.certificate, request.key)
-        requested = read_address(request.address) if request.address else Address()
-        where = require_guarded(requested, token=self._token is not None, tls=self._tls is not None)
+        address = read_address(request.address) if request.address else Address()
+        where = require_guarded(address, token=self._token is not None, tls=self._tls is not None)
         self._listener = _listener(where)
         bound = Address(where.host, self._listener.getsockname()[1])
         self.url = f"{'http' if self._tls is None else 'https'}://{bound}/metrics"
@@ -210,9 +210,9 @@ def setting_problem(address: str) -> str:
     if not address:
         return ""
     try:
-        requested = read_address(address)
-        if is_ip(requested.host):
-            require_guarded(requested, token=False, tls=False)
+        parsed = read_address(address)
+        if is_ip(parsed.host):
+            require_guarded(parsed, token=False, tls=False)
     except ServingError as error:
         return f"{error}; settings can name an address of this machine only, such as :10950"
     return ""

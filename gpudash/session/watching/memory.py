@@ -209,9 +209,9 @@ class WatchedMemory:
 
     def take_stacks(self, pid: int, message: Message) -> None:
         """Take in stacks by their numbers, for what is held later."""
-        reported = message.get("stacks")
+        stacks = message.get("stacks")
         known = self._processes.setdefault(pid, _Process()).stacks
-        for number, frames in reported.items() if isinstance(reported, dict) else ():
+        for number, frames in stacks.items() if isinstance(stacks, dict) else ():
             known.add(str(number), _frames(frames))
         self._bound_stacks()
 
@@ -382,7 +382,7 @@ class WatchedMemory:
 
     def _read(self, device: str, pid: int, name: str) -> None:
         """Have the figures of ``device`` read, which ``pid`` has told anew."""
-        reported = {of: found.figures[device] for of, found in self._processes.items() if device in found.figures}
+        by_process = {of: found.figures[device] for of, found in self._processes.items() if device in found.figures}
         if device not in self._allocators:
             self._allocators[device] = PushedReading(self._clock, STALE_S)
             self._probe(device, self._allocators[device])
@@ -390,15 +390,15 @@ class WatchedMemory:
                 called = f", which it calls {address_of(device).replace('sim', 'cuda')}" if self._as_cuda else ""
                 self._turn_to(device, f"The program allocates on {badged_name(device)}{called}.")
         if kind_of(device) == "sim":
-            reported = self._shown_card(device, pid, name, reported)
-        self._allocators[device].put(self._reading(device, reported))
+            by_process = self._shown_card(device, pid, name, by_process)
+        self._allocators[device].put(self._reading(device, by_process))
 
     def _turn_to(self, device: str, text: str) -> None:
         """Tell whose memory the run's is; what it did so far says nothing about what it will do there."""
         details = {"device": device, "simulated": kind_of(device) == "sim"}
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
 
-    def _shown_card(self, device: str, pid: int, name: str, reported: dict[int, Figures]) -> dict[int, Figures]:
+    def _shown_card(self, device: str, pid: int, name: str, by_process: dict[int, Figures]) -> dict[int, Figures]:
         """Show a simulated card: the figures of those who have it.
 
         It is that of the first process that told of one, and of all that share it. Another process may have a card of
@@ -406,7 +406,7 @@ class WatchedMemory:
         """
         card = self._cards.get(device)
         if card is None:
-            capacity = int(reported[pid].get("capacity_bytes", 0)) or 1
+            capacity = int(by_process[pid].get("capacity_bytes", 0)) or 1
             card = self._cards[device] = MirroredCard(_index(device), capacity, self._clock, pid, name, STALE_S)
             self._show(device, card)
         sharing = self._sharing(device, card)
@@ -418,7 +418,7 @@ class WatchedMemory:
                 text = f"pid {pid} has a {device} of its own; the one of pid {card.pid} is shown."
                 self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=Topic.SIMULATED, text=text))
         else:
-            figures = reported[pid]
+            figures = by_process[pid]
             card.put(
                 reserved_bytes=int(figures["reserved_bytes"]),
                 context_bytes=int(figures.get("context_bytes", 0)),
@@ -426,7 +426,7 @@ class WatchedMemory:
                 busy_s=float(figures.get("busy_s", 0.0)),
                 capacity_bytes=int(figures.get("capacity_bytes", card.capacity)),
             )
-        return {card.pid: reported[card.pid]} if card.pid in reported else sharing or reported
+        return {card.pid: by_process[card.pid]} if card.pid in by_process else sharing or by_process
 
     def _sharing(self, device: str, card: MirroredCard) -> dict[int, Figures]:
         """Figures of the processes that share a card, by process number."""
@@ -467,26 +467,26 @@ class WatchedMemory:
         if kind_of(device) == "sim":
             self._machine.simulated.mirror(device, card)
 
-    def _reading(self, device: str, reported: Mapping[int, Figures]) -> dict[str, int | None]:
+    def _reading(self, device: str, by_process: Mapping[int, Figures]) -> dict[str, int | None]:
         """The figures of all processes together.
 
         A program's own peaks are those since its beginning, since nobody else may reset them: one that has risen was
         reached since the last reading.
         """
         sums = {
-            key: sum(int(figures.get(key, 0)) for figures in reported.values())
+            key: sum(int(figures.get(key, 0)) for figures in by_process.values())
             for key in ("allocated_bytes", "reserved_bytes", "allocation_retries")
         }
         highest, before = self.peaks.setdefault(device, {}), self._before.get(device, {})
         reading: dict[str, int | None] = dict(sums)
-        cards = [figures for figures in reported.values() if "free_bytes" in figures and "capacity_bytes" in figures]
+        cards = [figures for figures in by_process.values() if "free_bytes" in figures and "capacity_bytes" in figures]
         if cards:  # of a GPU that no driver is read for; every process tells of the whole of it
             reading["free_bytes"] = min(int(figures["free_bytes"]) for figures in cards)
             reading["total_bytes"] = max(int(figures["capacity_bytes"]) for figures in cards)
         peaks: dict[str, int] = {}
         for key in ("allocated_bytes", "reserved_bytes"):
             # of one process it is exact; of several the peaks need not have come at the same time
-            peak = peaks[key] = max(int(figures.get(f"peak_{key}", 0)) for figures in reported.values())
+            peak = peaks[key] = max(int(figures.get(f"peak_{key}", 0)) for figures in by_process.values())
             risen = peak if peak > before.get(key, 0) else 0
             reading[f"peak_{key}"] = max(sums[key], risen)
             highest[key] = max(highest.get(key, 0), sums[key], peak)

@@ -155,7 +155,7 @@ class FlightRecorder:
             (folder / name).unlink(missing_ok=True)
         write_steps(folder, refused.steps)
         self._write_curves(folder / "curves.csv", refused.time_s)
-        write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _reported(refused)})
+        write_json(folder / SETTINGS_NAME, {**self._facts(), "out_of_memory": _facts_of(refused)})
         write_json(folder / "processes.json", self._processes())
         self.write_output()
         if refused.snapshot is None:
@@ -289,7 +289,7 @@ def explanation_of(snapshot: Snapshot, refused: Refused) -> Explanation:
     return known.explained(known.history(snapshot, device), source=source_line)
 
 
-def _reported(refused: Refused) -> dict[str, Any]:
+def _facts_of(refused: Refused) -> dict[str, Any]:
     return {
         "device": refused.device,
         "time_s": refused.time_s,

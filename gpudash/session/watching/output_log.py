@@ -195,18 +195,18 @@ class OutputReader:
         with self._lock:
             gained = (now_s - self._taken_s) * LINES_PER_SECOND
             self._allowed, self._taken_s = min(MOST_AT_ONCE, self._allowed + gained), now_s
-            reported: deque[OutputLine] = deque()
-            while self._fresh and (self._allowed >= 1 or (last and len(reported) < LAST_LINES)):
+            taken: deque[OutputLine] = deque()
+            while self._fresh and (self._allowed >= 1 or (last and len(taken) < LAST_LINES)):
                 line = self._fresh.pop()
                 self._allowed -= 1 + len(line.text) // LINE_BYTES
-                reported.appendleft(line)
+                taken.appendleft(line)
             lost = self._lost + len(self._fresh)
-            if reported:
+            if taken:
                 self._lost = 0
             else:
                 self._lost, lost = lost, 0
             self._fresh.clear()
-        return list(self._records(reported, lost, now_s))
+        return list(self._records(taken, lost, now_s))
 
     def end(self, quiet_s: float, at_most_s: float, hurried: Callable[[], bool]) -> bool:
         """Wait until everything has been read; whether it was.
@@ -241,9 +241,9 @@ class OutputReader:
         self._connection.close()
         return whole
 
-    def _records(self, reported: Sequence[OutputLine], lost: int, now_s: float) -> list[Output]:
+    def _records(self, lines: Sequence[OutputLine], lost: int, now_s: float) -> list[Output]:
         records = []
-        for stream, run in itertools.groupby(reported, lambda line: line.stream):
+        for stream, run in itertools.groupby(lines, lambda line: line.stream):
             texts = [line.text for line in run]
             for begin in range(0, len(texts), PIECE_LINES):
                 piece = texts[begin : begin + PIECE_LINES]

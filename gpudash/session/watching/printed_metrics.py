@@ -175,12 +175,14 @@ class PrintedMetrics:
             return
         self._begun[stream] = (rest[: LONGEST_LINE + 1], time_s)
         lines = [(begun + whole[0], time_s if whole[0] else begun_s), *((line, time_s) for line in whole[1:])]
-        telling = [(shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_report(line)]
+        promising = [
+            (shown(line), at_s) for line, at_s in lines if len(line) <= LONGEST_LINE and self._may_hold_metrics(line)
+        ]
         self._allowed += max(0.0, time_s - self._allowed_s) * LINES_PER_SECOND
         self._allowed, self._allowed_s = min(LINES_AT_ONCE, self._allowed), time_s
         taken: deque[tuple[str, float]] = deque()
-        while telling and self._allowed >= 1:
-            taken.appendleft(telling.pop())
+        while promising and self._allowed >= 1:
+            taken.appendleft(promising.pop())
             self._allowed -= 1 + len(taken[0][0]) // LINE_BYTES
         if taken:
             self._read(taken)
@@ -206,7 +208,7 @@ class PrintedMetrics:
         if self._own is not None:
             self._own.close()
 
-    def _may_report(self, line: bytes) -> bool:
+    def _may_hold_metrics(self, line: bytes) -> bool:
         if self._own is not None:
             return bool(line)
         lower = line.lower()
@@ -214,12 +216,12 @@ class PrintedMetrics:
 
     def _read(self, lines: Sequence[tuple[str, float]]) -> None:
         if self._own is None:
-            reported = [_reported(line) for line, _ in lines]
+            of_lines = [_named_fields(line) for line, _ in lines]
         elif self._own.ended:
             return
         else:
-            reported = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
-        for (_, time_s), fields in zip(lines, reported, strict=False):
+            of_lines = [_grouped(groups) for groups in self._own.read([line for line, _ in lines])]
+        for (_, time_s), fields in zip(lines, of_lines, strict=False):
             self._keep(fields, time_s)
         if self._own is not None and self._own.ended:
             with self._lock:
@@ -233,11 +235,11 @@ class PrintedMetrics:
         validation = next((metric for metric in fields.loss if metric.of_validation), None)
         accuracy = self._chosen(fields.accuracy)
         losses = self._losses_of_their_own(fields, training)
-        reported = [metric for metric in (training, validation, accuracy) if metric is not None]
+        metrics = [metric for metric in (training, validation, accuracy) if metric is not None]
         skipped = {metric.name for metric in fields.several if metric.name not in losses} - self._skipped
         skipped = set(sorted(skipped)[: max(0, MOST_SKIPPED - len(self._skipped))])
         self._skipped |= skipped
-        if not reported and not losses and not skipped:
+        if not metrics and not losses and not skipped:
             return
         counts = training is not None or bool(losses) or validation is None  # a validation's batches are no steps
         found = Printed(
@@ -247,7 +249,7 @@ class PrintedMetrics:
             fields.epoch,
             None if training is None else training.value,
             None if accuracy is None else self._ratio(accuracy),
-            (*(metric.name for metric in reported), *losses),
+            (*(metric.name for metric in metrics), *losses),
             None if validation is None else validation.value,
             losses,
             tuple(sorted(skipped)),
@@ -360,7 +362,7 @@ class _Pair(NamedTuple):
     is_assigned: bool = True
 
 
-def _reported(line: str) -> _Fields:
+def _named_fields(line: str) -> _Fields:
     """The fields of a line, by their names."""
     step = total = epoch = None
     found: dict[Kind, list[_Metric]] = {"loss": [], "accuracy": []}
@@ -422,25 +424,25 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
 @lru_cache(4096)
 def _kind(name: str) -> tuple[Kind | None, str]:
     """What a field of this name holds, and "training", "validation" or "" where the name does not say."""
-    text = _name_parts(name) or [""]
-    split = next((_side(word) for word in text if _side(word)), "")
-    while len(text) > 1 and _side(text[-1]):
-        text.pop()
-    kind = _SUBJECTS.get(text[-1])
+    parts = _name_parts(name) or [""]
+    split = next((_side(part) for part in parts if _side(part)), "")
+    while len(parts) > 1 and _side(parts[-1]):
+        parts.pop()
+    kind = _SUBJECTS.get(parts[-1])
     if kind is None:
         return None, ""
     companions = _METRIC_COMPANIONS if kind in ("loss", "accuracy") else _COUNT_COMPANIONS
-    known = all(_side(word) or word.rstrip("0123456789") in companions for word in text[:-1])
+    known = all(_side(part) or part.rstrip("0123456789") in companions for part in parts[:-1])
     return (kind, split) if known else (None, "")
 
 
 @lru_cache(4096)
 def _is_one_of_several(name: str) -> bool:
     """Whether a field of this name holds one of several losses, such as "D loss", "Loss_G" or "kl_loss"."""
-    text = _name_parts(name)
-    at_an_end = bool(text) and "loss" in (text[0], text[-1])
-    joined = bool(text) and (text[-1] == "loss" or " " not in name)
-    return at_an_end and joined and len(text) > 1 and not _NO_LOSS.intersection(text)
+    parts = _name_parts(name)
+    at_an_end = bool(parts) and "loss" in (parts[0], parts[-1])
+    joined = bool(parts) and (parts[-1] == "loss" or " " not in name)
+    return at_an_end and joined and len(parts) > 1 and not _NO_LOSS.intersection(parts)
 
 
 def _name_parts(name: str) -> list[str]:
@@ -513,18 +515,18 @@ class _OwnPattern:
 
     def read(self, lines: Sequence[str]) -> list[dict[str, str]]:
         """What the groups hold in each line; nothing, and the end, when that takes longer than `PATTERN_S`."""
-        requested, answered = self._process.stdin, self._process.stdout
-        assert requested is not None and answered is not None
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None and answers is not None
         try:
-            requested.write(json.dumps(lines).encode() + b"\n")
-            requested.flush()
+            questions.write(json.dumps(lines).encode() + b"\n")
+            questions.flush()
         except OSError:
             self.close()
             return []
         answer, until_s = b"", time.monotonic() + PATTERN_S
         while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([answered], [], [], max(0.0, until_s - time.monotonic()))
-            piece = os.read(answered.fileno(), 65_536) if ready else b""
+            ready, _, _ = select.select([answers], [], [], max(0.0, until_s - time.monotonic()))
+            piece = os.read(answers.fileno(), 65_536) if ready else b""
             if not piece:
                 self.close()
                 return []

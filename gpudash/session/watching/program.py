@@ -419,7 +419,7 @@ class Stopping:
             self._deadline_s = time.monotonic() + patience_s
 
 
-def stop_label(code: int, sent: Sequence[SentSignal]) -> str:
+def stop_text(code: int, sent: Sequence[SentSignal]) -> str:
     """How a program ended that was sent signals: "Ended by SIGTERM, sent by gpudash after your second Ctrl+C."
 
     Args:

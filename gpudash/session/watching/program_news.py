@@ -172,8 +172,8 @@ class ProgramNews:
         if self.heard >= MOST_JOINED or message.get("forked"):
             return
         python = str(message.get("python") or "").split()
-        label = f"{peer.label[:1].upper()}{peer.label[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{label}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{label}."
+        opening = f"{peer.label[:1].upper()}{peer.label[1:]} is watched: Python {python[0] if python else '?'}"
+        text = f"{opening}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{opening}."
         logger.info("pid %d is watched from inside: Python %s", peer.pid, python[0] if python else "?")
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 

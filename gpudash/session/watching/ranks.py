@@ -260,10 +260,10 @@ def _heard_here(peer: Peer, number: int, world_size: int) -> tuple[int, ...]:
     return tuple(range(world_size))
 
 
-def _frames(reported: Any) -> list[dict[str, Any]]:
+def _frames(stack: Any) -> list[dict[str, Any]]:
     """Those frames of a stack that a program tells which can be frames."""
     found = []
-    for frame in reported[-MOST_FRAMES:] if isinstance(reported, list) else ():
+    for frame in stack[-MOST_FRAMES:] if isinstance(stack, list) else ():
         file, line, name = frame if isinstance(frame, list) and len(frame) == 3 else ("", None, "")
         if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
             found.append({"file": file[:LONGEST_NAME], "line": line, "name": name[:LONGEST_NAME]})

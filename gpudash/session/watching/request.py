@@ -143,12 +143,12 @@ def script_of(command: Sequence[str]) -> str | None:
     """The script that a command gives to Python; ``None`` where it gives a module or text, or runs something else."""
     if _PYTHON.fullmatch(Path(command[0]).name) is None:
         return None
-    text = iter(command[1:])
-    for word in text:
+    rest = iter(command[1:])
+    for word in rest:
         if word in ("-m", "-c", "-") or word.startswith(("-m", "-c")):
             return None
         if word in _WITH_VALUE:
-            next(text, None)
+            next(rest, None)
         elif not word.startswith("-"):
             return word
     return None
@@ -195,9 +195,9 @@ def _has_torch(python: Path) -> bool:
 
 def program_name(command: Sequence[str]) -> str:
     """What a command is called: its script, or the program; of ``env NAME=VALUE ...`` what that starts."""
-    text = list(command)
-    if Path(text[0]).name == "env":
-        text = list(dropwhile(lambda word: "=" in word, text[1:]))
-    if not text or text[0].startswith("-"):
-        text = list(command)
-    return Path(script_of(text) or text[0]).name
+    arguments = list(command)
+    if Path(arguments[0]).name == "env":
+        arguments = list(dropwhile(lambda word: "=" in word, arguments[1:]))
+    if not arguments or arguments[0].startswith("-"):
+        arguments = list(command)
+    return Path(script_of(arguments) or arguments[0]).name

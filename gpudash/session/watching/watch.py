@@ -40,7 +40,7 @@ from gpudash.session.watching.program import (
     oom_kills,
     process_name,
     runs,
-    stop_label,
+    stop_text,
 )
 from gpudash.session.watching.program_news import COUNTED
 from gpudash.session.watching.request import WatchRequest, check_request, program_name, python_with_torch, script_of
@@ -363,7 +363,7 @@ class Watching:
         if not self._sent:
             return {}
         signals = [{"signal": one.name, "when": one.when} for one in self._sent]
-        return {"stop": {"text": stop_label(code, self._sent), "signals": signals}}
+        return {"stop": {"text": stop_text(code, self._sent), "signals": signals}}
 
     def _where(self) -> tuple[str, dict[str, int | None]]:
         """The device the program used, and its peaks there; a program that used no GPU ran on the CPU."""

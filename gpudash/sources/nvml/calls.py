@@ -50,9 +50,9 @@ def read_memory(handle: Any, version: int | None = None) -> Memory:
                 raise
             return read_memory(handle, 1)
     if version == 2:
-        text = _MEMORY_V2(pynvml.nvmlMemory_v2)
-        _call("nvmlDeviceGetMemoryInfo_v2", handle, text)
-        _version, total, reserved, free, used = text
+        info_v2 = _MEMORY_V2(pynvml.nvmlMemory_v2)
+        _call("nvmlDeviceGetMemoryInfo_v2", handle, info_v2)
+        _version, total, reserved, free, used = info_v2
         memory = Memory(2, total, used, free, reserved)
     else:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)

@@ -191,8 +191,8 @@ def _no_library(root: Path, environ: Mapping[str, str]) -> str:
 def _hidden(environ: Mapping[str, str]) -> str:
     names = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
     shown = ", ".join(f"{name}={environ[name]}" for name in names if name in environ)
-    reported = f" ({shown})" if shown else ""
-    return f"No NVIDIA GPU may be used from here{reported}; give this container, job or user access to /dev/nvidia*."
+    settings = f" ({shown})" if shown else ""
+    return f"No NVIDIA GPU may be used from here{settings}; give this container, job or user access to /dev/nvidia*."
 
 
 def _wsl(code: int | None) -> str:

@@ -124,7 +124,7 @@ class GpuReader:
         self._reacquire_s = reacquire_s
         self._held: _Held | None = None
         self._tried_generation = -1
-        self._poll_again_s = -math.inf
+        self._reacquire_at_s = -math.inf
         self._lost = False
         self._unsupported: set[str] = set()
         self._pool = HostReader(root) if gpu.shared_memory else None
@@ -279,9 +279,9 @@ class GpuReader:
         if self._held is not None and self._held.generation == generation:
             return []
         self._held = None
-        if not self._nvml.usable or (now_s < self._poll_again_s and self._tried_generation == generation):
+        if not self._nvml.usable or (now_s < self._reacquire_at_s and self._tried_generation == generation):
             return []
-        self._poll_again_s = now_s + self._reacquire_s
+        self._reacquire_at_s = now_s + self._reacquire_s
         self._tried_generation = generation
         try:
             handle = self._nvml.handle(self.gpu)
@@ -289,7 +289,7 @@ class GpuReader:
             return self._drop(None, failure.fault, now_s)
         except NVML_ERRORS as error:
             return self._drop(None, classify(error), now_s)
-        self._unsupported = set(self._never_requested())
+        self._unsupported = set(self._meaningless())
         self._counters_refused = False
         self._memory_version = None
         self._rates = WrappingRate(), WrappingRate()
@@ -305,7 +305,7 @@ class GpuReader:
         if self._held is not held:
             return []  # the other lane has told, and may have a new handle by now
         self._held = None
-        self._poll_again_s = now_s + self._reacquire_s
+        self._reacquire_at_s = now_s + self._reacquire_s
         if self._lost:
             return []
         self._lost = True
@@ -331,13 +331,15 @@ class GpuReader:
     def _remember(self, reading: _Reading) -> None:
         self.states.update(dict.fromkeys(reading.values, _OK), **reading.states)
 
-    def _never_requested(self) -> Iterable[str]:
+    def _meaningless(self) -> Iterable[str]:
         """First metrics of questions that make no sense of this GPU: a MIG instance has memory and processes alone, and
         what runs on its GPU is listed with its instances."""
         if self.gpu.parent:
             others = (*SENSORS, self._xid_question, *self._slow[:-1])
             return (PCIE[0], *(question.metrics[0] for question in others))
-        return NO_LINK if self.gpu.shared_memory else ("process_bytes",) if self.gpu.instances else ()
+        if self.gpu.shared_memory:
+            return NO_LINK
+        return ("process_bytes",) if self.gpu.instances else ()
 
     def _ask_memory(self, handle: Any) -> Answer:
         if self._pool is not None:  # what can still be allocated there counts what the system keeps of files

@@ -122,7 +122,7 @@ class GpuWatch:
         opened = self.driver_version is not None
         return "opened, and lists no GPU" if opened and not self._watched else fault.text
 
-    def poll_again(self) -> None:
+    def retry_now(self) -> None:
         """Tries to open the library at the next look after it, however long ago the last attempt was."""
         self._retry_s = self._timing.tend
         self._retry_at_s = 0.0

@@ -45,7 +45,7 @@ class PendingCall(Generic[T]):
         self._call = call
         self._result: T | None = None
         self._error: Exception | None = None
-        self._requested_s = time.monotonic()
+        self._began_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"gpudash {name}", daemon=True)
         self._thread.start()
 
@@ -56,8 +56,8 @@ class PendingCall(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was asked."""
-        return time.monotonic() - self._requested_s
+        """Seconds since the call began."""
+        return time.monotonic() - self._began_s
 
     def answer(self) -> T | None:
         """What the call returned; ``None`` while it has not.
@@ -101,7 +101,7 @@ class Nvml:
         self._lock = threading.Lock()
         self._initialised = False
         self._fault: Fault | None = _CLOSED
-        self._requested: dict[str, PendingCall[list[Gpu]]] = {}
+        self._pending: dict[str, PendingCall[list[Gpu]]] = {}
         self._never_divided: set[str] = set()
         self.generation = 0
 
@@ -157,9 +157,9 @@ class Nvml:
         """
         try:
             for key, describe in self._descriptions():
-                if key not in self._requested:
-                    self._requested[key] = PendingCall(describe, f"describe GPU {key}")
-            wait_for(self._requested.values(), patience_s)
+                if key not in self._pending:
+                    self._pending[key] = PendingCall(describe, f"describe GPU {key}")
+            wait_for(self._pending.values(), patience_s)
         except NVML_ERRORS as error:
             raise NvmlUnavailableError(classify(error)) from error
         return self.latecomers()
@@ -170,9 +170,9 @@ class Nvml:
         Raises:
             NvmlUnavailableError: when the library stopped answering.
         """
-        answered = [key for key, question in self._requested.items() if question.answered]
+        answered = [key for key, question in self._pending.items() if question.answered]
         try:
-            found = [self._requested.pop(key).answer() for key in answered]
+            found = [self._pending.pop(key).answer() for key in answered]
         except NVML_ERRORS as error:
             raise NvmlUnavailableError(classify(error)) from error
         gpus = (gpu for several in found for gpu in several or ())
@@ -190,9 +190,9 @@ class Nvml:
         questions = []
         for whole in wholes:
             key = str(whole.nvml_index)
-            if key not in self._requested and whole.uuid not in self._never_divided:
-                self._requested[key] = PendingCall(partial(self._divided, whole), f"divide GPU {key}")
-                questions.append(self._requested[key])
+            if key not in self._pending and whole.uuid not in self._never_divided:
+                self._pending[key] = PendingCall(partial(self._divided, whole), f"divide GPU {key}")
+                questions.append(self._pending[key])
         wait_for(questions, patience_s)
         return self.latecomers()
 
@@ -211,8 +211,8 @@ class Nvml:
 
     def silent(self, since_s: float = 0.0) -> list[str]:
         """GPUs asked ``since_s`` seconds ago who they are that have not answered, by index or PCI address."""
-        requested = list(self._requested.items())
-        return sorted(key for key, question in requested if not question.answered and question.age_s >= since_s)
+        pending = list(self._pending.items())
+        return sorted(key for key, question in pending if not question.answered and question.age_s >= since_s)
 
     def handle(self, gpu: Gpu) -> Any:
         """A fresh handle of ``gpu``, found by PCI address and confirmed by UUID; by UUID where the address finds none,
@@ -275,8 +275,8 @@ class Nvml:
         product = str(pynvml.nvmlDeviceGetName(handle))
         parts = instances(handle)
         total, shared = self._capacity(handle, product, divided=bool(parts))
-        reported = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-        capability = None if reported is None else (int(reported[0]), int(reported[1]))
+        version = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        capability = None if version is None else (int(version[0]), int(version[1]))
         cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
         generation, width = (None, None) if shared else fullest_link(handle)
         whole = Gpu(

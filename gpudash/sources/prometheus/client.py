@@ -38,7 +38,7 @@ TOKEN, TOKEN_FILE = "GPUDASH_PROMETHEUS_TOKEN", "GPUDASH_PROMETHEUS_TOKEN_FILE"
 LONGEST_TOKEN = 16_384
 """Characters of a token; web servers refuse longer headers."""
 
-REPORTED_CHARACTERS = 200
+LONGEST_QUOTE = 200
 """Most of a server's own words that are repeated."""
 
 EXPOSITION = ("# HELP ", "# TYPE ")
@@ -188,8 +188,8 @@ def _of_failure(address: ServerAddress, error: BaseException, timeout_s: float) 
         why = (getattr(error, "reason", None) or "no TLS").lower().replace("_", " ")
         return PrometheusError("tls", f"{address} does not speak TLS as it should ({why}); try http:// instead.")
     if isinstance(error, TimeoutError):
-        text = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
-        return PrometheusError("slow", text)
+        message = f"{address} did not answer within {timeout_s:g} s; look whether the server is overloaded or shielded."
+        return PrometheusError("slow", message)
     if isinstance(error, (socket.gaierror, UnicodeError)):
         return PrometheusError("down", f"No machine is called {address.host!r}; correct the address or the network.")
     if isinstance(error, ConnectionRefusedError):
@@ -228,8 +228,8 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
     if "grafana" in text.lower():
         return PrometheusError("other", f"{address} is Grafana, not a Prometheus server; {example}.")
     if text.startswith(EXPOSITION):
-        label = "is an exporter, not a Prometheus server; give the address of the server that scrapes it"
-        return PrometheusError("other", f"{address} {label}.")
+        fault = "is an exporter, not a Prometheus server; give the address of the server that scrapes it"
+        return PrometheusError("other", f"{address} {fault}.")
     if text.startswith("<"):
         return PrometheusError("other", f"{address} answers with a web page, not as a Prometheus server; {example}.")
     if status == 404:
@@ -240,16 +240,16 @@ def _of_other(address: ServerAddress, body: bytes, status: int = 200) -> Prometh
         return PrometheusError(
             "broken", f"{address} answers with broken JSON; check the server, or a proxy in front of it."
         )
-    label = f"does not answer as a Prometheus server (HTTP {status})"
-    return PrometheusError("other", f"{address} {label}; {example}.")
+    fault = f"does not answer as a Prometheus server (HTTP {status})"
+    return PrometheusError("other", f"{address} {fault}; {example}.")
 
 
-def _of_query(address: ServerAddress, kind: object, reported: object) -> PrometheusError:
+def _of_query(address: ServerAddress, kind: object, message: object) -> PrometheusError:
     """An error that the query API tells."""
-    text = _short(f"{kind}: {reported}")
+    reason = _short(f"{kind}: {message}")
     if kind in ("timeout", "canceled"):
-        return PrometheusError("slow", f"{address} gave up on a query ({text}); ask for a shorter range.")
-    return PrometheusError("query", f"{address} cannot answer a query ({text}); check the server's limits and log.")
+        return PrometheusError("slow", f"{address} gave up on a query ({reason}); ask for a shorter range.")
+    return PrometheusError("query", f"{address} cannot answer a query ({reason}); check the server's limits and log.")
 
 
 def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
@@ -262,8 +262,8 @@ def of_unreadable(address: ServerAddress, error: Exception) -> PrometheusError:
 
 def _too_large(address: ServerAddress, limit_bytes: int) -> PrometheusError:
     """An answer beyond what is read."""
-    text = f"{address} answers with more than {limit_bytes // 2**20} MiB"
-    return PrometheusError("large", f"{text}; ask a server that knows fewer GPUs, or for a shorter range.")
+    message = f"{address} answers with more than {limit_bytes // 2**20} MiB"
+    return PrometheusError("large", f"{message}; ask a server that knows fewer GPUs, or for a shorter range.")
 
 
 def _too_old(address: ServerAddress, version: str) -> PrometheusError:
@@ -285,7 +285,7 @@ def _is_json(body: bytes) -> bool:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= REPORTED_CHARACTERS else f"{line[:REPORTED_CHARACTERS]}…"
+    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +335,8 @@ class Client:
         Raises:
             PrometheusError: one sentence.
         """
-        requested = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
-        return self._ask("/api/v1/query", requested)
+        parameters = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
+        return self._ask("/api/v1/query", parameters)
 
     def query_range(self, query: str, start_s: float, end_s: float, step_s: float) -> HttpAnswer:
         """The answers at every ``step_s`` from ``start_s`` to ``end_s``, in seconds since the epoch.
@@ -344,8 +344,8 @@ class Client:
         Raises:
             PrometheusError: one sentence.
         """
-        requested = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
-        return self._ask("/api/v1/query_range", requested)
+        parameters = {"query": query, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        return self._ask("/api/v1/query_range", parameters)
 
     def check(self) -> str:
         """Make sure that a Prometheus server is there, and say its version; empty where it tells none.
@@ -364,7 +364,7 @@ class Client:
         except PrometheusError as error:
             if error.kind != "other":
                 raise
-            self._report_other(error)
+            self._raise_other(error)
         return version
 
     def close(self) -> None:
@@ -385,8 +385,8 @@ class Client:
         if connection is not None:
             connection.close()
 
-    def _report_other(self, error: PrometheusError) -> NoReturn:
-        """Say what is there instead of a server: an exporter's own page is the usual mistake."""
+    def _raise_other(self, error: PrometheusError) -> NoReturn:
+        """Raise what says what is there instead of a server: an exporter's own page is the usual mistake."""
         for page in ("/metrics", "/"):
             try:
                 status, _location, body = self._fetch(page, {})
@@ -396,8 +396,8 @@ class Client:
                 raise _of_other(self.address, body.lstrip()) from None
         raise error
 
-    def _ask(self, path: str, requested: Mapping[str, str]) -> HttpAnswer:
-        status, location, body = self._fetch(path, requested)
+    def _ask(self, path: str, parameters: Mapping[str, str]) -> HttpAnswer:
+        status, location, body = self._fetch(path, parameters)
         data = _object(body)
         if data is not None and data.get("status") == "error" and "errorType" in data and status not in (401, 403):
             raise _of_query(self.address, data.get("errorType"), data.get("error"))
@@ -408,14 +408,14 @@ class Client:
         result = found.get("result") if isinstance(found, dict) else None
         if data is None or not isinstance(result, list):
             raise _of_other(self.address, body)
-        reported = [text for name in ("warnings", "infos") if isinstance(text := data.get(name), list)]
-        return HttpAnswer(result, tuple(str(text) for texts in reported for text in texts))
+        notices = [found for name in ("warnings", "infos") if isinstance(found := data.get(name), list)]
+        return HttpAnswer(result, tuple(str(notice) for several in notices for notice in several))
 
-    def _fetch(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _fetch(self, path: str, parameters: Mapping[str, str]) -> tuple[int, str, bytes]:
         """Status, Location and body of an answer; a kept connection that was closed meanwhile is made anew."""
         kept = self._connection is not None
         try:
-            return self._exchange(path, requested)
+            return self._exchange(path, parameters)
         except _LOST as error:
             self.drop()
             if not kept or self._closed:
@@ -427,7 +427,7 @@ class Client:
             self.drop()
             raise
         try:
-            return self._exchange(path, requested)
+            return self._exchange(path, parameters)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.drop()
             raise self._failure(error) from None
@@ -437,7 +437,7 @@ class Client:
             return PrometheusError("closed", f"{self.address} is not asked any more.")
         return _of_failure(self.address, error, self._timeout_s)
 
-    def _exchange(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _exchange(self, path: str, parameters: Mapping[str, str]) -> tuple[int, str, bytes]:
         """An answer within the time that it may take as a whole: a socket's own timeout is for each read, and a line of
         a header that comes byte by byte is many.
         """
@@ -451,7 +451,7 @@ class Client:
         timer.daemon = True
         timer.start()
         try:
-            answer = self._exchanged(path, requested)
+            answer = self._exchanged(path, parameters)
         except (OSError, http.client.HTTPException, ValueError):
             if passed.is_set():
                 raise TimeoutError from None
@@ -463,10 +463,10 @@ class Client:
             raise TimeoutError
         return answer
 
-    def _exchanged(self, path: str, requested: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _exchanged(self, path: str, parameters: Mapping[str, str]) -> tuple[int, str, bytes]:
         until = time.monotonic() + self._timeout_s
         connection = self._connected()
-        written = urlencode(requested)
+        written = urlencode(parameters)
         target = f"{self.address.path}{path}"
         if len(written) > LONGEST_GET:
             headers = {**self._headers, "Content-Type": "application/x-www-form-urlencoded"}

@@ -86,7 +86,7 @@ class ReportedGpu:
 
 
 @dataclass(slots=True)
-class Reported:
+class ReportedGpus:
     """What an answer holds.
 
     Attributes:
@@ -100,14 +100,14 @@ class Reported:
     odd: int = 0
 
 
-def read_gpus(result: Iterable[Mapping[str, Any]]) -> Reported:
+def read_gpus(result: Iterable[Mapping[str, Any]]) -> ReportedGpus:
     """The GPUs in the answer to `QUERY`."""
     reader = _Reader()
     for entry in result:
         try:
             reader.take(entry)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            reader.reported.odd += 1
+            reader.found.odd += 1
     return reader.finished()
 
 
@@ -152,7 +152,7 @@ class _Reader:
     """Takes in one answer."""
 
     def __init__(self) -> None:
-        self.reported = Reported()
+        self.found = ReportedGpus()
         self._gpus: dict[tuple[Exporter, str, str], ReportedGpu] = {}
         self._runs: dict[str, dict[str, str]] = defaultdict(dict)
         self._running: dict[str, set[str]] = defaultdict(set)
@@ -219,20 +219,20 @@ class _Reader:
         gpu.shared_memory = labels.get("shared_memory", "").lower() in _TRUE
         gpu.simulated = labels.get("simulated", "").lower() in _TRUE or gpu.uuid.startswith("SIM-")
 
-    def finished(self) -> Reported:
+    def finished(self) -> ReportedGpus:
         for (exporter, instance, which), gpu in self._gpus.items():
             if not gpu.values and not gpu.impossible:
                 continue  # it is named, and nothing is told of it
             if exporter == "gpudash":
                 gpu.run = self._run(instance, gpu.torch_name)
                 gpu.warnings = _ordered(self._warned.get((instance, which), ()))
-            self.reported.gpus.append(gpu)
+            self.found.gpus.append(gpu)
         sharing = {instance for (_, instance, _), gpu in self._gpus.items() if gpu.shared_memory}
         for (instance, device), levels in self._warned.items():
             if device == "host" and instance not in sharing:
-                self.reported.machines[instance] = _ordered(levels)
-        self.reported.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
-        return self.reported
+                self.found.machines[instance] = _ordered(levels)
+        self.found.gpus.sort(key=lambda gpu: EXPORTERS.index(gpu.exporter))
+        return self.found
 
     def _run(self, instance: str, torch_name: str) -> str:
         """The workload that runs on a GPU of ``instance`` now; a run may be on several devices."""

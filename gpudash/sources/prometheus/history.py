@@ -107,8 +107,8 @@ def read_past(client: Client, subject: Subject, began_s: float, ended_s: float, 
     points = min(max(points, FEWEST_POINTS), MOST_POINTS)
     length_s = ended_s - began_s
     window = f"[{_milliseconds(length_s)}]"
-    reported = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
-    counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in reported)
+    series = names(subject.exporter, "gpu", metrics=["used_bytes", "gpu_utilisation"])
+    counted = " or ".join(f"count_over_time({name}{{{subject.matchers}}}{window})" for name in series)
     found = client.query(f"max({counted})", ended_s)
     count = max((float(entry["value"][1]) for entry in found.result), default=0.0)
     if count <= points:
@@ -151,7 +151,7 @@ def _extremes(
     moments: dict[Place, Moments] = defaultdict(lambda: defaultdict(dict))
     warnings: dict[str, None] = {}
     window = _milliseconds(step_s)
-    for chosen, matchers in _requested(subject):
+    for chosen, matchers in _queried(subject):
         terms = []
         for name in chosen:
             for extreme in (HIGH,) if NAMES[name].metric in CONSTANT else (LOW, HIGH):
@@ -179,7 +179,7 @@ def _put_extreme(rows: Moments, end_s: float, step_s: float, name: str, extreme:
     rows[low_s if first else high_s][metric] = value
 
 
-def _requested(subject: Subject) -> Iterator[tuple[list[str], str]]:
+def _queried(subject: Subject) -> Iterator[tuple[list[str], str]]:
     """Metrics and the matchers of their series."""
     yield names(subject.exporter, "gpu", metrics=PAST), subject.matchers
     machine = names(subject.exporter, "host", "allocator", "run")
@@ -188,7 +188,7 @@ def _requested(subject: Subject) -> Iterator[tuple[list[str], str]]:
 
 
 def _selectors(subject: Subject) -> Iterator[str]:
-    return (any_of(chosen, matchers) for chosen, matchers in _requested(subject))
+    return (any_of(chosen, matchers) for chosen, matchers in _queried(subject))
 
 
 def _series(result: Iterable[Mapping[str, Any]], label: str) -> Iterator[tuple[str, Mapping[str, str], Sequence[Any]]]:

@@ -63,9 +63,9 @@ NAMES: dict[str, Name] = {
     "gpudash_run_accuracy_ratio": Name("gpudash", "run", "accuracy"),
     "gpudash_run_throughput_items_per_second": Name("gpudash", "run", "throughput"),
     **{
-        reported.name: Name(reported.exporter, "gpu", metric.name, reported.scale, reported.part)
+        foreign.name: Name(foreign.exporter, "gpu", metric.name, foreign.scale, foreign.part)
         for metric in METRICS["gpu"]
-        for reported in metric.elsewhere
+        for foreign in metric.elsewhere
     },
     "nvidia_smi_index": Name("nvidia_gpu_exporter", "fact", "index"),
     "nvidia_smi_gpu_info": Name("nvidia_gpu_exporter", "fact", "info"),

@@ -34,7 +34,7 @@ class SshQuestion:
     """What ssh wants to know. Any thread may answer or refuse it, once.
 
     Attributes:
-        text: ssh's own, or those of the machine that it hands on; not to be trusted to be short or plain.
+        prompt: ssh's own words, or those of the machine that it hands on; not to be trusted to be short or plain.
         kind: "secret" is not to be seen while it is typed, "text" is, "confirm" is answered by yes or no, and "told"
             goes away by itself.
         again: whether the same was asked before in this attempt, and the answer led to nothing.
@@ -43,8 +43,8 @@ class SshQuestion:
         channel: to the program that asks.
     """
 
-    def __init__(self, text: str, kind: QuestionKind, channel: socket.socket, *, again: bool) -> None:
-        self.label = text
+    def __init__(self, prompt: str, kind: QuestionKind, channel: socket.socket, *, again: bool) -> None:
+        self.prompt = prompt
         self.kind = kind
         self.again = again
         self.open = True
@@ -91,7 +91,7 @@ class Asking:
 
     def __init__(self) -> None:
         self.answered, self.refused = 0, False
-        self._requested: set[str] = set()
+        self._prompts: set[str] = set()
         self._calling: list[socket.socket] = []
         self._waiting: list[SshQuestion] = []
         self._folder = PrivateFolder(runtime_folder(), "gpudash-ask-")
@@ -164,7 +164,7 @@ class Asking:
         """Take in a question; what is none, or one too many, is let go."""
         try:
             data = json.loads(channel.recv(2 * LONGEST))
-            text, reported = str(data["words"]), str(data["kind"])
+            prompt, hint = str(data["words"]), str(data["kind"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             channel.close()
             return
@@ -172,6 +172,6 @@ class Asking:
             channel.close()
             return
         channel.setblocking(True)
-        kind = _KINDS.get(reported, "text" if _NO_SECRET in text else "secret")
-        self._waiting.append(SshQuestion(text, kind, channel, again=text in self._requested))
-        self._requested.add(text)
+        kind = _KINDS.get(hint, "text" if _NO_SECRET in prompt else "secret")
+        self._waiting.append(SshQuestion(prompt, kind, channel, again=prompt in self._prompts))
+        self._prompts.add(prompt)

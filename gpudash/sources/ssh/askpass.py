@@ -21,14 +21,14 @@ GIVEN = b"+"
 """What stands before an answer, so that an empty one is none the less one."""
 
 
-def ask(address: str, text: str) -> bytes | None:
+def ask(address: str, prompt: str) -> bytes | None:
     """The answer to a question; ``None`` where there is none.
 
     Raises:
         OSError: when nobody listens.
     """
     kind = os.environ.get("SSH_ASKPASS_PROMPT", "")
-    question = {"words": os.fsencode(text).decode(errors="replace")[:LONGEST_QUESTION], "kind": kind}
+    question = {"words": os.fsencode(prompt).decode(errors="replace")[:LONGEST_QUESTION], "kind": kind}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.connect(address)
         channel.sendall(json.dumps(question).encode())
@@ -38,10 +38,10 @@ def ask(address: str, text: str) -> bytes | None:
     return answer[len(GIVEN) :] if answer.startswith(GIVEN) else None
 
 
-def main(address: str, text: str) -> int:
+def main(address: str, prompt: str) -> int:
     """Ask; the exit code for ssh."""
     try:
-        answer = ask(address, text)
+        answer = ask(address, prompt)
     except OSError:
         return 1
     if answer is None:

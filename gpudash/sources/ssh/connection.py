@@ -260,9 +260,9 @@ def fault_of(host: SshHost, problems: str, code: int | None, *, greeted: bool, a
         name, here = f"the jump host of {host.name}", "that jump host's name"
         if found := _UNRESOLVED.search(problems):
             here = _plain(found[1], 80)
-    for mark, label, lasting in _FAULTS:
+    for mark, template, lasting in _FAULTS:
         if mark in problems:
-            text = label.format(name=name, login=host.login, host=here, forget=_forgetting(host, problems))
+            text = template.format(name=name, login=host.login, host=here, forget=_forgetting(host, problems))
             return LinkFault(text if name == host.name else text[0].upper() + text[1:], lasting)
     if "Permission denied" in problems:
         text = _denied(host, name, problems, answered=answered)

@@ -251,17 +251,17 @@ def container_in(cgroup: str) -> str | None:
     """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
     found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
     pod = re.search(_POD, cgroup) if "kubepods" in cgroup else None
-    text = []
+    parts = []
     if job is not None:
-        text.append("slurm job " + job[1] + (" step " + job[2] if job[2] else ""))
+        parts.append("slurm job " + job[1] + (" step " + job[2] if job[2] else ""))
     if pod is not None:
-        text.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
+        parts.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
     elif found:
         maker = "docker" if "docker" in cgroup else "container"
         if "libpod" in cgroup:
             maker = "podman"
-        text.append(maker + " " + found[-1])
-    return ", ".join(text) or None
+        parts.append(maker + " " + found[-1])
+    return ", ".join(parts) or None
 
 
 def owners(pid: int) -> dict[str, str | None]:
@@ -672,9 +672,9 @@ class GpuByCtypes:
             host = self._pool.read()
             return host["used_bytes"], host["available_bytes"], host["total_bytes"], None
         try:
-            text = _MEMORY_2(_MEMORY_2_VERSION)
-            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self.handle, ctypes.byref(text))
-            _version, total, reserved, free, used = text
+            info = _MEMORY_2(_MEMORY_2_VERSION)
+            self._nvml.call("nvmlDeviceGetMemoryInfo_v2", self.handle, ctypes.byref(info))
+            _version, total, reserved, free, used = info
         except NvmlError as error:
             if _STATES.get(error.code) == LOST:
                 raise

@@ -126,10 +126,10 @@ class RemediesView(QWidget):
         if so_far.found != tuple(self._remedies):
             self.show_remedies(so_far.found, commanding=self._commanding, looking=True)
         if so_far.found:
-            self.note.setText(so_far.label)
+            self.note.setText(so_far.progress_text)
             self.note.show()
-        elif self._lead.text() != so_far.label:
-            self._lead.setText(so_far.label)
+        elif self._lead.text() != so_far.progress_text:
+            self._lead.setText(so_far.progress_text)
 
     def set_stacked(self, stacked: bool) -> None:
         """Put one below the other, where it is narrow, instead of all in one line."""

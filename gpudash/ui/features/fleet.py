@@ -293,7 +293,7 @@ def open_gpu(workspace: Workspace, fleet: Fleet, gpu: FleetGpu) -> GpuDocument |
     if workspace.show_path(key):
         return None
     try:
-        view = fleet.scan(gpu.key, *FIRST.at(fleet.now_s()), points_for(workspace.width()))
+        view = fleet.view(gpu.key, *FIRST.at(fleet.now_s()), points_for(workspace.width()))
     except ValueError as error:
         workspace.notice.report(str(error))
         return None

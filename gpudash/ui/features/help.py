@@ -67,7 +67,7 @@ def commands(workspace: Workspace) -> list[Command]:
             Command(
                 "Help/Demo Recordings",
                 found.title,
-                found.label,
+                found.description,
                 lambda path=found.path: workspace.open(path),
                 id=f"help.sample.{found.path.name}",
             )
@@ -232,7 +232,7 @@ def sample_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
     entries = []
     for found in samples():
         entry = QAction(f"Demo: {found.title}", menu)
-        entry.setToolTip(plain_tip(found.label))
+        entry.setToolTip(plain_tip(found.description))
         entry.triggered.connect(lambda _checked=False, path=found.path: workspace.open(path))
         entries.append(entry)
     return entries

@@ -26,7 +26,7 @@ class Requested(Protocol):
     """A question of ssh's, as `RemoteMachine.question` gives it."""
 
     @property
-    def label(self) -> str:
+    def prompt(self) -> str:
         """ssh's own."""
 
     @property
@@ -61,7 +61,7 @@ class LoginDialog(QDialog):
         self.setWindowTitle(plain_title(f"Log In to {machine}"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.question = question
-        self.label = PlainLabel(question.label.strip(), wraps=True, selectable=True)
+        self.label = PlainLabel(question.prompt.strip(), wraps=True, selectable=True)
         self.again = PlainLabel(NOT_ACCEPTED, role="warn", wraps=True)
         self.again.setVisible(question.again)
         self.field = QLineEdit()

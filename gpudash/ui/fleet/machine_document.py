@@ -58,7 +58,7 @@ class MachineDocument(RecordingDocument):
     def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
         super()._show_text(replay, dashboard)
         machine = self._machine
-        product = "" if machine.greeting is None else machine.greeting.label
+        product = "" if machine.greeting is None else machine.greeting.processor
         text = STATES[machine.state]
         if machine.state == "linked":
             text += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"

@@ -36,7 +36,7 @@ class LookedAt(FakeFleet):
     def now_s(self) -> float:
         return NOW_S
 
-    def scan(self, key: str, began: float, ended: float, points: int) -> FakeView:
+    def view(self, key: str, began: float, ended: float, points: int) -> FakeView:
         found = next((gpu for gpu in self.gpus() if gpu.key == key), None)
         if found is None:
             raise ValueError(f"{self.address} knows no GPU {key} any more.")
@@ -46,7 +46,7 @@ class LookedAt(FakeFleet):
     def compare(
         self, a: str, range_a: tuple[float, float], b: str, range_b: tuple[float, float], points: int
     ) -> tuple[FakeView, FakeView]:
-        return self.scan(a, *range_a, points), self.scan(b, *range_b, points)
+        return self.view(a, *range_a, points), self.view(b, *range_b, points)
 
 
 ADDRESS, OTHER = "http://host:9090", "http://other:9090"

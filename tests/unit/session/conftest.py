@@ -55,7 +55,7 @@ class FakeMonitor:
     def adopt(self, pid: int | None) -> None:
         self.adopted.append(pid)
 
-    def poll_again(self) -> None:
+    def retry_now(self) -> None:
         self.looked += 1
 
     def watch_cards(self, cards: Sequence[ShownCard]) -> None:

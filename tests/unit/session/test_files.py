@@ -171,8 +171,8 @@ def test_a_recording_says_on_which_device_it_was_made(found: SampleRecording) ->
         assert replay.store.run is not None
         simulated = replay.store.run.device.startswith("sim")
     replay.close()
-    assert ("SIMULATED" in found.label) == simulated
-    assert ("on a CPU" in found.label) == (not simulated)
+    assert ("SIMULATED" in found.description) == simulated
+    assert ("on a CPU" in found.description) == (not simulated)
 
 
 @pytest.mark.parametrize("found", RECORDINGS, ids=lambda found: found.name)
@@ -194,7 +194,7 @@ def test_the_report_opens_with_its_explanation_and_steps() -> None:
     known = sidecar_of(snapshot.path)
     assert known.steps and not known.warnings
     assert pickle.loads(snapshot.path.read_bytes())["segments"]
-    assert "SIMULATED" in found.label and set(known.cards) == {0}
+    assert "SIMULATED" in found.description and set(known.cards) == {0}
 
 
 def test_the_sample_report_gives_the_figures_that_are_read_from_its_snapshot_today() -> None:

@@ -62,7 +62,7 @@ def told(records: list[Record], server: Received) -> list[Any]:
     problems: list[str] = []
     notifier = Notifier([parse_target(f"{server.url}/hook")], problems.append)
     for record in records:
-        notifier.on_progress(record)
+        notifier.notify(record)
     assert notifier.close() and problems == []
     return [body for _path, _headers, body in server.requests]
 
@@ -117,7 +117,7 @@ def test_a_target_that_fails_is_told_once_and_the_others_go_on(server: Received)
     problems: list[str] = []
     notifier = Notifier([parse_target("false"), parse_target(server.url)], problems.append)
     for level in ("warning", "critical"):
-        notifier.on_progress(warning(level))
+        notifier.notify(warning(level))
     assert notifier.close()
     assert problems == ["false could not be notified: exit code 1."]
     assert len(server.requests) == 2
@@ -134,7 +134,7 @@ def test_a_command_that_hangs_keeps_nobody_else_waiting_and_is_ended_with_what_i
     problems: list[str] = []
     notifier = Notifier([parse_target(str(hanging)), parse_target(server.url)], problems.append)
     for level in ("forecast", "warning", "critical"):
-        notifier.on_progress(warning(level))
+        notifier.notify(warning(level))
     with held.open("rb") as pipe:  # once the command holds its other end
         for _ in range(3):
             assert server.arrived.acquire(timeout=60)
@@ -186,7 +186,7 @@ def test_a_request_that_is_not_answered_is_broken_off_as_the_session_ends(
     monkeypatch.setattr(notifying, "LEAVING_S", 0.5)
     problems: list[str] = []
     notifier = Notifier([parse_target(dripping)], problems.append)
-    notifier.on_progress(warning("warning"))
+    notifier.notify(warning("warning"))
     assert notifier.close(), "no thread is left"
     assert [problem.partition(" was ")[2] for problem in problems] == ["too slow to be told of the last notice."]
 
@@ -207,7 +207,7 @@ def test_a_refusal_and_a_redirection_are_failures(status: int, why: str, server:
     server.status = status
     problems: list[str] = []
     notifier = Notifier([parse_target(server.url)], problems.append)
-    notifier.on_progress(warning("warning"))
+    notifier.notify(warning("warning"))
     assert notifier.close()
     assert [problem.partition(": ")[2] for problem in problems] == [f"{why}."]
     assert len(server.requests) == 1, "nobody is followed elsewhere"

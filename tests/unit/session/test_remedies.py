@@ -19,7 +19,7 @@ from gpudash.memory.explaining.remedies import ALONE, dry_run_remedies, flags
 from gpudash.memory.predicting.estimate import Alternative
 from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
-from gpudash.session.predicting.remedies import Remedies, label
+from gpudash.session.predicting.remedies import Remedies, found_text
 from gpudash.telemetry.explanation import Explanation, Remedy
 from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
 from gpudash.units import GIB, MIB
@@ -222,7 +222,9 @@ def test_what_is_found_is_known_while_more_is_looked_for_and_how_far_that_is(loo
     while (so_far := looking.remedies.so_far) is not None and not so_far.found:
         looking.remedies.wait(0.02)
     assert so_far is not None and so_far.found[0].change == "batch 8"
-    assert so_far.label.startswith(f"Looking further for what would have fitted: {so_far.tried} changes tried, ")
+    assert so_far.progress_text.startswith(
+        f"Looking further for what would have fitted: {so_far.tried} changes tried, "
+    )
     assert looking.reported == []
     looking.remedies.close()
     assert looking.remedies.so_far is None
@@ -252,7 +254,7 @@ def test_what_only_got_past_the_request_gives_way_to_a_prediction_of_the_whole_r
     looking.fail(out_of_memory().with_remedies((past,)))
     assert "expandable segments" not in [remedy.change for remedy in looking.note().found.remedies]
     assert looking.remedies.close()
-    assert label((past,), "") == "This request would have succeeded with: expandable segments."
+    assert found_text((past,), "") == "This request would have succeeded with: expandable segments."
 
 
 def test_nothing_is_looked_for_without_an_explanation(look: Look) -> None:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from gpudash.session.watching import program
-from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, SentSignal, Stopping, stop_label
+from gpudash.session.watching.program import SHUTDOWN_S, TERMINATE_S, SentSignal, Stopping, stop_text
 
 
 class Sent:
@@ -89,4 +89,4 @@ def test_a_program_that_is_saving_has_its_time_again_when_gpudash_is_ended() -> 
 )
 def test_what_ended_a_program_is_told_from_what_was_sent(code: int, said: str) -> None:
     sent = [SentSignal("SIGINT", "after your Ctrl+C", 1.0), SentSignal("SIGTERM", "after your second Ctrl+C", 2.0)]
-    assert stop_label(code, sent) == said
+    assert stop_text(code, sent) == said

@@ -375,7 +375,7 @@ def test_a_look_that_is_asked_for_does_not_wait_for_the_next_attempt(tmp_path: P
     assert patient < 10  # the waits between the attempts double
     watching._tend(40.0)
     assert nvml.opened == patient
-    watching.poll_again()
+    watching.retry_now()
     watching._tend(40.5)
     assert nvml.opened == patient + 1
     watching._tend(42.0)

@@ -60,10 +60,10 @@ def mappings(pid: int) -> list[Mapping]:
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - no path of ours
         for line in file:
-            text = line.rstrip("\n").split(None, 5)
-            first, _, last = text[0].partition("-")
-            path = text[5] if len(text) > 5 else ""
-            found.append(Mapping(int(first, 16), int(last, 16), int(text[2], 16), path))
+            fields = line.rstrip("\n").split(None, 5)
+            first, _, last = fields[0].partition("-")
+            path = fields[5] if len(fields) > 5 else ""
+            found.append(Mapping(int(first, 16), int(last, 16), int(fields[2], 16), path))
     return found
 
 

@@ -399,10 +399,10 @@ def arrived(
 def release(server: AgentServer, hear: Callable[[], None]) -> None:
     """Have every process undo what was done in it, and wait for that."""
     deadline = time.monotonic() + DETACH_S
-    requested: list[Peer] = []
+    detaching: list[Peer] = []
     while server.peers and time.monotonic() < deadline:
         for peer in server.peers:
-            if peer not in requested:
-                requested.append(peer)
+            if peer not in detaching:
+                detaching.append(peer)
                 server.send(peer, {"type": "detach"})
         hear()

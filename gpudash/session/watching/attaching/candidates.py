@@ -55,11 +55,11 @@ def candidates(store: Store) -> list[Candidate]:
             continue
         try:
             with process.oneshot():
-                text = [word for word in process.cmdline() if word]
-                wanted = process.pid in held or is_python(text)
+                arguments = [argument for argument in process.cmdline() if argument]
+                wanted = process.pid in held or is_python(arguments)
                 if wanted and process.uids().real == os.getuid():
                     memory, gpu = int(process.memory_info().rss), held.get(process.pid)
-                    found.append((process.create_time(), Candidate(process.pid, shlex.join(text), memory, gpu)))
+                    found.append((process.create_time(), Candidate(process.pid, shlex.join(arguments), memory, gpu)))
         except (psutil.Error, OSError):
             continue  # it has ended, or is not ours to ask
     found.sort(key=lambda entry: (-(entry[1].gpu_bytes or 0), -entry[0]))

@@ -1,6 +1,6 @@
 """The ways into a Python program that runs already, and why one is closed.
 
-* The door: the program has opened it beforehand (`gpudash.agent.attach.attach_socket`).
+* The attach socket: the program has opened it beforehand (`gpudash.agent.attach.attach_socket`).
 * ``sys.remote_exec`` of Python 3.14 (PEP 768), called by the program's own interpreter.
 * A debugger, only where the user asks for it: the agent's start is handed to `Py_AddPendingCall`, so that it runs
   where Python would handle a signal and not wherever the program happened to stand.
@@ -37,7 +37,7 @@ REMOTE_EXEC = (3, 14)
 """The first Python that has ``sys.remote_exec``."""
 
 ATTACH_SOCKET_S = 5.0
-"""Longest wait for the thread behind the door."""
+"""Longest wait for the thread behind the attach socket."""
 
 HELPER_S = 30.0
 """Longest that a helper, or a debugger, may take: reading a large program's symbols takes seconds."""
@@ -381,12 +381,14 @@ def _debugged(pid: int, calls: _Calls, place: int, code: str) -> str:
     mapping = f"((unsigned long (*)(unsigned long, unsigned long, int, int, int, long)) {calls.mmap})"
     flags = _MAP_PRIVATE_ANONYMOUS | _MAP_FIXED_NOREPLACE
     # each command is executed whatever became of those before it, and nothing may happen where no page was mapped
-    text = ", ".join(f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8))
+    numbers = ", ".join(
+        f"(unsigned long) {int.from_bytes(data[at : at + 8], 'little')}" for at in range(0, len(data), 8)
+    )
     commands = [
         f"attach {pid}",
         f"set $mapped = {mapping}({place}, {_PAGE}, {_READ_WRITE}, {flags}, -1, 0) == {place}",
         "print $mapped",
-        f"set $written = $mapped && (({{unsigned long[{len(data) // 8}]}}{place} = {{{text}}}), 1)",
+        f"set $written = $mapped && (({{unsigned long[{len(data) // 8}]}}{place} = {{{numbers}}}), 1)",
     ]
     calling = f"((int (*)(void *, void *)) {calls.add_pending_call})"
     call = f"{calling}((void *) {calls.run_simple_string}, (void *) {place})"
@@ -490,14 +492,14 @@ def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:
     elif library is not None:
         version = int(library[1]), int(library[2])
     else:
-        version = _requested_version(link)
+        version = _version_of(link)
     if named is None:
         return None, version
     is_deleted = str(link).endswith(" (deleted)")
     return Path(f"/proc/{process.pid}/exe") if is_deleted else link, version
 
 
-def _requested_version(python: Path) -> tuple[int, int]:
+def _version_of(python: Path) -> tuple[int, int]:
     code = "import sys; print(*sys.version_info[:2])"
     try:
         done = subprocess.run(

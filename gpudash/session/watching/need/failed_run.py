@@ -67,7 +67,7 @@ class ProgramRerun(ABC):
         remedy: which is tried, by its diff or its variable, on a card as it was; ``None`` for the program as it is.
 
     Attributes:
-        is_asked: whether the user has asked for it.
+        is_requested: whether the user has asked for it.
     """
 
     def __init__(

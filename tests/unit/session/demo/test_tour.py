@@ -13,7 +13,7 @@ from gpudash.specs import PipelineSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
 from tests.unit.session.demo.fake_playing import CPU, CUDA, SIM, FakePlaying, remedy
 
-PACE = TourPace(ask=5.0, act=2.0, read=4.0, reported=6.0)
+PACE = TourPace(ask=5.0, act=2.0, read=4.0, measured=6.0)
 CAP = MemoryCap(size=1024)
 ASKED = SceneQuestion("Which?", ("a", "b", "c"))
 
@@ -77,8 +77,8 @@ def test_a_tour_that_goes_on_by_itself_comes_to_its_end() -> None:
     played = Played(TWO, auto=True).start()
     for _ in range(3):
         played.session.finish()
-        played.wait().wait(PACE.act).wait(PACE.reported)
-    played.wait(PACE.reported)
+        played.wait().wait(PACE.act).wait(PACE.measured)
+    played.wait(PACE.measured)
     assert played.tour.state == "ended" and played.tour.failures == []
     assert len(played.session.started) == 3
 

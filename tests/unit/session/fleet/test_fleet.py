@@ -215,7 +215,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 def test_a_look_at_a_gpu_that_is_not_there_is_refused(fleet: Fleet) -> None:
     fleet.poll()
     with pytest.raises(ValueError, match="knows no GPU"):
-        fleet.scan("nobody", NOW - 60, NOW, 100)
+        fleet.view("nobody", NOW - 60, NOW, 100)
     with pytest.raises(ValueError, match="knows no GPU"):
         fleet.compare(fleet.gpus()[0].key, (NOW - 60, NOW), "nobody", (NOW - 60, NOW), 100)
 

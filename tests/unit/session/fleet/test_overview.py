@@ -16,7 +16,7 @@ from gpudash.session.fleet.overview import (
     of_server,
     silent_before,
 )
-from gpudash.sources.prometheus.gpus import Reported, ReportedGpu
+from gpudash.sources.prometheus.gpus import ReportedGpu, ReportedGpus
 from gpudash.system.settings import Settings
 from gpudash.units import GIB
 from tests.unit.session.fleet.told import NOW, fleet_gpu, reported, seen, told_gpu
@@ -222,7 +222,7 @@ def test_host_memory_the_servers_words_and_odd_entries_are_told() -> None:
     assert [warning.text for warning in of_server(["a", "b", "c", "d"])] == [
         f"The server says: {text}" for text in "abc"
     ]
-    assert odd_entries(Reported()) == [] and "2 entries" in odd_entries(Reported(odd=2))[0].text
+    assert odd_entries(ReportedGpus()) == [] and "2 entries" in odd_entries(ReportedGpus(odd=2))[0].text
 
 
 def test_an_xid_error_is_a_warning_as_grave_as_it_is_unless_a_program_caused_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudash.session.fleet.overview import FleetGpu
-from gpudash.sources.prometheus.gpus import Reported, ReportedGpu
+from gpudash.sources.prometheus.gpus import ReportedGpu, ReportedGpus
 from gpudash.telemetry.metrics import Exporter
 from gpudash.units import GIB
 from tests.prometheus_server.fake import NOW
@@ -30,8 +30,8 @@ def told_gpu(
     return ReportedGpu(key, exporter, uuid, (instance, uuid), labels, host, values=values, **beside)
 
 
-def reported(*gpus: ReportedGpu) -> Reported:
-    return Reported(list(gpus))
+def reported(*gpus: ReportedGpu) -> ReportedGpus:
+    return ReportedGpus(list(gpus))
 
 
 def seen(*gpus: ReportedGpu, at: float = NOW) -> dict[tuple[str, str], float]:

@@ -56,7 +56,7 @@ def test_the_first_line_says_what_the_machine_is_in_plain_text() -> None:
     greeting = Readings().take(line(gpudash=1, product="EPYC\x1b[31m\n" + "x" * 500, cores=64), 0.0)
     assert isinstance(greeting, Greeting)
     assert greeting.product.startswith("EPYC\ufffd[31m\ufffdxx") and len(greeting.product) == 200
-    assert greeting.label.endswith("…, 64 cores") and greeting.capacity_source == "RAM"
+    assert greeting.processor.endswith("…, 64 cores") and greeting.capacity_source == "RAM"
     assert Readings().take(line(gpudash=2), 0.0) is None
 
 

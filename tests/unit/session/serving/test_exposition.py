@@ -48,7 +48,7 @@ def test_every_metric_is_in_the_text_format() -> None:
     assert families.keys() == {served.name.removesuffix("_total") for served in CATALOGUE}
     for served in CATALOGUE:
         family = families[served.name.removesuffix("_total")]
-        assert family.documentation == served.label
+        assert family.documentation == served.help_text
         assert {sample.name for sample in family.samples} == {served.name}
         assert all(tuple(sorted(sample.labels)) == tuple(sorted(served.labels)) for sample in family.samples)
 

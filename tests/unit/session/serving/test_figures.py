@@ -56,7 +56,7 @@ def test_every_reading_that_is_served_exists_and_every_name_is_used_once() -> No
         assert served.name.startswith("gpudash_")
         assert served.name.endswith("_total") == (served.kind == "counter")
         assert served.name.endswith("_info") == (served.kind == "info")
-        assert served.label.endswith(".")
+        assert served.help_text.endswith(".")
 
 
 def test_the_newest_reading_of_each_device_is_served(fake: FakeSession, gathered: Gathered) -> None:
