@@ -118,13 +118,13 @@ class Banner(QFrame):
 
     def _settle_straggler(self, ending: RunFinished | RunFailed | OutOfMemory) -> None:
         """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
-        reported = self._open.get(Topic.STRAGGLER)
-        if not isinstance(reported, Note) or Topic.STRAGGLER not in ending.result:
+        note = self._open.get(Topic.STRAGGLER)
+        if not isinstance(note, Note) or Topic.STRAGGLER not in ending.result:
             return
         found = ending.result[Topic.STRAGGLER]
         text = found.get("text") if isinstance(found, Mapping) else None
         if text:
-            self._open[Topic.STRAGGLER] = replace(reported, text=str(text))
+            self._open[Topic.STRAGGLER] = replace(note, text=str(text))
         else:
             del self._open[Topic.STRAGGLER]
 

@@ -240,8 +240,8 @@ def applicable(remedy: Remedy) -> bool:
 def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had where the change does not tell it."""
     peak = remedy.predicted_peak_bytes
-    reported = peak is None or format_bytes(peak) in remedy.change
-    return remedy.change if reported else f"{remedy.change} ({format_bytes(peak)})"
+    included = peak is None or format_bytes(peak) in remedy.change
+    return remedy.change if included else f"{remedy.change} ({format_bytes(peak)})"
 
 
 def remedy_tip(remedy: Remedy) -> str:

@@ -116,7 +116,7 @@ class GpuDocument(Document):
         """Draw what is new; called by the window's timer while it is in front."""
         if self._awaited and not self.view.loading:
             self._awaited = False
-            self._end = self.past.reported_until(self._span)
+            self._end = self.past.shown_until(self._span)
             if self._end < self._span:
                 self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
             if not self._whole:
@@ -213,10 +213,10 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     )
     kept = []
     for plot in (*usual, *_further(device)):
-        reported = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
-        if reported:
+        curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
+        if curves:
             title = f"MEMORY {text}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
-            kept.append(replace(plot, title=title, curves=reported))
+            kept.append(replace(plot, title=title, curves=curves))
     return kept
 
 
@@ -249,7 +249,7 @@ class PastPlots(PlotsPage):
         """The one GPU there is."""
         return self.session.gpus[0].uuid
 
-    def reported_until(self, seconds: float) -> float:
+    def shown_until(self, seconds: float) -> float:
         """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
         store = self.session.store
         with store.lock:

@@ -129,7 +129,7 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
     figures += [pace] if (pace := _pace_text(run, running)) else []
-    lines = [" · ".join(text) for text in (parts, figures) if text]
+    lines = [" · ".join(group) for group in (parts, figures) if group]
     if not running and (ended := stop_text(run.result)):
         lines.append(ended)
     return "\n".join(lines)

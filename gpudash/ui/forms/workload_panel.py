@@ -281,8 +281,8 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        requested = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
-        parts = (*requested, self.fit, self.progress, self.snapshot, self.button)
+        inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
+        parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
@@ -543,8 +543,8 @@ class WorkloadPanel(QFrame):
         form = None if self.watching else self.form
         ranks = form.ranks_on if isinstance(form, ParallelForm) else ""
         self.device.show_choice(ranks or self._one_shown)
-        reported = form.reported if isinstance(form, ParallelForm) else ""
-        self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{reported}".strip()))
+        note = form.meaning if isinstance(form, ParallelForm) else ""
+        self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{note}".strip()))
         own = form.own_device if isinstance(form, ParallelForm) else None
         if own != self._ranks_on:
             self._ranks_on = own

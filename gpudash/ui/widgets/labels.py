@@ -68,12 +68,12 @@ def discard(widgets: list[QWidget], layout: QLayout) -> None:
     widgets.clear()
 
 
-def whole_text(text: str, metrics: QFontMetrics, room: float) -> str:
+def fitting_text(text: str, metrics: QFontMetrics, room: float) -> str:
     """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
     for count in range(len(text.split(" ")), 1, -1):
-        label = first_words(text, count)
-        if metrics.horizontalAdvance(label) <= room:
-            return label
+        beginning = first_words(text, count)
+        if metrics.horizontalAdvance(beginning) <= room:
+            return beginning
     return first_words(text, 1)
 
 
@@ -116,13 +116,13 @@ class WrappingLabel(PlainLabel):
     """A label whose words wrap, also within one that is wider than the label is.
 
     Attributes:
-        words: that were given it, without the lines that they are broken into.
+        full_text: as it was given, without the ends of lines that break it.
     """
 
-    label = ""
+    full_text = ""
 
     def setText(self, text: str) -> None:
-        self.label = text
+        self.full_text = text
         self._break()
 
     def setWordWrap(self, on: bool) -> None:
@@ -144,9 +144,9 @@ class WrappingLabel(PlainLabel):
             self._break()
 
     def _break(self) -> None:
-        broken = self.label
+        broken = self.full_text
         if self.wordWrap():
-            broken = with_short_text(self.label, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
+            broken = with_short_text(self.full_text, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
         if broken != self.text():
             super().setText(broken)
 

@@ -229,11 +229,11 @@ class TreeView(QWidget):
             if box is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), plain_tip(self.label(box)), self)
+                QToolTip.showText(event.globalPos(), plain_tip(self.tip(box)), self)
             return True
         return super().event(event)
 
-    def label(self, box: Box) -> str:
+    def tip(self, box: Box) -> str:
         """What the tooltip says of a box."""
         branch = box.branch
         whole = 1 if self._root is None else max(1, self._root.bytes)
@@ -466,7 +466,7 @@ class BlocksPane(QWidget):
         return (
             f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"
-            f"{self._study.places.label[stack]}\n{of}"
+            f"{self._study.places.labels[stack]}\n{of}"
         )
 
     def _choose(self, block: int) -> None:
