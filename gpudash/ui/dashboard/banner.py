@@ -141,7 +141,7 @@ class Banner(QFrame):
             self._say(warning, now.text)
         self._offer(now.actions)
 
-    def report_briefly(self, text: str) -> None:
+    def set_brief(self, text: str) -> None:
         """Say only ``text`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
         if text != self._brief:
             self._brief = text

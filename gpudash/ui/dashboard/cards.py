@@ -423,14 +423,14 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:
     """(device, metric, value, state) for every metric of every device, for the devices table."""
     return [
-        (name, metric.title, _text(metric, value.value), value.state.value)
+        (name, metric.title, _format(metric, value.value), value.state.value)
         for name, table, key in devices
         for metric in METRICS[table]
         if (value := store.latest(table, metric.name, key)).time_s is not None
     ]
 
 
-def _text(metric: Metric, value: object) -> str:
+def _format(metric: Metric, value: object) -> str:
     if not isinstance(value, (int, float)):
         return NOT_REPORTED if value is None else str(value)
     return metric.label(value)

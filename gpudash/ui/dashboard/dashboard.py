@@ -440,7 +440,7 @@ class Dashboard(PlotsPage):
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
         self.panel.set_devices(offered, session.default_device())
         self.banner.set_running(session.running)
-        self.banner.report_briefly(ended)
+        self.banner.set_brief(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)

@@ -384,15 +384,15 @@ class RateChart(Painted):
         self._chart = chart
         self.setVisible(chart is not None)
         if chart is not None:
-            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._text(chart.limit[1])}"
+            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._format(chart.limit[1])}"
             self.describe(f"{chart.title.capitalize()}. {'; '.join(map(self._line_text, chart.lines))}{limit}")
 
-    def _text(self, value: float) -> str:
+    def _format(self, value: float) -> str:
         assert self._chart is not None
         return format_value(self._chart.unit, value, self._chart.unit_name)
 
     def _line_text(self, line: SizeLine) -> str:
-        return f"{line.name}: {self._text(max(value for _size, value in line.points))}"
+        return f"{line.name}: {self._format(max(value for _size, value in line.points))}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         chart = self._chart
@@ -459,7 +459,7 @@ class RateChart(Painted):
         x, y = 14.0, height
         named = [(self._line_text(line), colours.curves[line.colour], PEN_STYLES[line.style]) for line in chart.lines]
         if chart.limit is not None:
-            text = f"{chart.limit[0]}: {self._text(chart.limit[1])}"
+            text = f"{chart.limit[0]}: {self._format(chart.limit[1])}"
             named.append((text, colours.curves["capacity"], Qt.PenStyle.DashLine))
         for text, colour, style in named:
             width = 24 + metrics.horizontalAdvance(text) + 22

@@ -412,7 +412,7 @@ def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics 
     if abs(apart) <= NOISE * larger:
         verdict = "the same on average"
     else:
-        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _text(metric, abs(apart))
+        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _format(metric, abs(apart))
         verdict = f"B has {amount} {'more' if apart > 0 else 'less'} on average"
     return f"A: {_figures(metric, a)}   B: {_figures(metric, b)}   {verdict}"
 
@@ -420,8 +420,8 @@ def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics 
 def _figures(metric: ComparedMetric, found: Statistics | None) -> str:
     if found is None:
         return NO_VALUE
-    return f"mean {_text(metric, found.mean)}, highest {_text(metric, found.max)}"
+    return f"mean {_format(metric, found.mean)}, highest {_format(metric, found.max)}"
 
 
-def _text(metric: ComparedMetric, value: float) -> str:
+def _format(metric: ComparedMetric, value: float) -> str:
     return format_value(metric.unit, value, metric.unit_name)

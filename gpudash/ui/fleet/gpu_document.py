@@ -190,7 +190,7 @@ NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
 
 
-def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
+def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
     """The usual plots of a GPU, with its sensors', without curves of which nothing was told.
 
     Called under the store's lock. Memory stays also where nothing was told, so that the empty range can be seen.
@@ -198,14 +198,14 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     Args:
         store: what was told.
         device: the GPU's UUID.
-        text: what the GPU is called.
+        name: what the GPU is called.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity.
     """
     usual = plots_for(
         store,
         selected=device,
-        text=text,
+        text=name,
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,
@@ -215,7 +215,7 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     for plot in (*usual, *_further(device)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
-            title = f"MEMORY {text}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
+            title = f"MEMORY {name}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
             kept.append(replace(plot, title=title, curves=curves))
     return kept
 

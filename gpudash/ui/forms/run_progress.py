@@ -39,7 +39,7 @@ FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
 
 
-def stop_label(stop: StopProgress) -> str:
+def stop_progress(stop: StopProgress) -> str:
     """How long a program has been waited for that was sent a signal, and what comes next."""
     sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
     if not stop.next:

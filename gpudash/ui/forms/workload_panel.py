@@ -32,7 +32,7 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_label
+from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_progress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
@@ -397,7 +397,7 @@ class WorkloadPanel(QFrame):
         if self._just_stopped.isActive():
             return
         if self._stop is not None and not self._stop.next:
-            self.answered.emit(stop_label(self._stop))
+            self.answered.emit(stop_progress(self._stop))
             return
         self._just_stopped.start(QApplication.doubleClickInterval())
         self.stop_requested.emit(PRESSED.format(button=name_of_stop(self._stop)))
@@ -436,7 +436,7 @@ class WorkloadPanel(QFrame):
         self._show_attached(run if outside else None)
         self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
         if stop is not None:
-            self.progress.say(stop_label(stop))
+            self.progress.say(stop_progress(stop))
 
     def _show_attached(self, run: RunView | None) -> None:
         """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""

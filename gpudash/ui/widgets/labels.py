@@ -77,10 +77,10 @@ def fitting_text(text: str, metrics: QFontMetrics, room: float) -> str:
     return first_words(text, 1)
 
 
-def broken_text(text: str, metrics: QFontMetrics, room: float) -> str:
-    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_short_text` does."""
+def wrapped_text(text: str, metrics: QFontMetrics, room: float) -> str:
+    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_line_breaks` does."""
     lines: list[str] = []
-    for word in with_short_text(text, metrics, room).replace("\n", " \n").split(" "):
+    for word in with_line_breaks(text, metrics, room).replace("\n", " \n").split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
         if word.startswith("\n"):
             lines.append(word[1:])
@@ -98,7 +98,7 @@ BREAKS = "(,.=/_)"
 """Behind these a word that is too long goes on in the next line, where one of them is."""
 
 
-def with_short_text(text: str, metrics: QFontMetrics, room: float) -> str:
+def with_line_breaks(text: str, metrics: QFontMetrics, room: float) -> str:
     """``text`` with a new line within each word that is wider than ``room`` pixels, such as a line of a program."""
     return " ".join("\n".join(_pieces(word, metrics, room)) for word in text.split(" "))
 
@@ -146,7 +146,7 @@ class WrappingLabel(PlainLabel):
     def _break(self) -> None:
         broken = self.full_text
         if self.wordWrap():
-            broken = with_short_text(self.full_text, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
+            broken = with_line_breaks(self.full_text, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
         if broken != self.text():
             super().setText(broken)
 

@@ -433,7 +433,7 @@ class BlocksPane(QWidget):
         history = study.history
         category = history.lives.category[found.life].astype(np.int64)
         curves = [category_curve(name, self._palette) for name in history.categories]
-        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._text)
+        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._describe_block)
         entries = [(history.categories[code], curves[code]) for code in np.unique(category).tolist()]
         waits = [("freed, in use by another stream", "forecast")] if bool(found.waits.any()) else []
         self.legend.show_entries([*entries, *waits, ("idle", "")])
@@ -445,7 +445,7 @@ class BlocksPane(QWidget):
         )
         self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
 
-    def _text(self, block: int, place: int) -> str:
+    def _describe_block(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None
         found = self._map
         segment = found.segments[found.segment_at(place)]
