@@ -120,8 +120,8 @@ class DemoBar(QFrame):
         upper.addStretch(1)
         for button in (self.stop_run, self.pause, self.back, self.next, self.leave):
             upper.addWidget(button)
-        requested = QWidget()
-        row = QHBoxLayout(requested)
+        guesses = QWidget()
+        row = QHBoxLayout(guesses)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
         for button in self.choices:
@@ -130,7 +130,7 @@ class DemoBar(QFrame):
         row.addStretch(1)
         self.skip.setProperty("role", "chip")
         self._lower.addWidget(self.watch_for)
-        self._lower.addWidget(requested)
+        self._lower.addWidget(guesses)
         in_column(upper, self.caption, self._lower, parent=self, margins=(14, 8, 14, 8), spacing=4)
         self._make_room()
 
@@ -159,7 +159,7 @@ class DemoBar(QFrame):
             tour.state,
             tour.paused,
             tour.caption,
-            self._appearance_text(),
+            self._hint(),
             tour.question,
             tour.measured,
         )
@@ -171,7 +171,7 @@ class DemoBar(QFrame):
             button.setChecked(position == tour.position)
             button.setText(f"{number}  {tour.said(scene.title)}" if position == tour.position else number)
         self._show_question()
-        self.watch_for.setText(self._appearance_text())
+        self.watch_for.setText(self._hint())
         self.pause.setText("Go on   Esc" if tour.paused else "Pause   Esc")
         self.stop_run.setVisible(tour.state == "busy")
         self.back.setEnabled(tour.position > 0 or tour.state == "told")
@@ -188,7 +188,7 @@ class DemoBar(QFrame):
                 button.setText(self._tour.said(text))
                 button.setAccessibleName(f"Guess: {button.text()}")
 
-    def _appearance_text(self) -> str:
+    def _hint(self) -> str:
         tour = self._tour
         over, acts = tour.progress
         if tour.paused:

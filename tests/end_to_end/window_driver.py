@@ -28,7 +28,7 @@ from gpudash.telemetry.explanation import Remedy
 from gpudash.ui import app as app_module
 from gpudash.ui.app import SAME_PRESS_S
 from gpudash.ui.dashboard.banner import report_of
-from gpudash.ui.window.leaving import REQUESTED_S
+from gpudash.ui.window.leaving import UNASKED_S
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
 from tests.end_to_end.comparison_scenario import compared, comparison
@@ -117,7 +117,7 @@ def close_while_blocked(player: Player) -> Steps:
     yield lambda: player.session.torch_ready
     player.session.start_run(BlockingSpec(), "cpu")
     yield lambda: player.session.store.run is not None and player.session.store.run.step == 1
-    yield lambda: player.session.clock() - player.session.store.run.began_s > REQUESTED_S
+    yield lambda: player.session.clock() - player.session.store.run.began_s > UNASKED_S
     window.close()
     yield lambda: any(box.isVisible() for box in window.findChildren(QMessageBox))
     (box,) = window.findChildren(QMessageBox)
@@ -238,7 +238,7 @@ def run_without_torch(player: Player) -> Steps:
     player.seen["summary"] = player.session.store.run.summary()
     yield player.frames(8)
     player.seen["banner"] = player.window.workspace.dashboard.banner.accessibleName()
-    player.seen["why"] = player.window.workspace.dashboard.result.ending.label
+    player.seen["why"] = player.window.workspace.dashboard.result.ending.text
     player.picture("without_torch")
 
 

@@ -18,7 +18,7 @@ from gpudash.ui.colours import DARK, Palette, contrast
 from gpudash.ui.dashboard import cards
 from gpudash.ui.dashboard.cards import Card, CardContent, DeviceCards, device_rows, gpu_card, host_card
 from gpudash.ui.fleet import gpu_document
-from gpudash.ui.widgets.labels import whole_text
+from gpudash.ui.widgets.labels import fitting_text
 from gpudash.units import GIB
 from tests.ui.fake_session import FakeSession, gpu
 
@@ -28,7 +28,7 @@ CONTENT = CardContent(
     product="RTX PRO 6000 Blackwell Max-Q Workstation Edition",
     used=12.0 * GIB,
     total=24.0 * GIB,
-    memory_text="VRAM",
+    memory_name="VRAM",
     bands=[("other", 6.0 * GIB, "other processes"), ("allocated", 6.0 * GIB, "allocated")],
     mark_ratio=0.85,
     facts=("97 %", "71 °C", "412 W", "Gen4 x16"),
@@ -84,10 +84,10 @@ def test_a_card_made_compact_and_back_has_its_figures_where_they_were(qtbot: QtB
 
 def test_words_are_never_cut_and_the_first_always_stays(qapp: QApplication) -> None:
     metrics = QFontMetrics(qapp.font())
-    assert whole_text("cuda:0 · RTX 4090", metrics, 10_000) == "cuda:0 · RTX 4090"
-    assert whole_text("cuda:0 · RTX 4090", metrics, 0) == "cuda:0"
+    assert fitting_text("cuda:0 · RTX 4090", metrics, 10_000) == "cuda:0 · RTX 4090"
+    assert fitting_text("cuda:0 · RTX 4090", metrics, 0) == "cuda:0"
     room = metrics.horizontalAdvance("cuda:0 · RTX") + 1
-    assert whole_text("cuda:0 · RTX 4090", metrics, room) == "cuda:0 · RTX"
+    assert fitting_text("cuda:0 · RTX 4090", metrics, room) == "cuda:0 · RTX"
 
 
 def test_a_reading_that_was_not_had_is_no_zero(qtbot: QtBot) -> None:
@@ -141,9 +141,9 @@ def test_makers_and_trademarks_are_left_out_of_products() -> None:
 def test_the_host_card_names_a_containers_limit() -> None:
     session = FakeSession().feed(0.2)
     device = Device("cpu", "AMD EPYC 9554", None)
-    assert host_card(session.store, device, "RAM", 0.85).memory_text == "RAM"
+    assert host_card(session.store, device, "RAM", 0.85).memory_name == "RAM"
     limited = host_card(session.store, device, "/sys/fs/cgroup/memory.max", 0.85)
-    assert limited.memory_text == "of a limit" and "memory.max" in limited.details
+    assert limited.memory_name == "of a limit" and "memory.max" in limited.details
 
 
 @pytest.mark.parametrize(

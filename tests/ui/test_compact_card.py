@@ -117,7 +117,7 @@ def test_cards_strip_and_progress_tell_the_same_time_and_the_newest_figures(
         told = f"about {round(seconds)} s"
         strip = dashboard.banner.accessibleName()
         assert f"{used}.0 of 24.0 GiB, full in {told}. The growth comes from train.py:31" in strip
-        assert compact.label == f"Fills in {told} if it goes on growing."
+        assert compact.text == f"Fills in {told} if it goes on growing."
         assert f"full in {round(seconds)} s" in dashboard.cards.facts(key)
         assert f"step 50 of 600 · full in {round(seconds)} s" in dashboard.panel.progress.label.text()
     session.forecasts.clear()

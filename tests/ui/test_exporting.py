@@ -180,7 +180,7 @@ def test_a_folder_as_a_target_is_told(recording: Path) -> None:
     folder = recording.parent
     job = ExportJob(folder, lambda heed: export.write_data(recording, "csv", folder, heed))
     job.run()
-    assert (job.label, job.problem) == (f"{folder} is a folder; name a file.", True)
+    assert (job.message, job.problem) == (f"{folder} is a folder; name a file.", True)
 
 
 def test_a_recording_that_has_vanished_is_told(
@@ -250,7 +250,7 @@ def test_a_cancelled_export_leaves_no_file(recording: Path, tmp_path: Path) -> N
     job = ExportJob(tmp_path / "out.csv", lambda heed: export.write_data(recording, "csv", tmp_path / "out.csv", heed))
     job.cancel()
     job.run()
-    assert job.label == ""
+    assert job.message == ""
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 

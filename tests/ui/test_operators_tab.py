@@ -96,11 +96,11 @@ def test_before_any_profile_it_says_what_will_appear_and_how(qtbot: QtBot) -> No
     tab.show()
     tab.refresh(None)
 
-    assert tab.empty_text.isVisible() and "Shift+F5" in EMPTY and tab.empty_text.text() == EMPTY
+    assert tab.empty_label.isVisible() and "Shift+F5" in EMPTY and tab.empty_label.text() == EMPTY
     tab.first.click()
     assert asked == [True]
     tab.set_commanding(False)
-    assert tab.empty_text.text() == EMPTY_RECORDING and not tab.first.isVisible()
+    assert tab.empty_label.text() == EMPTY_RECORDING and not tab.first.isVisible()
 
 
 def test_the_operators_come_by_own_time_and_the_first_is_explained(tab: OperatorsTab) -> None:
@@ -183,7 +183,7 @@ def test_a_later_profile_comes_to_the_front_and_the_earlier_can_be_chosen(tab: O
 def test_a_note_without_operators_is_no_profile(tab: OperatorsTab) -> None:
     tab.refresh(run_with(Note(time_s=1.0, run_id=1, topic=Topic.OPERATORS, text="The run ended before.")))
 
-    assert tab.empty_text.isVisible()
+    assert tab.empty_label.isVisible()
 
 
 def test_the_trace_is_copied_and_what_goes_wrong_is_a_sentence(tab: OperatorsTab, tmp_path: Path) -> None:

@@ -436,7 +436,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     shown = {text.text for text in label(panel)}
     assert panel.attached.isVisible() and "ATTACHED TO" in shown
     assert not shown & {"WORKLOAD", "Steps", "Device", "Copy as Python", "Details"}
-    assert panel.attached.label.splitlines() == [
+    assert panel.attached.text.splitlines() == [
         "Program serve.py",
         "Process 4711",
         "Command /usr/bin/python3 /home/mia/serve.py --port 80",
@@ -446,7 +446,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     session.apply(note)
     panel.set_devices(session.devices()[:1], "cpu")
     settle(window)
-    assert panel.attached.label.endswith("It is seen from inside.") and complaints(window) == []
+    assert panel.attached.text.endswith("It is seen from inside.") and complaints(window) == []
     session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert {text.text for text in label(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}

@@ -70,7 +70,7 @@ def pick(window: MainWindow, value: str) -> None:
 
 def test_with_one_device_what_only_several_need_cannot_be_changed(form: ParallelForm) -> None:
     assert form.devices.text() == "" and not form.devices.isVisible()
-    assert changeable(form) == set() and form.own_device is None and form.reported == ""
+    assert changeable(form) == set() and form.own_device is None and form.meaning == ""
     assert ONE_RANK_TEXT in [label.text() for label in form.findChildren(QLabel)]
     form.devices.setText("cpu,cpu")
     assert changeable(form) == set(ONLY_SEVERAL) and form.own_device == "cpu"
@@ -99,7 +99,7 @@ def test_the_text_becomes_the_spec_s_devices(form: ParallelForm) -> None:
 )
 def test_what_cannot_be_is_an_error_of_the_devices_and_cannot_be_run(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert words in form.error_text("devices") and form.spec() is None and form.reported == ""
+    assert words in form.error_text("devices") and form.spec() is None and form.meaning == ""
 
 
 def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: ParallelForm) -> None:
@@ -116,13 +116,13 @@ def test_a_global_batch_that_does_not_divide_is_said_below_its_field(form: Paral
 )
 def test_what_the_choice_means_is_told(form: ParallelForm, text: str, words: str) -> None:
     form.devices.setText(text)
-    assert form.reported == words
+    assert form.meaning == words
 
 
 def test_equal_gpus_need_no_word_on_their_memory(form: ParallelForm) -> None:
     form.set_devices([Device(f"cuda:{n}", "RTX", 24 * GIB, f"GPU-{n}") for n in range(2)])
     form.devices.setText("cuda:0,cuda:1")
-    assert form.reported == "2 ranks, one on each GPU."
+    assert form.meaning == "2 ranks, one on each GPU."
 
 
 def test_simulated_gpus_take_ranks_or_a_model_split_by_hand_that_needs_no_fields_of_ranks(form: ParallelForm) -> None:
@@ -134,7 +134,7 @@ def test_simulated_gpus_take_ranks_or_a_model_split_by_hand_that_needs_no_fields
 
     spec = form.spec()
     assert isinstance(spec, TrainingSpec) and spec.is_split and spec.global_batch == 0
-    assert form.reported == "The first half of the layers on sim:0, the second on sim:1."
+    assert form.meaning == "The first half of the layers on sim:0, the second on sim:1."
     assert changeable(form) == {"parallel"}
     form.set_values({"devices": "cpu,cpu", "parallel": "split"})
     assert "is one device" in form.error_text("devices")

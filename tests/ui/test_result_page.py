@@ -195,7 +195,7 @@ def test_a_run_that_ran_out_of_memory_says_where_memory_stood_and_what_would_hav
     assert page.isVisible() and not covered(dashboard), "no plot is hidden, least of all the memory's"
     assert page.accessibleDescription() == "training batch 64 on sim:0, out of memory"
     assert page.figures[:2] == [("memory in use", "1.98 of 2.00 GiB"), ("asked for", "64 MiB more")]
-    assert "hidden = self.fc1(hidden)" in page.ending.label and "44 MiB too little was free" in page.ending.label
+    assert "hidden = self.fc1(hidden)" in page.ending.text and "44 MiB too little was free" in page.ending.text
     assert not [button for button in shown_buttons(page) if "batch" in button.text()], "it is still looked for"
     session.apply(explained.remedies(*explained.REMEDIES))
     settle(window)
@@ -217,8 +217,8 @@ def test_a_word_of_code_that_is_wider_than_the_column_beside_the_plots_is_read_w
     session.apply(explained.remedies(Remedy(edit, fits=True)))
     settle(window)
     ending = window.workspace.dashboard.result.ending
-    told = next(label for label in ending.findChildren(WrappingLabel) if label.label.startswith(edit))
-    assert told.isVisible() and told.text().replace("\n", "").replace(" ", "") == told.label.replace(" ", "")
+    told = next(label for label in ending.findChildren(WrappingLabel) if label.full_text.startswith(edit))
+    assert told.isVisible() and told.text().replace("\n", "").replace(" ", "") == told.full_text.replace(" ", "")
     assert all(told.fontMetrics().horizontalAdvance(line) <= told.width() for line in told.text().split())
 
 
@@ -242,7 +242,7 @@ def test_a_long_edit_that_would_have_fitted_is_read_whole(open_window: OpenWindo
     session.apply(explained.remedies(Remedy(f"{edit}: 0.31 GiB at the peak instead of 1.98 GiB", fits=True)))
     settle(window)
     page = window.workspace.dashboard.result
-    told = next(label for label in page.findChildren(WrappingLabel) if label.label.startswith(edit))
+    told = next(label for label in page.findChildren(WrappingLabel) if label.full_text.startswith(edit))
     assert told.isVisible() and told.heightForWidth(told.width()) <= told.height() > told.fontMetrics().height() * 1.5
     assert page.rect().contains(QRect(told.mapTo(page, QPoint()), told.size()))
 
@@ -273,8 +273,8 @@ def test_a_run_that_failed_says_why_and_what_to_do(open_window: OpenWindow, sess
     settle(window)
     page = window.workspace.dashboard.result
     assert page.isVisible() and not page.rows.isVisible(), "no empty table"
-    assert page.ending.label.startswith("mat1 and mat2 shapes cannot be multiplied")
-    assert page.ending.label.endswith("Give both matrices the same inner size.")
+    assert page.ending.text.startswith("mat1 and mat2 shapes cannot be multiplied")
+    assert page.ending.text.endswith("Give both matrices the same inner size.")
     assert [button.text() for button in shown_buttons(page.ending)] == [], "there is nothing to explain or to run"
     ended(session, "transfer", TRANSFER)
     settle(window)
@@ -474,7 +474,7 @@ def test_a_name_that_is_wider_than_the_page_beside_the_plots_hides_no_figure(ope
     session.end(replace(session.failure(), message=message, remedy="Its traceback is in what it printed."))
     settle(window)
     page = window.workspace.dashboard.result
-    assert page.isVisible() and page.ending.label.startswith(message)
+    assert page.isVisible() and page.ending.text.startswith(message)
     for label in page.findChildren(QLabel):
         if label.isVisible():
             place = QRect(label.mapTo(page, QPoint()), label.size())

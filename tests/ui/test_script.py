@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpudash.devices.known_gpus import KnownGpu
 from gpudash.session.watching.request import found_python
-from gpudash.ui.forms.script_form import Script, python_text
+from gpudash.ui.forms.script_form import Script, python_name
 from gpudash.units import GIB
 
 GROUP = "(?P<loss>[-+.e0-9]+)"
@@ -99,8 +99,8 @@ def test_the_projects_own_interpreter_comes_before_the_shells(file: str, monkeyp
 
 def test_an_interpreter_is_named_from_the_project_on(file: str) -> None:
     own = str(Path(file).parent / ".venv" / "bin" / "python")
-    assert python_text(own, Script(file)) == ".venv/bin/python"
-    assert python_text("/usr/bin/python3", Script(file)) == "python3"
+    assert python_name(own, Script(file)) == ".venv/bin/python"
+    assert python_name("/usr/bin/python3", Script(file)) == "python3"
 
 
 def test_values_come_back_from_a_file(file: str) -> None:

@@ -102,7 +102,7 @@ def test_a_failed_run_shows_what_went_wrong_and_what_to_do(open_window: OpenWind
     settle(window)
     why = "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6). Give both matrices the same inner size."
     dashboard = window.workspace.dashboard
-    assert dashboard.result.isVisible() and dashboard.result.ending.label == why
+    assert dashboard.result.isVisible() and dashboard.result.ending.text == why
     assert dashboard.banner.accessibleName().startswith("critical: Training on cpu failed")
     assert "shapes" not in dashboard.banner.accessibleName(), "nothing is said twice at a time"
     dashboard.plots.dismiss()

@@ -374,7 +374,7 @@ def short_title(names: Sequence[str], longest: int) -> str:
     begin = _common(a, b)
     end = _common(a[begin:][::-1], b[begin:][::-1])
     before, after = a[:begin], a[len(a) - end :]
-    apart = [" ".join(text[begin : len(text) - end]) or "default" for text in (a, b)]
+    apart = [" ".join(name_parts[begin : len(name_parts) - end]) or "default" for name_parts in (a, b)]
     others = f" +{len(names) - 2}" if len(names) > 2 else ""
     ends = [before[0], "…", before[-1]] if len(before) > 2 else before
     for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):

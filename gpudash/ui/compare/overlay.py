@@ -180,7 +180,7 @@ class Overlay(QFrame):
     def _point(self) -> None:
         """Draw the cursor at the next `refresh`."""
         self._pointed = True
-        self._report()
+        self._show_values()
 
     def refresh(self) -> bool:
         """Draw what changed; answers whether anything was drawn."""
@@ -191,7 +191,7 @@ class Overlay(QFrame):
                 plot.show_curves(self._curves.get(name, ()))
                 plot.set_description(self._description(name))
             self._show_difference()
-            self._report()
+            self._show_values()
         self._dirty = self._pointed = False
         draw_together([*self.plots.values(), self.difference], self.places)
         return True
@@ -220,11 +220,11 @@ class Overlay(QFrame):
         plot, parts = self.plots[name], []
         for letter, curve in zip(LETTERS, self._curves.get(name, ()), strict=False):
             known = curve.y[np.isfinite(curve.y)]
-            text = f"{letter} ends at {plot.label(float(known[-1]))}" if len(known) else f"{letter} has none"
+            text = f"{letter} ends at {plot.formatted(float(known[-1]))}" if len(known) else f"{letter} has none"
             parts.append(text)
         return f"{plot.spec.title.capitalize()}: {', '.join(parts)}."
 
-    def _report(self) -> None:
+    def _show_values(self) -> None:
         """The values at the cursor, of every run and quantity."""
         cursor = self.axis.cursor_s
         if cursor is None:

@@ -37,7 +37,7 @@ class LinePiece(QWidget):
         super().__init__()
         self._place, self._palette = place, palette
         self.setFixedSize(_LINE)
-        self.setAccessibleName(f"{LETTERS[place]} is {STYLE_TEXT[place]}")
+        self.setAccessibleName(f"{LETTERS[place]} is {STYLE_NAMES[place]}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -102,7 +102,7 @@ _CURVES = ("allocated", "loss", "h2d", "d2h", "link", "capacity")
 
 _STYLES: tuple[Style, ...] = ("solid", "dash", "dot", "dashdot", "dashdotdot", "dash")
 
-STYLE_TEXT = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
+STYLE_NAMES = ("solid", "dashed", "dotted", "dash-dotted", "dash-dot-dotted", "dashed")
 
 _ZERO = LineSpec("zero", "reference", value=0.0, style="dot", scales=False)
 
@@ -224,14 +224,14 @@ class OverlayPlot(TimePlot):
             return []
         return [Row(self._curve_spec(place), curve.at(cursor), None) for place, curve in enumerate(self.shown)]
 
-    def label(self, value: float) -> str:
+    def formatted(self, value: float) -> str:
         """A value, written as everywhere else."""
         return format_value(self.spec.unit, value, self.spec.unit_name)
 
     def text_at(self, place: float, curves: Sequence[Curve]) -> str:
         """The values of ``curves`` at ``place``, each behind its letter."""
-        reported = [f"{letter} {self.label(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
-        return f"{self.spec.title.lower()}: {', '.join(reported)}"
+        values = [f"{letter} {self.formatted(curve.at(place))}" for letter, curve in zip(LETTERS, curves, strict=False)]
+        return f"{self.spec.title.lower()}: {', '.join(values)}"
 
     def _left_ticks(self, count: int | None = None) -> Ticks:
         """Two or more: one alone does not tell the scale."""

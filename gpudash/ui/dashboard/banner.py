@@ -118,13 +118,13 @@ class Banner(QFrame):
 
     def _settle_straggler(self, ending: RunFinished | RunFailed | OutOfMemory) -> None:
         """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
-        reported = self._open.get(Topic.STRAGGLER)
-        if not isinstance(reported, Note) or Topic.STRAGGLER not in ending.result:
+        note = self._open.get(Topic.STRAGGLER)
+        if not isinstance(note, Note) or Topic.STRAGGLER not in ending.result:
             return
         found = ending.result[Topic.STRAGGLER]
         text = found.get("text") if isinstance(found, Mapping) else None
         if text:
-            self._open[Topic.STRAGGLER] = replace(reported, text=str(text))
+            self._open[Topic.STRAGGLER] = replace(note, text=str(text))
         else:
             del self._open[Topic.STRAGGLER]
 
@@ -141,7 +141,7 @@ class Banner(QFrame):
             self._say(warning, now.text)
         self._offer(now.actions)
 
-    def report_briefly(self, text: str) -> None:
+    def set_brief(self, text: str) -> None:
         """Say only ``text`` of how a run ended badly, while why can be read beside the plots; "" to say why here."""
         if text != self._brief:
             self._brief = text

@@ -22,7 +22,7 @@ from gpudash.telemetry.plots import THIS_PROCESS
 from gpudash.telemetry.records import State, Table
 from gpudash.telemetry.store import Store
 from gpudash.ui.colours import Palette
-from gpudash.ui.widgets.labels import first_words, whole_text
+from gpudash.ui.widgets.labels import first_words, fitting_text
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import (
@@ -53,7 +53,7 @@ class CardContent:
         device: torch's name ("cpu", "cuda:0"), or "GPU 1" where torch does not see it.
         product: what it is.
         used, total: bytes; ``None`` where not reported.
-        memory_text: "RAM", "VRAM"; with the limit's name where a container limits it.
+        memory_name: "RAM", "VRAM"; with the limit's name where a container limits it.
         bands: (curve colour name, bytes, words) from the left.
         mark_ratio: where the warning level is drawn.
         facts: figures at the right: "97 %", "71 °C".
@@ -67,7 +67,7 @@ class CardContent:
     product: str
     used: float | None
     total: float | None
-    memory_text: str
+    memory_name: str
     bands: Sequence[tuple[str, float, str]] = ()
     mark_ratio: float | None = None
     facts: Sequence[str] = field(default=())
@@ -101,7 +101,7 @@ class MemoryBar(QWidget):
         if content is None or not content.total:
             return
         left = 0.0
-        for colour, size, _text in content.bands:
+        for colour, size, _name in content.bands:
             if math.isnan(size) or size <= 0:
                 continue
             width = whole.width() * min(size / content.total, 1.0)
@@ -180,16 +180,16 @@ class Card(QFrame):
             self._total.setText(content.state)
         elif content.used is None or content.total is None:
             self._used.setText("–")
-            self._total.setText(f"{content.memory_text}: not reported")
+            self._total.setText(f"{content.memory_name}: not reported")
         else:
             unit = memory_unit(content.total)
             self._used.setText(format_number(content.used, unit))
-            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_text}")
+            self._total.setText(f"/ {format_number(content.total, unit)} {unit} {content.memory_name}")
         self._fit()
         self._bar.show_content(content, palette)
         text = content.state or format_pair(content.used, content.total)
         marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
-        self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_text}")
+        self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_name}")
         self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
 
     @property
@@ -218,7 +218,7 @@ class Card(QFrame):
         if self._facts.text() != text:
             self._facts.setText(text)
         self._facts.setVisible(bool(text))
-        name = whole_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
+        name = fitting_text(self._full_name, metrics, room - metrics.horizontalAdvance(text))
         if self._name.text() != name:
             self._name.setText(name)
 
@@ -316,7 +316,7 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
     facts = [f"CPU {format_percent(cpu)}"] if cpu is not None else []
     if swap is not None:
         facts.append(f"swap {format_bytes(swap)}" if swap else "swap 0")
-    text = "RAM" if capacity_source in ("", "RAM") else "of a limit"
+    memory_name = "RAM" if capacity_source in ("", "RAM") else "of a limit"
     details = [f"{name}: {format_bytes(size)}" for _colour, size, name in bands]
     details.append(f"capacity: {format_bytes(total)} ({capacity_source or 'RAM'})")
     return CardContent(
@@ -325,7 +325,7 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
         product=short_product(device.product),
         used=used,
         total=total,
-        memory_text=text,
+        memory_name=memory_name,
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,
@@ -376,7 +376,7 @@ def gpu_card(store: Store, gpu: Gpu, name: str, warn_ratio: float) -> CardConten
         product=short_product(gpu.product),
         used=used,
         total=total,
-        memory_text=SHARED if gpu.shared_memory else "VRAM",
+        memory_name=SHARED if gpu.shared_memory else "VRAM",
         bands=bands,
         mark_ratio=warn_ratio,
         facts=facts,
@@ -416,21 +416,21 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
         if last is not None and not math.isnan(last[1]):
             found[name] = last[1]
     others = "other processes" if "context" in found else f"{context} and other processes"
-    text = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
-    return [(name, size, text[name]) for name, size in found.items()]
+    names = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
+    return [(name, size, names[name]) for name, size in found.items()]
 
 
 def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> list[tuple[str, str, str, str]]:
     """(device, metric, value, state) for every metric of every device, for the devices table."""
     return [
-        (name, metric.title, _text(metric, value.value), value.state.value)
+        (name, metric.title, _format(metric, value.value), value.state.value)
         for name, table, key in devices
         for metric in METRICS[table]
         if (value := store.latest(table, metric.name, key)).time_s is not None
     ]
 
 
-def _text(metric: Metric, value: object) -> str:
+def _format(metric: Metric, value: object) -> str:
     if not isinstance(value, (int, float)):
         return NOT_REPORTED if value is None else str(value)
     return metric.label(value)

@@ -408,10 +408,10 @@ class Dashboard(PlotsPage):
     def captions(self) -> tuple[str, str]:
         return TITLE, self.caption(self.selected, self.session.device_text(self.selected))
 
-    def caption(self, selected: str, text: str) -> str:
-        """What a picture says of the device ``selected``; ``text`` where the session does not list it."""
+    def caption(self, selected: str, unlisted: str) -> str:
+        """What a picture says of the device ``selected``; ``unlisted`` where the session does not list it."""
         found = (device for device in self.session.devices() if (device.uuid or "host") == selected)
-        return next((f"{shown_name(device.name)} · {device.product}" for device in found), text)
+        return next((f"{shown_name(device.name)} · {device.product}" for device in found), unlisted)
 
     def refresh_figures(self) -> None:
         """Bring cards, tables and words up to date."""
@@ -440,7 +440,7 @@ class Dashboard(PlotsPage):
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
         self.panel.set_devices(offered, session.default_device())
         self.banner.set_running(session.running)
-        self.banner.report_briefly(ended)
+        self.banner.set_brief(ended)
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)

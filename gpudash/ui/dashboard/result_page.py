@@ -123,7 +123,7 @@ class ResultPage(QFrame):
             commanding: whether a remedy can be applied here.
         """
         self._title.setText(f"{name}, {ENDINGS.get(run.status, run.status.replace('_', ' '))}")
-        self.setAccessibleDescription(self._title.label)
+        self.setAccessibleDescription(self._title.full_text)
         comparison = is_comparison(run.result) and self.verdict.show_result(run.result)
         self._bodies.setCurrentWidget(self.verdict if comparison else self._general)
         if comparison:
@@ -136,10 +136,10 @@ class ResultPage(QFrame):
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
-        more = [(name, value) for name, value in rows if not self._reports(name, value)]
+        more = [(name, value) for name, value in rows if not self._is_figure(name, value)]
         self._side_figures.show_figures(self._shown, more, rest=bool(found) and not rows)
 
-    def _reports(self, name: str, value: str) -> bool:
+    def _is_figure(self, name: str, value: str) -> bool:
         """Whether a row is among the figures already."""
         return (name.partition(",")[0], value) in self._shown
 
@@ -248,14 +248,14 @@ class FiguresAside(QScrollArea):
         discard(self._lines, self._rows)
         short = [(name, value) for name, value in more if len(value) <= SHORT]
         for row, (name, value) in enumerate((*figures, *short)):
-            named = worded_label("muted")
-            reported = worded_label("figure-small" if row < len(figures) else "", wraps=False)
-            named.setText(name)
-            reported.setText(value)
-            named.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
-            reported.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
+            name_label = worded_label("muted")
+            value_label = worded_label("figure-small" if row < len(figures) else "", wraps=False)
+            name_label.setText(name)
+            value_label.setText(value)
+            name_label.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+            value_label.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop)
             line = QWidget()  # each row by itself, so that a long value leaves the others' names their room
-            in_row((named, 1), reported, parent=line, margins=(0, 0, 0, 0), spacing=6)
+            in_row((name_label, 1), value_label, parent=line, margins=(0, 0, 0, 0), spacing=6)
             self._add(line)
         if rest or len(short) < len(more):
             sentence = worded_label("muted")
@@ -298,9 +298,9 @@ class BadEnding(QWidget):
         actions.setSpacing(8)
         for button in self._buttons.values():
             actions.addWidget(button)
-        text = in_column(self._cause, self._more, spacing=3)
-        self._reported = in_row((text, 1), actions, spacing=12)
-        in_column(self._reported, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
+        sentences = in_column(self._cause, self._more, spacing=3)
+        self._upper = in_row((sentences, 1), actions, spacing=12)
+        in_column(self._upper, self.remedies, parent=self, margins=(14, 2, 8, 2), spacing=4)
 
     def _button(self, name: str) -> QPushButton:
         button = worded_button(*ACTION_TEXT[name], lambda: self.action.emit(name))
@@ -309,17 +309,17 @@ class BadEnding(QWidget):
 
     def set_narrow(self, narrow: bool) -> None:
         """Stand in a column: buttons below the words, and one remedy below the other."""
-        self._reported.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
-        self._reported.setSpacing(6 if narrow else 12)
+        self._upper.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self._upper.setSpacing(6 if narrow else 12)
         self.remedies.set_stacked(narrow)
         self._cause.setProperty("role", "" if narrow else "figure-small")  # under a title that is as heavy
         self._cause.style().unpolish(self._cause)
         self._cause.style().polish(self._cause)
 
     @property
-    def label(self) -> str:
+    def text(self) -> str:
         """The cause, and what belongs to it."""
-        return f"{self._cause.label} {self._more.label}".strip()
+        return f"{self._cause.full_text} {self._more.full_text}".strip()
 
     def show_run(self, run: RunView, *, commanding: bool) -> None:
         """Say why ``run`` ended badly; nothing of one that did not."""
@@ -330,7 +330,7 @@ class BadEnding(QWidget):
         found = error.explanation
         self._cause.setText(error.message if found is None else found.headline)
         self._more.setText(error.remedy if found is None else found.request_words)
-        self._more.setVisible(bool(self._more.label))
+        self._more.setVisible(bool(self._more.full_text))
         offered = {
             "explain": found is not None,
             "use_python": commanding and isinstance(run.result.get("python_with_torch"), str),
@@ -384,15 +384,15 @@ class RateChart(Painted):
         self._chart = chart
         self.setVisible(chart is not None)
         if chart is not None:
-            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._text(chart.limit[1])}"
+            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._format(chart.limit[1])}"
             self.describe(f"{chart.title.capitalize()}. {'; '.join(map(self._line_text, chart.lines))}{limit}")
 
-    def _text(self, value: float) -> str:
+    def _format(self, value: float) -> str:
         assert self._chart is not None
         return format_value(self._chart.unit, value, self._chart.unit_name)
 
     def _line_text(self, line: SizeLine) -> str:
-        return f"{line.name}: {self._text(max(value for _size, value in line.points))}"
+        return f"{line.name}: {self._format(max(value for _size, value in line.points))}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         chart = self._chart
@@ -459,7 +459,7 @@ class RateChart(Painted):
         x, y = 14.0, height
         named = [(self._line_text(line), colours.curves[line.colour], PEN_STYLES[line.style]) for line in chart.lines]
         if chart.limit is not None:
-            text = f"{chart.limit[0]}: {self._text(chart.limit[1])}"
+            text = f"{chart.limit[0]}: {self._format(chart.limit[1])}"
             named.append((text, colours.curves["capacity"], Qt.PenStyle.DashLine))
         for text, colour, style in named:
             width = 24 + metrics.horizontalAdvance(text) + 22

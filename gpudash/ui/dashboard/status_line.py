@@ -14,7 +14,7 @@ from gpudash.session import Status
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
-REPORTED_SHOWN_MS = 5000
+MESSAGE_SHOWN_MS = 5000
 """How long a passing message stays."""
 
 LEFT_LEAST_PX = 240
@@ -63,15 +63,15 @@ class StatusLine(QWidget):
         row.addWidget(self._right)
         self._versions: Sequence[str] = ("",)
         self._machine = ""
-        self._reported = ""
+        self._message = ""
         self._forget = QTimer(self)
         self._forget.setSingleShot(True)
-        self._forget.setInterval(REPORTED_SHOWN_MS)
+        self._forget.setInterval(MESSAGE_SHOWN_MS)
         self._forget.timeout.connect(lambda: self.report(""))
 
     def report(self, text: str) -> None:
         """Say ``text`` at the left for a while, such as "Copied 312 rows"."""
-        self._reported = text
+        self._message = text
         if text:
             self._forget.start()
         self._fit()
@@ -80,7 +80,7 @@ class StatusLine(QWidget):
     @property
     def telling(self) -> bool:
         """Whether a passing message is told."""
-        return bool(self._reported)
+        return bool(self._message)
 
     def show_status(self, status: Status | None, view: str, gpu_problem: str | None, loading: str) -> None:
         """Show the session's figures.
@@ -93,7 +93,7 @@ class StatusLine(QWidget):
         """
         missing = 0.0 if status is None else self._missing_share(status)
         late = missing > LATE_SHARE
-        versions = (view,) if status is None else _session_text(status, view, late=late)
+        versions = (view,) if status is None else _session_versions(status, view, late=late)
         machine = " · ".join(
             part
             for part in (
@@ -129,7 +129,7 @@ class StatusLine(QWidget):
         room = max(0, self.width() - 2 * MARGIN_PX - GAP_PX)
         right = metrics.elidedText(self._machine, Qt.TextElideMode.ElideRight, max(0, room - LEFT_LEAST_PX))
         width = metrics.horizontalAdvance(right) + 2
-        versions = (self._reported,) if self._reported else self._versions
+        versions = (self._message,) if self._message else self._versions
         fitting = (text for text in versions if metrics.horizontalAdvance(text) <= room - width)
         left = next(fitting, None) or metrics.elidedText(versions[-1], Qt.TextElideMode.ElideRight, room - width)
         for label, text in ((self._left, left), (self._right, right)):
@@ -147,20 +147,20 @@ def missed_text(share: float) -> str:
     return f"{each} reading of the last {WATCHED_S:.0f} s is missing; where several are, curves have a gap."
 
 
-def _session_text(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
+def _session_versions(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
     """The session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
     rate = f"{rate} · {LATE_TEXT}" if late else rate
     whole = f"{rate} · {status.own_cpu_ratio * 100:.1f} % of one core"
     if status.recording is None:
-        reported = ("not recording",) * 2
+        recording = ("not recording",) * 2
     else:
         size = format_bytes(status.recording_bytes)
-        reported = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
+        recording = (f"● recording {status.recording.name}  {size}", f"● recording  {size}")
     return (
-        _BETWEEN.join((view, reported[0], whole)),
-        _BETWEEN.join((view, reported[1], whole)),
-        _BETWEEN.join((view, reported[1], rate)),
-        _BETWEEN.join((view, reported[1])),
+        _BETWEEN.join((view, recording[0], whole)),
+        _BETWEEN.join((view, recording[1], whole)),
+        _BETWEEN.join((view, recording[1], rate)),
+        _BETWEEN.join((view, recording[1])),
         view,
     )

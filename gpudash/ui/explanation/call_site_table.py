@@ -30,7 +30,7 @@ class CallSiteTable(Table):
         super().__init__(name, columns, empty, parent)
         self._stand_for: Sequence[object] = ()
         self.view.setWordWrap(False)
-        self.view.selectionModel().selectionChanged.connect(self._report)
+        self.view.selectionModel().selectionChanged.connect(self._emit_row)
 
     def show_call_sites(self, rows: Sequence[Sequence[str]], stand_for: Sequence[object]) -> None:
         """Show ``rows`` with the first in front.
@@ -44,9 +44,9 @@ class CallSiteTable(Table):
         self.view.clearSelection()
         if rows:
             self.view.selectRow(0)
-        self._report()
+        self._emit_row()
 
-    def _report(self) -> None:
+    def _emit_row(self) -> None:
         chosen = self.view.selectionModel().selectedRows()
         at = chosen[0].row() if chosen else -1
         self.row_changed.emit(self._stand_for[at] if 0 <= at < len(self._stand_for) else None)

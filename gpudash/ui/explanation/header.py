@@ -22,7 +22,7 @@ from gpudash.memory.explaining.whole_need import RERUN
 from gpudash.memory.predicting.prediction import price
 from gpudash.session.predicting.remedies import LOOKING, SoFar
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.ui.widgets.labels import broken_text, worded_button, worded_label, wrapping_label
+from gpudash.ui.widgets.labels import worded_button, worded_label, wrapped_text, wrapping_label
 from gpudash.ui.widgets.layouts import in_column, in_row
 from gpudash.ui.widgets.plain_text import plain_tip, without_mnemonics
 from gpudash.units import format_bytes
@@ -33,7 +33,7 @@ MOST = 4
 GAP, STACKED_GAP = 18, 4
 """Logical pixels between them, side by side and one below the other."""
 
-LEAST_TEXT = 80
+LEAST_TEXT_PX = 80
 """Logical pixels below which a line of a button would be a word or none."""
 
 
@@ -186,8 +186,8 @@ class RemediesView(QWidget):
         """Break the words of a button that is wider than there is room for, by so many pixels."""
         button, text = self._widgets[place], remedy_text(self._remedies[place])
         room = button.fontMetrics().horizontalAdvance(text) - excess
-        if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_TEXT:
-            _say(button, broken_text(text, button.fontMetrics(), room))
+        if isinstance(button, QPushButton) and excess > 0 and room >= LEAST_TEXT_PX:
+            _say(button, wrapped_text(text, button.fontMetrics(), room))
 
     def _let_wrap(self, wrapping: Sequence[QWidget]) -> None:
         """Let the words of these wrap, which side by side is one that has the line to itself."""
@@ -240,8 +240,8 @@ def applicable(remedy: Remedy) -> bool:
 def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had where the change does not tell it."""
     peak = remedy.predicted_peak_bytes
-    reported = peak is None or format_bytes(peak) in remedy.change
-    return remedy.change if reported else f"{remedy.change} ({format_bytes(peak)})"
+    included = peak is None or format_bytes(peak) in remedy.change
+    return remedy.change if included else f"{remedy.change} ({format_bytes(peak)})"
 
 
 def remedy_tip(remedy: Remedy) -> str:

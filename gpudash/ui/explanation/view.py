@@ -35,7 +35,7 @@ class ExplanationView(QStackedWidget):
 
     Signals:
         start_requested: what the panel holds is to be run.
-        told: a passing message for the status line.
+        reported: a passing message for the status line.
     """
 
     start_requested = Signal()

@@ -86,11 +86,11 @@ def commands(workspace: Workspace) -> list[Command]:
     exporting = Exporting(workspace)
     workspace.at_close(exporting.close)
 
-    def command(kind: str, text: Wording, run: Callable[[], object], separated: bool = False) -> Command:
+    def command(kind: str, wording: Wording, run: Callable[[], object], separated: bool = False) -> Command:
         return Command(
             MENU,
-            text.entry,
-            text.tip,
+            wording.entry,
+            wording.tip,
             run,
             id=f"file.export.{kind}",
             after="file.close_document",
@@ -102,8 +102,8 @@ def commands(workspace: Workspace) -> list[Command]:
         command("svg", SVG, partial(exporting.graph, SVG)),
         command("range", RANGE, exporting.range),
         *(
-            command(kind, text, partial(exporting.recording, kind), separated=kind == "csv")
-            for kind, text in WORDING.items()
+            command(kind, wording, partial(exporting.recording, kind), separated=kind == "csv")
+            for kind, wording in WORDING.items()
         ),
     ]
 
@@ -122,8 +122,8 @@ class ExportJob(threading.Thread):
     Attributes:
         began_s: when it was asked for, by the monotonic clock.
         written: rows so far.
-        words: what came of it, in a sentence; "" until then, and when it was cancelled.
-        problem: whether `label` tell why there is no file.
+        message: what came of it, in a sentence; "" until then, and when it was cancelled.
+        problem: whether `message` says why there is no file.
     """
 
     def __init__(self, out: Path, write: Callable[[OnProgress], list[str]]) -> None:
@@ -131,7 +131,7 @@ class ExportJob(threading.Thread):
         self.out = out
         self.began_s = time.monotonic()
         self.written = 0
-        self.label = ""
+        self.message = ""
         self.problem = False
         self._write = write
         self._cancelled = threading.Event()
@@ -147,19 +147,19 @@ class ExportJob(threading.Thread):
 
     def run(self) -> None:
         try:
-            notices = self._write(self._handle)
+            notices = self._write(self._on_progress)
         except ExportCancelledError:
             return
         except RecordingError as error:
-            self.label, self.problem = f"{error}.", True
+            self.message, self.problem = f"{error}.", True
         except Exception as error:  # whatever a file's content leads to is told
             logger.exception("an export was not written")
-            self.label = f"{self.out.name} was not written ({type(error).__name__}: {error})."
+            self.message = f"{self.out.name} was not written ({type(error).__name__}: {error})."
             self.problem = True
         else:
-            self.label = " ".join([f"Wrote {self.out}.", *(f"{text}." for text in notices)])
+            self.message = " ".join([f"Wrote {self.out}.", *(f"{text}." for text in notices)])
 
-    def _handle(self, written: int) -> None:
+    def _on_progress(self, written: int) -> None:
         self.written = written
         if self._cancelled.is_set():
             raise ExportCancelledError
@@ -225,21 +225,21 @@ class Exporting(QObject):
         else:
             self._begin(ExportJob(out, partial(write_data, source, kind, out)))
 
-    def graph(self, text: Wording) -> None:
+    def graph(self, wording: Wording) -> None:
         """Write the plots of the dashboard in front as a picture."""
-        self._view(text, lambda page, out: page.plots.save_picture(out))
+        self._view(wording, lambda page, out: page.plots.save_picture(out))
 
     def range(self) -> None:
         """Write the visible curves of the selection, else of what is in sight, as a table."""
         self._view(RANGE, lambda page, out: page.plots.save_csv(out))
 
-    def _view(self, text: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
+    def _view(self, wording: Wording, write: Callable[[PlotsPage, Path], object]) -> None:
         page = self._workspace.front_page
         if page is None:
             self._report(NO_RECORDING)
             return
         source = page.session.recording
-        out = self._ask(text, source or Path.home() / "gpudash")
+        out = self._ask(wording, source or Path.home() / "gpudash")
         if out is None:
             return
         if source is not None and source.exists() and out.exists() and out.samefile(source):
@@ -276,8 +276,8 @@ class Exporting(QObject):
                 continue
             del self._jobs[job]
             _dismiss(dialog)
-            if job.label:
-                self._report(job.label, good=not job.problem, out=job.out)
+            if job.message:
+                self._report(job.message, good=not job.problem, out=job.out)
             else:
                 self._workspace.target.status_line.report(f"{job.out.name} was not written: cancelled.")
         if not self._jobs:
@@ -306,12 +306,12 @@ class Exporting(QObject):
             button = "Open" if shown is out else "Open Folder"
             notice.report(text, "note", button=button, run=partial(_open, shown))
 
-    def _ask(self, text: Wording, source: Path) -> Path | None:
+    def _ask(self, wording: Wording, source: Path) -> Path | None:
         """Where to write; a file that is there is asked for, by the dialog or, for a suffix added here, by us."""
-        start = source.with_name(source.stem + text.suffix)
-        title = f"Export {text.entry.removesuffix('…')}"
-        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), text.pattern)
-        return completed(self._workspace, title, chosen, text.suffix)
+        start = source.with_name(source.stem + wording.suffix)
+        title = f"Export {wording.entry.removesuffix('…')}"
+        chosen, _pattern = QFileDialog.getSaveFileName(self._workspace, title, str(start), wording.pattern)
+        return completed(self._workspace, title, chosen, wording.suffix)
 
 
 def _dismiss(dialog: QProgressDialog) -> None:

@@ -351,6 +351,6 @@ class NoGpuStrip(QFrame):
         QGuiApplication.clipboard().setText(tab_separated(lines))
 
     def _dismiss(self) -> None:
-        reported = self._problem
+        problem = self._problem
         self.report(None)
-        self.dismissed.emit(reported)
+        self.dismissed.emit(problem)

@@ -338,8 +338,8 @@ def compare_machines(workspace: Workspace, fleet: SshFleet, gpus: Sequence[Fleet
     for gpu, machine in found:
         if machine is not None:
             machine.hold()
-            reported = partial(_problems, machine)
-            sides.append(GpuSide(MemoryView(machine, machine.release, grows=True, problems=reported), gpu))
+            problems = partial(_problems, machine)
+            sides.append(GpuSide(MemoryView(machine, machine.release, grows=True, problems=problems), gpu))
     seconds = time.time() - min((machine.began_wall_s for _gpu, machine in found if machine is not None), default=0.0)
     return _lay(workspace, sides, Range(min(max(seconds, SHORTEST_LIVE_S), LONGEST_LIVE_S)))
 

@@ -53,7 +53,7 @@ def commands(workspace: Workspace) -> list[Command]:
 
 def open_palette(workspace: Workspace, recorded: RecordedRuns) -> CommandPalette:
     """Show the palette over the window."""
-    recorded.scan()
+    recorded.begin()
     entries = [
         *command_entries(workspace.commands),
         *_recent(workspace),
@@ -175,7 +175,7 @@ class RecordedRuns:
         self._named: dict[Path, tuple[LibraryEntry, list[tuple[float, str, PaletteEntry]]]] = {}
         self._newest: list[tuple[float, str, PaletteEntry]] = []
 
-    def scan(self) -> None:
+    def begin(self) -> None:
         """Read the library, from now on until `leave`."""
         from gpudash.session.recordings.library import LibraryWatcher
 
@@ -232,8 +232,8 @@ class RecordedRuns:
             yield row.began_s, f"{found.name} {place}".lower(), found
 
     def found(self, query: str) -> list[PaletteEntry]:
-        label = query.lower().split()
-        holding = (entry for _began_s, text, entry in self._newest if all(word in text for word in label))
+        terms = query.lower().split()
+        holding = (entry for _began_s, text, entry in self._newest if all(word in text for word in terms))
         return list(islice(holding, MOST_RUNS))
 
     def leave(self) -> None:

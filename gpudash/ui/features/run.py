@@ -341,14 +341,14 @@ class AttachDialog(QDialog):
         self.resize(*SIZE)
         self.pid.setFocus()
         self._pid_changed()
-        self._thread = threading.Thread(target=self._poll, name="gpudash-processes", daemon=True)
+        self._thread = threading.Thread(target=self._list_processes, name="gpudash-processes", daemon=True)
         self._thread.start()
         self._timer = QTimer(self)
         self._timer.setInterval(POLL_MS)
         self._timer.timeout.connect(self.poll)
         self._timer.start()
 
-    def _poll(self) -> None:
+    def _list_processes(self) -> None:
         try:
             self._found = self._find()
         except Exception as error:

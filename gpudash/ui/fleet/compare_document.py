@@ -47,8 +47,8 @@ MIN_SHARE = 1e-4
 """Narrowest view, as a share of the range."""
 
 
-class Style(Protocol):
-    """What a comparison needs of a look at a memory's past: a `FleetView`, or a `MemoryView` at what was recorded."""
+class MemoryPast(Protocol):
+    """What a comparison needs of a view of a memory's past: a `FleetView`, or a `MemoryView` at what was recorded."""
 
     @property
     def store(self) -> Store:
@@ -81,7 +81,7 @@ class Style(Protocol):
 class GpuSide:
     """One of the two: the look at its past, and the GPU, or the machine's memory, that it is of."""
 
-    view: Style
+    view: MemoryPast
     gpu: FleetGpu
 
     def series(self, metric: ComparedMetric) -> Series | None:
@@ -119,9 +119,9 @@ class FleetComparison(Document):
         self._palette, self._wall_clock = palette, wall_clock
         self._span = chosen.seconds
         self._awaited, self._drawn = True, ()
-        self._polled_s = wall_clock()
+        self._requested_s = wall_clock()
         self.axis = SharedAxis(bounded=True, parent=self)
-        self.axis.cursor_changed.connect(self._report)
+        self.axis.cursor_changed.connect(self._show_values)
         self._show_whole()
         self.plots: dict[ComparedMetric, OverlayPlot] = {}
         self._figures: dict[ComparedMetric, QLabel] = {}
@@ -184,10 +184,10 @@ class FleetComparison(Document):
         """Ask for what the rows above say."""
         began, ended = self.ranges()[0]
         self._span, self._awaited = ended - began, True
-        self._poll()
+        self._request()
 
-    def _poll(self) -> None:
-        self._polled_s = self._wall_clock()
+    def _request(self) -> None:
+        self._requested_s = self._wall_clock()
         for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
             side.view.show_range(began, ended, self.points)
         self._show_legend()
@@ -203,9 +203,9 @@ class FleetComparison(Document):
         if (
             now_is_shown
             and any(side.view.grows for side in self.sides)
-            and self._wall_clock() - self._polled_s >= LIVE_S
+            and self._wall_clock() - self._requested_s >= LIVE_S
         ):
-            self._poll()
+            self._request()
         loading = self.loading
         if self._awaited and not loading:
             self._awaited = False
@@ -293,7 +293,7 @@ class FleetComparison(Document):
             self._figures[metric].setText(text)
             plot.set_description(f"{metric.title.capitalize()}. {text}")
         draw_together(list(self.plots.values()), self.places)
-        self._report()
+        self._show_values()
 
     def _show_whole(self) -> None:
         """Show all of the range, on an axis in a unit that fits it."""
@@ -301,7 +301,7 @@ class FleetComparison(Document):
         self.axis.set_whole(0.0, length, MIN_SHARE * length)
         self.axis.show_whole()
 
-    def _report(self) -> None:
+    def _show_values(self) -> None:
         cursor = self.axis.cursor_s
         if cursor is None:
             self.readout.setText(POINT)
@@ -412,7 +412,7 @@ def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics 
     if abs(apart) <= NOISE * larger:
         verdict = "the same on average"
     else:
-        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _text(metric, abs(apart))
+        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _format(metric, abs(apart))
         verdict = f"B has {amount} {'more' if apart > 0 else 'less'} on average"
     return f"A: {_figures(metric, a)}   B: {_figures(metric, b)}   {verdict}"
 
@@ -420,8 +420,8 @@ def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics 
 def _figures(metric: ComparedMetric, found: Statistics | None) -> str:
     if found is None:
         return NO_VALUE
-    return f"mean {_text(metric, found.mean)}, highest {_text(metric, found.max)}"
+    return f"mean {_format(metric, found.mean)}, highest {_format(metric, found.max)}"
 
 
-def _text(metric: ComparedMetric, value: float) -> str:
+def _format(metric: ComparedMetric, value: float) -> str:
     return format_value(metric.unit, value, metric.unit_name)

@@ -347,7 +347,7 @@ AGE_S = 1.0
 """How often the ages in words are brought up to date while no answer comes."""
 
 
-class Polled(Protocol):
+class FleetSource(Protocol):
     """What the overview needs of a `gpudash.session.fleet.Fleet`, or of machines over ssh."""
 
     address: str
@@ -402,7 +402,7 @@ class FleetDocument(Document):
 
     def __init__(
         self,
-        fleet: Polled,
+        fleet: FleetSource,
         palette: Palette,
         *,
         open_gpu: Callable[[FleetGpu], object],
@@ -550,8 +550,8 @@ class FleetDocument(Document):
             self._show_layer(0)
             return
         self.header.show_source(f"{address} · newest reading {format_age(self._wall_clock() - newest)} old")
-        reported = f"What is shown is of {clock_text(newest)}"
-        self.header.show_problem(*((problem, reported, self.fleet.trying) if problem else ()))
+        moment = f"What is shown is of {clock_text(newest)}"
+        self.header.show_problem(*((problem, moment, self.fleet.trying) if problem else ()))
 
     def _show_links(self) -> None:
         """Offer to link what is not."""

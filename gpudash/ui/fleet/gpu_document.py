@@ -116,7 +116,7 @@ class GpuDocument(Document):
         """Draw what is new; called by the window's timer while it is in front."""
         if self._awaited and not self.view.loading:
             self._awaited = False
-            self._end = self.past.reported_until(self._span)
+            self._end = self.past.shown_until(self._span)
             if self._end < self._span:
                 self.view.seek(self._end)  # what is told without a cursor is the newest reading, not what follows it
             if not self._whole:
@@ -190,7 +190,7 @@ NEAR = 0.9
 """Part of a range that must have been told of for it to be shown as far as that."""
 
 
-def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
+def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_capacity: bool) -> list[PlotSpec]:
     """The usual plots of a GPU, with its sensors', without curves of which nothing was told.
 
     Called under the store's lock. Memory stays also where nothing was told, so that the empty range can be seen.
@@ -198,14 +198,14 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     Args:
         store: what was told.
         device: the GPU's UUID.
-        text: what the GPU is called.
+        name: what the GPU is called.
         warn_ratio: memory level of a warning.
         to_capacity: whether the memory axis reaches to the capacity.
     """
     usual = plots_for(
         store,
         selected=device,
-        device_name=text,
+        device_name=name,
         allocator=store.torch_name(device),
         warn_ratio=warn_ratio,
         to_capacity=to_capacity,
@@ -213,10 +213,10 @@ def past_plots(store: Store, device: str, text: str, warn_ratio: float, *, to_ca
     )
     kept = []
     for plot in (*usual, *_further(device)):
-        reported = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
-        if reported:
-            title = f"MEMORY {text}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
-            kept.append(replace(plot, title=title, curves=reported))
+        curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
+        if curves:
+            title = f"MEMORY {name}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
+            kept.append(replace(plot, title=title, curves=curves))
     return kept
 
 
@@ -249,7 +249,7 @@ class PastPlots(PlotsPage):
         """The one GPU there is."""
         return self.session.gpus[0].uuid
 
-    def reported_until(self, seconds: float) -> float:
+    def shown_until(self, seconds: float) -> float:
         """Where a range so long is shown to: its newest reading where that is near its end, so that it can be read."""
         store = self.session.store
         with store.lock:

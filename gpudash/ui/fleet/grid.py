@@ -357,15 +357,15 @@ class FleetGrid(QAbstractScrollArea):
         if alone:
             self.chosen = [key]
         self._bring_into_sight()
-        self._report()
+        self._announce()
 
     def toggle(self, key: str) -> None:
         """Choose this GPU as well, or no more."""
         self.chosen = [other for other in self.chosen if other != key] if key in self.chosen else [*self.chosen, key]
         self.current = key
-        self._report()
+        self._announce()
 
-    def _report(self) -> None:
+    def _announce(self) -> None:
         self.setAccessibleDescription(self.tip(self.current))
         self.viewport().update()
         self.choice_changed.emit()
@@ -393,7 +393,7 @@ class FleetGrid(QAbstractScrollArea):
             return
         if not key:
             self.chosen = []
-            self._report()
+            self._announce()
         elif event.modifiers() & CONTROL:
             self.toggle(key)
         else:
@@ -438,7 +438,7 @@ class FleetGrid(QAbstractScrollArea):
             self.toggle(self.current)
         elif key == Qt.Key.Key_Escape and self.chosen:
             self.chosen = []
-            self._report()
+            self._announce()
         elif event.text().isprintable() and event.text().strip() and not event.modifiers() & CONTROL:
             self.typed.emit(event.text())
         else:

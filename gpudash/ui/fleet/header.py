@@ -35,11 +35,11 @@ class ProblemStrip(QFrame):
 
     def report(self, sentences: Iterable[str]) -> None:
         """Say these, each once; nothing when there are none."""
-        label = " ".join(f"{text.rstrip('.')}." for text in dict.fromkeys(sentences) if text)
-        if self.sentence.text() != label:
-            self.sentence.setText(label)
-            self.setAccessibleName(label)
-        self.setVisible(bool(label))
+        text = " ".join(f"{sentence.rstrip('.')}." for sentence in dict.fromkeys(sentences) if sentence)
+        if self.sentence.text() != text:
+            self.sentence.setText(text)
+            self.setAccessibleName(text)
+        self.setVisible(bool(text))
 
 
 class FleetHeader(QWidget):

@@ -134,8 +134,8 @@ def details(gpu: FleetGpu, warnings: Iterable[FleetWarning], now_s: float) -> st
         gpu.uuid,
         f"Told by {gpu.reported_by}, {format_age(now_s - gpu.seen_s)} ago" + (": stale" if gpu.stale else ""),
     ]
-    reported = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
-    return "\n".join(line for line in [*lines, *reported] if line)
+    warned = [f"{SHAPES[warning.level]} {warning.text}" for warning in warnings if warning.key == gpu.key]
+    return "\n".join(line for line in [*lines, *warned] if line)
 
 
 def one_line(gpu: FleetGpu) -> str:

@@ -100,12 +100,12 @@ def found_by(query: str, gpus: Sequence[FleetGpu]) -> list[FleetGpu]:
     Nobody who types "node-07" wants what merely holds these letters somewhere, as long as a node-07 is there; and
     nobody abbreviates a UUID.
     """
-    label = query.casefold().split()
-    if not label:
+    terms = query.casefold().split()
+    if not terms:
         return list(gpus)
     entries = [(f"{gpu.host} {short_name(gpu)}", " ".join((gpu.product, gpu.run, *gpu.holders))) for gpu in gpus]
     texts = [f"{name} {place} {gpu.uuid}".casefold() for (name, place), gpu in zip(entries, gpus, strict=True)]
-    literal = [gpu for gpu, text in zip(gpus, texts, strict=True) if all(word in text for word in label)]
+    literal = [gpu for gpu, text in zip(gpus, texts, strict=True) if all(word in text for word in terms)]
     return literal or [gpus[place] for place in rank(query, entries)]
 
 
@@ -177,9 +177,9 @@ class Order:
             busy: whether the pointer or the keyboard is at work in the grid.
         """
         fresh = arrange(gpus, wanted, levels)
-        requested = wanted != self._wanted
+        rearranged = wanted != self._wanted
         self._wanted = wanted
-        if requested or not self.sections:
+        if rearranged or not self.sections:
             return self._take(fresh, now_s)
         if fresh == self.sections:
             self.old = False

@@ -47,17 +47,15 @@ class AttachedPage(QWidget):
         in_column(PlainLabel(SUMMARY, role="muted", wraps=True), grid, self._seen, parent=self, margins=(0, 0, 0, 0))
 
     @property
-    def label(self) -> str:
+    def text(self) -> str:
         """What is shown, line by line."""
-        lines = [f"{name} {value.label}" for name, value in self._values.items()]
-        return "\n".join([*lines, self._seen.label])
+        lines = [f"{name} {value.full_text}" for name, value in self._values.items()]
+        return "\n".join([*lines, self._seen.full_text])
 
     def show_run(self, run: RunView) -> None:
         """Show the process of ``run``, by what has been told of it."""
-        reported = run.spec.get("command")
-        command = (
-            [str(word) for word in reported] if isinstance(reported, Sequence) and not isinstance(reported, str) else []
-        )
+        given = run.spec.get("command")
+        command = [str(word) for word in given] if isinstance(given, Sequence) and not isinstance(given, str) else []
         joined = shlex.join(command)
         shown = {
             "Program": program_name(command) if command and command[0] else "not known",
@@ -65,8 +63,8 @@ class AttachedPage(QWidget):
             "Command": joined if len(joined) <= LONGEST_COMMAND else f"{joined[:LONGEST_COMMAND]}…",
         }
         for name, text in shown.items():
-            if self._values[name].label != text:
+            if self._values[name].full_text != text:
                 self._values[name].setText(text)
         seen = next((note.text for note in reversed(run.notes) if "way" in note.details), ENTERING)
-        if self._seen.label != seen:
+        if self._seen.full_text != seen:
             self._seen.setText(seen)

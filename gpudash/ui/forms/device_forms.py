@@ -17,7 +17,7 @@ from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import RANK_FIELDS, ParallelForm
 from gpudash.ui.forms.spec_form import SpecForm
 from gpudash.ui.widgets.fields import ChoiceField, Control
-from gpudash.ui.widgets.labels import whole_text
+from gpudash.ui.widgets.labels import fitting_text
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
 WORDS_WIDTH = 116
@@ -34,7 +34,7 @@ def _set_up(choice: QComboBox, title: str, characters: int) -> None:
 def device_text(device: Device, choice: QComboBox) -> str:
     """A device's name and product, as far as there is room."""
     text = f"{device.name} · {product_text(device)}"
-    return whole_text(text, choice.fontMetrics(), WORDS_WIDTH)
+    return fitting_text(text, choice.fontMetrics(), WORDS_WIDTH)
 
 
 def product_text(device: Device) -> str:
@@ -59,7 +59,7 @@ CPU_RANKS = (2, 3, 4, 8)
 OTHERS = "…"
 """In the choice of a device: other devices are to be typed."""
 
-REQUESTED = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
+DEVICES_PROMPT = "Devices of the ranks, or of a split model's halves, such as cuda:0,cuda:2 or cpu,cpu,cpu:"
 
 
 class DeviceChoice(ChoiceField):
@@ -120,7 +120,7 @@ class DeviceChoice(ChoiceField):
         value = str(self.currentData())
         if value == OTHERS:
             text = self._shown if "," in self._shown else ""
-            typed, given = QInputDialog.getText(self.window(), "Other Devices", REQUESTED, text=text)
+            typed, given = QInputDialog.getText(self.window(), "Other Devices", DEVICES_PROMPT, text=text)
             value = ",".join(name.strip() for name in typed.split(",") if name.strip()) if given else ""
             value = value or self._shown
         self.show_choice(value)

@@ -32,7 +32,12 @@ from gpudash.ui.colours import DARK, Palette
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 from gpudash.units import format_bytes
 
-STYLES = {"fits": ("good", "✓ "), "short": ("error", "✕ "), "uncertain": ("warn", "≈ "), "unknown": ("muted", "")}
+VERDICT_ROLES = {
+    "fits": ("good", "✓ "),
+    "short": ("error", "✕ "),
+    "uncertain": ("warn", "≈ "),
+    "unknown": ("muted", ""),
+}
 """Role and sign of each verdict: never colour alone."""
 
 DETAILS_HEIGHT, ROOMY_DETAILS_HEIGHT = 200, 380
@@ -145,7 +150,7 @@ class FitPanel(QWidget):
         self._details.setWidget(self._inside)
         self._lay_out()
         self._set_open(False)
-        self._set_style("unknown", PREDICTING)
+        self._set_headline("unknown", PREDICTING)
 
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
@@ -217,12 +222,13 @@ class FitPanel(QWidget):
             estimate: as far as it has come.
             whole: whether it comes no further.
         """
-        reported = self._prediction = Prediction(estimate)
+        prediction = self._prediction = Prediction(estimate)
         self._reason, self._whole, self._reached = False, whole, None
-        self._headline.setToolTip(plain_tip("\n".join(line for line in (reported.release, estimate.method) if line)))
-        self._set_style(reported.verdict, reported.headline)
+        self._headline.setToolTip(plain_tip("\n".join(line for line in (prediction.release, estimate.method) if line)))
+        self._set_headline(prediction.verdict, prediction.headline)
         self._set_lines(
-            _figures(reported), tip="\n".join(line for line in (reported.alone, reported.largest_batch_remark) if line)
+            _figures(prediction),
+            tip="\n".join(line for line in (prediction.alone, prediction.largest_batch_remark) if line),
         )
         self._show()
 
@@ -234,7 +240,7 @@ class FitPanel(QWidget):
         """
         self._prediction, self._reason, self._whole = None, False, True
         self._headline.setToolTip("")
-        self._set_style("unknown", text)
+        self._set_headline("unknown", text)
         self._set_lines("")
         self._show()
 
@@ -242,7 +248,7 @@ class FitPanel(QWidget):
         """Say why nothing can be predicted."""
         self._prediction, self._reason, self._whole = None, True, True
         self._headline.setToolTip("")
-        self._set_style("uncertain", "cannot be predicted")
+        self._set_headline("uncertain", "cannot be predicted")
         self._set_lines(message, tip=f"{message} {remedy}".strip())
         self._show()
 
@@ -261,27 +267,27 @@ class FitPanel(QWidget):
         if self._prediction is None or not reserved or reserved == self._reached:
             return
         self._reached = reserved
-        self._set_style("unknown", self._prediction.reached(reserved))
+        self._set_headline("unknown", self._prediction.reached(reserved))
         self.bar.show_prediction(self._prediction, self._palette, reserved + self._prediction.estimate.overhead_bytes)
 
-    def _set_style(self, found: str, text: str) -> None:
-        role, sign = STYLES[found]
+    def _set_headline(self, verdict: str, text: str) -> None:
+        role, sign = VERDICT_ROLES[verdict]
         self._headline.setText(f"{sign}{text}")
         if self._headline.property("role") != role:
             self._headline.setProperty("role", role)
             self._headline.style().unpolish(self._headline)
             self._headline.style().polish(self._headline)
         font = self._headline.font()
-        font.setBold(found != "unknown")
+        font.setBold(verdict != "unknown")
         self._headline.setFont(font)
 
     def _show_ranks(self) -> None:
-        reported = self._prediction
-        if reported is None:
+        prediction = self._prediction
+        if prediction is None:
             self._ranks.setText("\n" * self._ranks.text().count("\n"))
             self._ranks.setVisible(self._ranks.isVisibleTo(self) and not self._reason)
             return
-        lines = [line for line in (*reported.rank_lines, reported.lower_bound, reported.assumed) if line]
+        lines = [line for line in (*prediction.rank_lines, prediction.lower_bound, prediction.assumed) if line]
         self._ranks.setText("\n".join(lines))
         self._ranks.setVisible(bool(lines))
 
@@ -290,17 +296,17 @@ class FitPanel(QWidget):
         self._lines.setToolTip(plain_tip(tip))
 
     def _show(self) -> None:
-        reported = self._prediction
-        self.bar.show_prediction(reported, self._palette)
-        self._toggle.setEnabled(reported is not None)
+        prediction = self._prediction
+        self.bar.show_prediction(prediction, self._palette)
+        self._toggle.setEnabled(prediction is not None)
         more = "" if self._whole else ", still searching…"
-        self._toggle.setText(f"{_toggle_text(reported, whole=self._whole)}{more}")
+        self._toggle.setText(f"{_toggle_text(prediction, whole=self._whole)}{more}")
         self._share_height()
         self._show_ranks()
         opened = self._toggle.isChecked() and not self._reason
         self._details.setVisible(opened)
         if opened:
-            self._fill(reported)
+            self._fill(prediction)
 
     def _share_height(self) -> None:
         """A reason takes the place of bar and switch, and its words the height of both: nothing else moves."""
@@ -311,18 +317,18 @@ class FitPanel(QWidget):
             height += self.bar.height() + self._toggle.sizeHint().height() + 2 * SPACING
         self._lines.setFixedHeight(height)
 
-    def _fill(self, reported: Prediction | None) -> None:
+    def _fill(self, prediction: Prediction | None) -> None:
         """Bring the details up to date; a row stays while its alternative does, for the pointer may be on it."""
         self._column.removeWidget(self._legend)
         self._legend.hide()
         self._legend.deleteLater()
-        self._legend = self._make_legend([] if reported is None else reported.segments)
-        _say(self._model, [] if reported is None else reported.model_lines)
+        self._legend = self._make_legend([] if prediction is None else prediction.segments)
+        _say(self._model, [] if prediction is None else prediction.model_lines)
         self._column.insertWidget(1, self._legend)
-        untried = [reported.untried] if reported is not None and self._whole else []
-        _say(self._granted, [] if reported is None else [reported.alone, *untried, *reported.assumption_lines])
+        untried = [prediction.untried] if prediction is not None and self._whole else []
+        _say(self._granted, [] if prediction is None else [prediction.alone, *untried, *prediction.assumption_lines])
         old, self._rows = self._rows, []
-        for place, way in enumerate(sorted(() if reported is None else reported.remedies, key=_order)):
+        for place, way in enumerate(sorted(() if prediction is None else prediction.remedies, key=_order)):
             row = next((row for row in old if row.way == way), None)
             if row is None:
                 row = AlternativeRow(way)
@@ -336,7 +342,7 @@ class FitPanel(QWidget):
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
-        self._details.settle(shrinks=reported is not None and self._whole)
+        self._details.settle(shrinks=prediction is not None and self._whole)
 
     def _make_legend(self, parts: Sequence[tuple[str, int]]) -> QWidget:
         legend = QWidget()
@@ -387,20 +393,20 @@ def _order(way: WayOut) -> int:
     return {True: 0, None: 1, False: 2}[way.alternative.fits]
 
 
-def _toggle_text(reported: Prediction | None, *, whole: bool) -> str:
-    left = ", search stopped early" if reported is not None and whole and reported.untried else ""
-    if reported is None or not reported.remedies:
+def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
+    left = ", search stopped early" if prediction is not None and whole and prediction.untried else ""
+    if prediction is None or not prediction.remedies:
         return f"Details{left}"
-    return f"What would fit ({sum(way.alternative.fits is True for way in reported.remedies)}){left}"
+    return f"What would fit ({sum(way.alternative.fits is True for way in prediction.remedies)}){left}"
 
 
-def _figures(reported: Prediction) -> str:
-    if reported.estimate.peak_allocated_bytes is None:
-        return reported.estimate.reason
-    return "\n".join(line for line in (reported.need, reported.largest) if line)
+def _figures(prediction: Prediction) -> str:
+    if prediction.estimate.peak_allocated_bytes is None:
+        return prediction.estimate.reason
+    return "\n".join(line for line in (prediction.need, prediction.largest) if line)
 
 
-_STYLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
+_FIT_ROLES = {True: ("good", "✓"), False: ("error", "✕"), None: ("warn", "≈")}
 
 
 class AlternativeRow(QWidget):
@@ -421,19 +427,19 @@ class AlternativeRow(QWidget):
         grid.setHorizontalSpacing(6)
         grid.setVerticalSpacing(0)
         grid.setColumnStretch(1, 1)
-        role, sign = _STYLES[way.alternative.fits]
+        role, sign = _FIT_ROLES[way.alternative.fits]
         mark = PlainLabel(sign, role=role)
         mark.setFixedWidth(12)
         mark.setToolTip(plain_tip(way.fit))
         change = PlainLabel(way.change, wraps=True)
-        reported = PlainLabel(_reported(way), role="legend", wraps=True)
+        costs = PlainLabel(_costs(way), role="legend", wraps=True)
         grid.addWidget(mark, 0, 0)
         grid.addWidget(change, 0, 1)
-        grid.addWidget(reported, 1, 1, 1, 2)
+        grid.addWidget(costs, 1, 1, 1, 2)
         self.button = self._make_button()
         if self.button is not None:
             grid.addWidget(self.button, 0, 2)
-        self.setAccessibleName(f"{way.change}: {way.fit}; {_reported(way)}")
+        self.setAccessibleName(f"{way.change}: {way.fit}; {_costs(way)}")
 
     def _make_button(self) -> QPushButton | None:
         """Applies the alternative, or copies how to start with it; ``None`` where neither can be done from here."""
@@ -464,7 +470,7 @@ def start_text(setting: str) -> str:
     return f"{assignment(setting)} {shlex.join(['gpudash', *sys.argv[1:]])}"
 
 
-def _reported(way: WayOut) -> str:
+def _costs(way: WayOut) -> str:
     needs = f"needs {way.needs}" if way.needs else ""
     start = "gpudash has to be started with it" if way.alternative.allocator else ""
     return " · ".join(part for part in (needs, way.price, start) if part)
@@ -517,14 +523,14 @@ class FitBar(QWidget):
 
     def free_end(self) -> float | None:
         """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
-        reported = self._prediction
-        free = None if reported is None else reported.estimate.free_bytes
-        if reported is None or free is None or reported.bar_bytes <= free:
+        prediction = self._prediction
+        free = None if prediction is None else prediction.estimate.free_bytes
+        if prediction is None or free is None or prediction.bar_bytes <= free:
             return None
-        return free * self._pixels_per_byte(reported)
+        return free * self._pixels_per_byte(prediction)
 
-    def _pixels_per_byte(self, reported: Prediction) -> float:
-        return self.width() / max(reported.bar_bytes, reported.estimate.free_bytes or 0, 1)
+    def _pixels_per_byte(self, prediction: Prediction) -> float:
+        return self.width() / max(prediction.bar_bytes, prediction.estimate.free_bytes or 0, 1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -564,12 +570,13 @@ class FitBar(QWidget):
 
     def text_at(self, x: float) -> str:
         """What is at a place of the bar, in words."""
-        reported = self._prediction
-        if reported is None:
+        prediction = self._prediction
+        if prediction is None:
             return "Nothing has been predicted yet"
         end = self.free_end()
         beyond = "\nbeyond what is free" if end is not None and x > end else ""
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"
-        return f"left over at the peak: {reported.scale.apart(reported.bar_bytes, reported.estimate.free_bytes or 0)}"
+        left = prediction.scale.apart(prediction.bar_bytes, prediction.estimate.free_bytes or 0)
+        return f"left over at the peak: {left}"

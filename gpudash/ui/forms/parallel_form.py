@@ -122,14 +122,14 @@ class ParallelForm(SpecForm):
 
     def _devices_changed(self) -> None:
         self._disable_refused(self.own_device or self._device)
-        self._note.setText(self.reported or ONE_RANK_TEXT)
+        self._note.setText(self.meaning or ONE_RANK_TEXT)
 
     def _check(self) -> None:
         super()._check()
-        self._note.setText(self.reported or ONE_RANK_TEXT)
+        self._note.setText(self.meaning or ONE_RANK_TEXT)
 
     @property
-    def reported(self) -> str:
+    def meaning(self) -> str:
         """What the choice of several devices means; "" where there is none."""
         names = self._names_of_devices()
         if not names or self._missing():

@@ -39,7 +39,7 @@ FINEST = 10_000
 """Parts of the bar that can be told apart; QProgressBar holds C ints, and a run may have more steps than those."""
 
 
-def stop_label(stop: StopProgress) -> str:
+def stop_progress(stop: StopProgress) -> str:
     """How long a program has been waited for that was sent a signal, and what comes next."""
     sent = f"{stop.sent} sent to {stop.program} {format_left(stop.waited_s)} ago"
     if not stop.next:
@@ -129,7 +129,7 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
         write(metric.last) for name, write in _METRICS if (metric := run.metrics.get(name)) is not None and metric.count
     ]
     figures += [pace] if (pace := _pace_text(run, running)) else []
-    lines = [" · ".join(text) for text in (parts, figures) if text]
+    lines = [" · ".join(group) for group in (parts, figures) if group]
     if not running and (ended := stop_text(run.result)):
         lines.append(ended)
     return "\n".join(lines)

@@ -223,7 +223,7 @@ class ScriptForm(QWidget):
 
     def error_text(self, name: str) -> str:
         """What is said at a field; "" while it is right."""
-        return self._errors.label(name)
+        return self._errors.error(name)
 
     def set_locked(self, locked: bool) -> None:
         """Keep the values readable but not editable, while the script runs."""
@@ -249,7 +249,7 @@ class ScriptForm(QWidget):
         self.environment.setPlaceholderText("NAME=value")
         self.metric_pattern.setPlaceholderText("found by name")
         python = found_python(script.file)
-        self.python.setPlaceholderText(python_text(python, script))
+        self.python.setPlaceholderText(python_name(python, script))
         self.python.setToolTip(plain_tip(f"{TIPS['python']}\n{script.python or f'Found: {python}'}"))
         self.file.setToolTip(plain_tip(f"{TIPS['file']}\n{script.file}".strip()))  # a long path shows its end alone
         self.folder.setToolTip(plain_tip(f"{TIPS['folder']}\n{script.folder}".strip()))
@@ -317,7 +317,7 @@ class Script:
         command = [str(word) for word in spec.get("command") or ()]
         file = (script_of(command) if command else None) or ""
         place = command.index(file) if file else 0
-        cards = [card for reported in spec.get("simulate") or () if (card := read_card(reported)) is not None]
+        cards = [card for name in spec.get("simulate") or () if (card := read_card(name)) is not None]
         variables = spec.get("environment") or {}
         return cls(
             file=file,
@@ -378,7 +378,7 @@ class Script:
         return parse_simulated(self.simulate) if self.simulate else None
 
 
-def python_text(python: str, script: Script) -> str:
+def python_name(python: str, script: Script) -> str:
     """A short name for an interpreter: from the script's folder on where it lies in there, else the program alone."""
     folder = script.path.absolute().parent
     path = Path(python)
@@ -413,13 +413,13 @@ def _folder_problem(text: str) -> str:
 
 def _environment_problem(text: str) -> str:
     try:
-        label = shlex.split(text)
+        assignments = shlex.split(text)
     except ValueError:
         return "A quote is opened and not closed."
-    for word in label:
-        name, equals, _value = word.partition("=")
+    for assignment in assignments:
+        name, equals, _value = assignment.partition("=")
         if not equals or not name:
-            return f"{word!r} is not NAME=value."
+            return f"{assignment!r} is not NAME=value."
         if name.startswith("GPUDASH_"):
             return f"{name} is set by gpudash itself."
     return ""

@@ -170,7 +170,7 @@ class SpecForm(QWidget):
 
     def error_text(self, name: str) -> str:
         """What is said at a field; "" while it is right."""
-        return self._errors.label(name)
+        return self._errors.error(name)
 
     def title(self, name: str) -> str:
         """What a field is called."""

@@ -32,7 +32,7 @@ from gpudash.ui.forms.device_forms import OTHERS, ComparisonForm, DeviceChoice, 
 from gpudash.ui.forms.fit_panel import FitPanel
 from gpudash.ui.forms.model_form import ModelForm
 from gpudash.ui.forms.parallel_form import ParallelForm
-from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_label
+from gpudash.ui.forms.run_progress import WATCH, RunProgress, asks_nothing, stop_progress
 from gpudash.ui.forms.script_form import NOT_PREDICTED, SUMMARY, TITLE, Script, ScriptForm
 from gpudash.ui.forms.spec_form import LABEL_WIDTH, SpecForm, StillScrollArea, preset_text
 from gpudash.ui.forms.start_button import StartButton, name_of_stop
@@ -281,8 +281,8 @@ class WorkloadPanel(QFrame):
 
     def _order_tabs(self) -> None:
         """Let Tab go through the panel from its top to its bottom, also where a part has come later."""
-        requested = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
-        parts = (*requested, self.fit, self.progress, self.snapshot, self.button)
+        inputs = (self.workload, *self._actions, self._presets, self._device_choice, self._scroll)
+        parts = (*inputs, self.fit, self.progress, self.snapshot, self.button)
         widgets = [widget for part in parts for widget in (part, *part.findChildren(QWidget))]
         here = (widget for widget in widgets if widget.window() is self.window())  # not the list that a choice opens
         stops = [widget for widget in here if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
@@ -397,7 +397,7 @@ class WorkloadPanel(QFrame):
         if self._just_stopped.isActive():
             return
         if self._stop is not None and not self._stop.next:
-            self.answered.emit(stop_label(self._stop))
+            self.answered.emit(stop_progress(self._stop))
             return
         self._just_stopped.start(QApplication.doubleClickInterval())
         self.stop_requested.emit(PRESSED.format(button=name_of_stop(self._stop)))
@@ -436,7 +436,7 @@ class WorkloadPanel(QFrame):
         self._show_attached(run if outside else None)
         self.progress.show_run(run, running, "" if self._program else loading, self.stopping, ahead)
         if stop is not None:
-            self.progress.say(stop_label(stop))
+            self.progress.say(stop_progress(stop))
 
     def _show_attached(self, run: RunView | None) -> None:
         """Show which process is looked at, where nothing can be chosen; with ``None`` what can be chosen again."""
@@ -543,8 +543,8 @@ class WorkloadPanel(QFrame):
         form = None if self.watching else self.form
         ranks = form.ranks_on if isinstance(form, ParallelForm) else ""
         self.device.show_choice(ranks or self._one_shown)
-        reported = form.reported if isinstance(form, ParallelForm) else ""
-        self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{reported}".strip()))
+        note = form.meaning if isinstance(form, ParallelForm) else ""
+        self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{note}".strip()))
         own = form.own_device if isinstance(form, ParallelForm) else None
         if own != self._ranks_on:
             self._ranks_on = own

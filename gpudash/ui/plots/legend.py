@@ -191,7 +191,7 @@ class LevelKey(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._text: list[str] = []
+        self._texts: list[str] = []
         self.levels: Sequence[LevelName] = ()
         self.setProperty("role", "legend")
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
@@ -209,9 +209,9 @@ class LevelKey(QWidget):
         self.update()
 
     @property
-    def label(self) -> list[str]:
+    def texts(self) -> list[str]:
         """What is written of the first levels; of the others there is only the line."""
-        return list(self._text)
+        return list(self._texts)
 
     @property
     def least_width(self) -> int:
@@ -225,19 +225,19 @@ class LevelKey(QWidget):
         """
         texts, names = [level.text for level in self.levels], [level.name for level in self.levels]
         choices = [texts, [*texts[:1], *names[1:]], names, *(names[:count] for count in range(len(names) - 1, 0, -1))]
-        fitting = (text for text in choices if sum(self._widths(text)) <= room)
-        self._text = next(fitting, [])
-        if names and not self._text and room >= scaled(LEAST_NAME_PX + AROUND_PX):
+        fitting = (choice for choice in choices if sum(self._widths(choice)) <= room)
+        self._texts = next(fitting, [])
+        if names and not self._texts and room >= scaled(LEAST_NAME_PX + AROUND_PX):
             metrics = QFontMetrics(self._font)
-            self._text = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
-        width = sum(self._widths(self._text))
+            self._texts = [metrics.elidedText(names[0], Qt.TextElideMode.ElideRight, room - scaled(AROUND_PX))]
+        width = sum(self._widths(self._texts))
         self.setFixedSize(width, scaled(HEIGHT_PX))
         self.update()
         return width
 
-    def _widths(self, label: Sequence[str]) -> list[int]:
+    def _widths(self, texts: Sequence[str]) -> list[int]:
         metrics = QFontMetrics(self._font)
-        return [metrics.horizontalAdvance(text) + scaled(AROUND_PX) for text in label]
+        return [metrics.horizontalAdvance(text) + scaled(AROUND_PX) for text in texts]
 
     @property
     def _font(self) -> QFont:
@@ -251,7 +251,7 @@ class LevelKey(QWidget):
         """Paint the levels for which there is room, from the right of ``place``."""
         painter.setFont(self._font)
         right, middle = place.right(), place.center().y() + 1
-        for level, text, width in zip(self.levels, self._text, self._widths(self._text), strict=False):
+        for level, text, width in zip(self.levels, self._texts, self._widths(self._texts), strict=False):
             left = right - width + scaled(10)
             pen = QPen(QColor(level.colour), scaled(2), PEN_STYLES[level.style], Qt.PenCapStyle.FlatCap)
             if level.style in _DASHED_SWATCHES:

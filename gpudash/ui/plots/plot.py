@@ -316,7 +316,7 @@ class TimePlot(QWidget):
     def _levels(self) -> list[PlotLevel]:
         return [
             PlotLevel(
-                self._text(line, value),
+                self._level_text(line, value),
                 line.name,
                 self._level(value),
                 self._palette.curves[line.colour],
@@ -326,7 +326,7 @@ class TimePlot(QWidget):
             if value is not None and not (self._scale.log and value <= 0)
         ]
 
-    def _text(self, line: LineSpec, value: float) -> str:
+    def _level_text(self, line: LineSpec, value: float) -> str:
         return (
             f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}" if line.shows_value else line.name
         )

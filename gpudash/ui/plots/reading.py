@@ -295,13 +295,13 @@ class PlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FrameData:
-    """One frame. `statistics` and `label` are ``None`` when they are not due."""
+    """One frame. `statistics` and `descriptions` are ``None`` when they are not due."""
 
     plots: list[PlotData]
     groups: list[Group]
     marks: list[Mark]
     statistics: tuple[list[CurveSpec], list[Statistics | None]] | None
-    label: list[str] | None
+    descriptions: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,7 @@ class FrameReader:
             groups,
             self.marks_kept.shown,
             self._statistics(curves, force=force) if measure else None,
-            self._text(drawn, data, force=force),
+            self._descriptions(drawn, data, force=force),
         )
 
     def _read_plot(self, plot: PlotRequest, span: tuple[float, float]) -> PlotData:
@@ -405,15 +405,15 @@ class FrameReader:
         self._measured_at, self._measured_key = self._clock(), key
         return curves, read_statistics(self._store, curves, self._view.selection or self._view.range())
 
-    def _text(self, drawn: Sequence[PlotRequest], data: Sequence[PlotData], *, force: bool) -> list[str] | None:
+    def _descriptions(self, drawn: Sequence[PlotRequest], data: Sequence[PlotData], *, force: bool) -> list[str] | None:
         if self._clock() - self._described_at < DESCRIBE_S and not force:
             return None
         self._described_at = self._clock()
-        text = []
+        descriptions = []
         for plot, fresh in zip(drawn, data, strict=True):
             rows = [read_row(self._store, curve, None, self.smoothing) for curve in plot.curves]
-            text.append(describe_plot(self._store, plot.spec, fresh, rows))
-        return text
+            descriptions.append(describe_plot(self._store, plot.spec, fresh, rows))
+        return descriptions
 
 
 SLOPE_S = 5.0
@@ -435,8 +435,8 @@ def describe_plot(store: Store, spec: PlotSpec, data: PlotData, rows: list[Row])
     bands = [row for row in rows if row.curve.stack and not row.curve.faint]
     if bands:
         return f"{spec.title}, {_memory(store, spec, data, bands)}"
-    text = [f"{row.curve.name} {format_value(row.curve.unit, row.value, row.curve.unit_name)}" for row in rows]
-    return f"{spec.title}, now {', '.join(text) if text else 'every curve hidden'}"
+    values = [f"{row.curve.name} {format_value(row.curve.unit, row.value, row.curve.unit_name)}" for row in rows]
+    return f"{spec.title}, now {', '.join(values) if values else 'every curve hidden'}"
 
 
 def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> str:

@@ -104,8 +104,8 @@ class Readout(QWidget):
 
     def describe(self) -> None:
         """Bring the words for a screen reader up to date."""
-        label = "; ".join(f"{name} {text}" for name, text in self.rows())
-        self.setAccessibleDescription(f"{self._title}: {label}")
+        values = "; ".join(f"{name} {text}" for name, text in self.rows())
+        self.setAccessibleDescription(f"{self._title}: {values}")
 
     @property
     def free_height(self) -> int:
@@ -287,7 +287,7 @@ class SelectionStrip(QWidget):
         self._fold.setChecked(wanted)
 
     @property
-    def label(self) -> str:
+    def text(self) -> str:
         """What the strip says of the range."""
         return self._text.text()
 

@@ -70,7 +70,7 @@ class PlotStack(QFrame):
     Signals:
         mark_named: the name of a mark that was asked for, and its session time.
         hidden_changed: a curve was hidden or shown.
-        told: one sentence on something that was copied or saved.
+        reported: one sentence on something that was copied or saved.
         failed: one sentence on something that could not be.
         menu_requested: the plot in which the menu is wanted, and the global position.
     """
@@ -542,9 +542,9 @@ class PlotStack(QFrame):
         if frame.statistics is not None:
             self.strip.card.show_statistics(*frame.statistics)
             self._place_card()
-        if frame.label is not None:
-            for plot, text in zip(plots, frame.label, strict=True):
-                plot.set_description(text)
+        if frame.descriptions is not None:
+            for plot, description in zip(plots, frame.descriptions, strict=True):
+                plot.set_description(description)
             self.readout.describe()
 
     def _align(self) -> None:

@@ -308,7 +308,7 @@ class RecordingDocument(Document):
         self._settings = settings
         self._closed = False
         self._frame = 0
-        self._reported: list[str] = []
+        self._notices: list[str] = []
         self._shown_run: int | None = None
         self._wanted_run: int | None = None
         self.replay: Replay | None = None
@@ -430,8 +430,8 @@ class RecordingDocument(Document):
             self._shown_run = run.run_id
             dashboard.panel.show_spec(run.workload, run.device, run.spec)
         notices = replay.notices
-        if notices != self._reported:
-            self._reported = notices
+        if notices != self._notices:
+            self._notices = notices
             if notices:
                 self._report_notices("\n".join(f"{text.rstrip('.')}." for text in notices))
             else:
@@ -575,12 +575,12 @@ def workload_title(name: str) -> str:
 def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:
     if run is None or run.running:
         return [unfinished.lower() if known else "no run", format_duration(seconds)]
-    reported = [ENDINGS.get(run.status, "Ended").lower()]
+    parts = [ENDINGS.get(run.status, "Ended").lower()]
     if run.seconds is not None:
-        reported.append(format_duration(run.seconds))
+        parts.append(format_duration(run.seconds))
     if run.step:
-        reported.append(f"{format_count(run.step)} step{'s' if run.step != 1 else ''}")
-    return reported
+        parts.append(f"{format_count(run.step)} step{'s' if run.step != 1 else ''}")
+    return parts
 
 
 def _write(label: QLabel, text: str) -> None:

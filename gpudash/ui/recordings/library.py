@@ -160,9 +160,9 @@ class LibraryDocument(Document):
         self._empty.setWordWrap(True)
         self._layers = QStackedWidget()
         nothing = QWidget()
-        text = in_column(1, self._empty, parent=nothing)
-        text.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
-        text.addStretch(1)
+        column = in_column(1, self._empty, parent=nothing)
+        column.addWidget(self.start_button, alignment=Qt.AlignmentFlag.AlignHCenter)
+        column.addStretch(1)
         self._layers.addWidget(nothing)
         self._layers.addWidget(self.table)
         middle = in_row((self._layers, 1), self.details, spacing=10)
@@ -455,14 +455,14 @@ class DiskLine(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.label, self.trash_text = PlainLabel(), PlainLabel()
-        for label in (self.label, self.trash_text):
+        self.label, self.trash_label = PlainLabel(), PlainLabel()
+        for label in (self.label, self.trash_label):
             label.setProperty("role", "muted")
         self.bar = QProgressBar()
         self.bar.setRange(0, PARTS)
         self.bar.setTextVisible(False)
         self.bar.setFixedWidth(BAR_PX)
-        in_row(self.bar, self.label, 1, self.trash_text, parent=self, margins=(2, 0, 2, 0), spacing=12)
+        in_row(self.bar, self.label, 1, self.trash_label, parent=self, margins=(2, 0, 2, 0), spacing=12)
 
     def show_library(self, library: Library, settings: Settings) -> None:
         """Show the figures of ``library`` against the limits in ``settings``."""
@@ -477,7 +477,7 @@ class DiskLine(QWidget):
         self.bar.setAccessibleName(f"Room taken by recordings: {self.label.text()}")
         days = round(KEPT_S / 86400)
         there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}" if library.trash else "empty"
-        self.trash_text.setText(f"Trash: {there}; kept for {days} days")
+        self.trash_label.setText(f"Trash: {there}; kept for {days} days")
 
 
 class _Moves:

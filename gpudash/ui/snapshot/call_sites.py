@@ -96,7 +96,7 @@ class WhoPane(QWidget):
         self._show_holders()
 
     def show_changes(self, changes: Sequence[ChangeRow], text: str) -> None:
-        """Show what grew and shrank between two moments; ``label`` say it in a sentence."""
+        """Show what grew and shrank between two moments; ``text`` says it in a sentence."""
         self._compares = True
         self._put_in_front()
         self.sums.setText(text)
@@ -201,7 +201,7 @@ class ComparePane(QWidget):
         self.close_other()
         self._opened = self._opener(path)
         self._opened.start()
-        self._report(f"Reading {path.name}…")
+        self._show_message(f"Reading {path.name}…")
 
     def refresh(self) -> None:
         """Go on with what is being read."""
@@ -214,13 +214,13 @@ class ComparePane(QWidget):
         try:
             snapshot = self._opened.poll()
         except (SnapshotError, OSError) as error:
-            self._report(str(error), wrong=True)
+            self._show_message(str(error), wrong=True)
             self.close_other()
             return
         if snapshot is None:
             done, total = self._opened.progress
             if total:
-                self._report(f"Reading {self._opened.path.name}: {progress_text(done, total)}")
+                self._show_message(f"Reading {self._opened.path.name}: {progress_text(done, total)}")
             return
         same = [place for place, device in enumerate(snapshot.devices) if device.index == self._study.device.index]
         self._studying = Studying(snapshot, same[0] if same else 0, self._source, self._opened.path)
@@ -230,7 +230,7 @@ class ComparePane(QWidget):
         opened, self._studying = self._opened, None
         assert opened is not None and self._study is not None
         if studying.study is None:
-            self._report(studying.problem, wrong=True)
+            self._show_message(studying.problem, wrong=True)
         else:
             self._show(studying.study, opened.path.name)
         self.close_other()
@@ -243,10 +243,10 @@ class ComparePane(QWidget):
         )
         self.table.show_rows([change_cells(change) for change in found[:MOST_ROWS]])
         text = difference_text(first.history, first.home, second.history, second.home)
-        self._report(f"A is {self._name}, B is {name}. {text}")
+        self._show_message(f"A is {self._name}, B is {name}. {text}")
         self.said.emit(f"Compared with {name}.")
 
-    def _report(self, text: str, *, wrong: bool = False) -> None:
+    def _show_message(self, text: str, *, wrong: bool = False) -> None:
         self.label.setProperty("role", "error" if wrong else "muted")
         self.label.style().polish(self.label)
         self.label.setText(text)

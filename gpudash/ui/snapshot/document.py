@@ -151,7 +151,7 @@ class SnapshotDocument(Document):
         elif self._studies and not self.ready:
             self._turn_to_page()
         if self._reporting is not None and not self._reporting.is_alive():
-            self.said.emit(self._reporting.label)
+            self.said.emit(self._reporting.message)
             self._reporting = None
         if self.ready:
             self.page.refresh()
@@ -316,12 +316,12 @@ class Reporting(threading.Thread):
     """Writes a report in the background, since it may have to try changes by replay.
 
     Attributes:
-        words: what came of it, in a sentence; "" until then.
+        message: what came of it, in a sentence; "" until then.
     """
 
     def __init__(self, path: Path, make: Callable[[], str]) -> None:
         super().__init__(name="gpudash-snapshot-report", daemon=True)
-        self.label = ""
+        self.message = ""
         self._path = path
         self._make = make
 
@@ -329,12 +329,12 @@ class Reporting(threading.Thread):
         try:
             self._path.write_text(self._make(), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            self.label = not_written(self._path, error)
+            self.message = not_written(self._path, error)
         except Exception as error:  # whatever a file's content leads to is told
             logger.exception("the report of a snapshot was not made")
-            self.label = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
+            self.message = f"The report of {self._path.name} was not made ({type(error).__name__}: {error})."
         else:
-            self.label = f"Wrote {self._path}."
+            self.message = f"Wrote {self._path}."
 
 
 def not_written(path: Path, error: OSError) -> str:

@@ -13,17 +13,17 @@ from PySide6.QtGui import QDesktopServices
 def editor_command(file: str, line: int) -> list[str] | None:
     """How the editor named by ``VISUAL`` opens a line; ``None`` without one that has a window of its own."""
     try:
-        text = shlex.split(os.environ.get("VISUAL", ""))
+        command = shlex.split(os.environ.get("VISUAL", ""))
     except ValueError:
         return None
-    if not text:
+    if not command:
         return None
-    name = Path(text[0]).name
+    name = Path(command[0]).name
     if name in ("code", "codium", "code-insiders"):
-        return [*text, "--goto", f"{file}:{line}"]
+        return [*command, "--goto", f"{file}:{line}"]
     if name in ("subl", "zed", "hx", "charm", "pycharm"):
-        return [*text, f"{file}:{line}"]
-    return [*text, f"+{line}", file]
+        return [*command, f"{file}:{line}"]
+    return [*command, f"+{line}", file]
 
 
 def open_in_editor(file: str, line: int) -> str:

@@ -84,12 +84,12 @@ class EventsPane(QWidget):
     def show_events(self, columns: Columns, places: Places) -> None:
         """Show a trace."""
         self._places = places
-        self.model = EventsModel(columns, places.label, self)
+        self.model = EventsModel(columns, places.labels, self)
         self.view.setModel(self.model)
         for place, width in enumerate(WIDTHS):
             self.view.setColumnWidth(place, width)
         self.view.horizontalHeader().setSectionResizeMode(len(EVENT_COLUMNS) - 1, QHeaderView.ResizeMode.Stretch)
-        self.view.selectionModel().currentRowChanged.connect(self._report)
+        self.view.selectionModel().currentRowChanged.connect(self._emit_picked)
         self.action.blockSignals(True)
         self.action.clear()
         self.action.addItem("all events", "")
@@ -135,7 +135,7 @@ class EventsPane(QWidget):
         self.view.scrollTo(index, QAbstractItemView.ScrollHint.PositionAtCenter)
         self.view.viewport().update()
 
-    def _report(self) -> None:
+    def _emit_picked(self) -> None:
         row = self.view.currentIndex().row()
         if self.model is not None and row >= 0:
             self.picked.emit(int(self.model.rows[row]))

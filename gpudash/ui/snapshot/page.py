@@ -308,8 +308,8 @@ class SnapshotPage(QWidget):
         self.header.show_devices(device_names(study.snapshot), number)
         self.header.show_explanation(found, self._title(study))
         evidence = evidence_text(found.evidence)
-        text = [f"Evidence: {evidence}" if evidence else "Evidence: nothing was recorded and nothing is live."]
-        self.evidence.setText(" ".join([*text, *study.snapshot.warnings]))
+        sentences = [f"Evidence: {evidence}" if evidence else "Evidence: nothing was recorded and nothing is live."]
+        self.evidence.setText(" ".join([*sentences, *study.snapshot.warnings]))
         self.when.show_study(study)
         self._unseen = {self.events, self.steps, self.what_if}
         self.what_if.show_device(study.device.index, study.has_history)

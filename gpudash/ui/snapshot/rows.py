@@ -30,7 +30,7 @@ class Places:
     def __init__(self, stacks: Sequence[Stack], sites: Sites) -> None:
         self.stacks = stacks
         self.sites = sites
-        self.label = [sites.name(site) for site in sites.of_stack.tolist()]
+        self.labels = [sites.name(site) for site in sites.of_stack.tolist()]
         self._mentions: tuple[str, NDArray[np.bool_]] = ("", np.ones(len(stacks) + 1, dtype=bool))
 
     def frame(self, stack: int) -> tuple[str, int, str]:
@@ -261,7 +261,7 @@ def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[i
         return places.frame(stack)[0] or NO_STACK
 
     return {
-        "call site": lambda stack, _category, _kind: places.label[stack],
+        "call site": lambda stack, _category, _kind: places.labels[stack],
         "function": function,
         "file": file,
         "category": lambda _stack, category, _kind: categories[category],

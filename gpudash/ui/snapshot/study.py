@@ -243,12 +243,12 @@ class Studying(threading.Thread):
         super().__init__(name="gpudash-snapshot-study", daemon=True)
         self.study: Study | None = None
         self.problem = ""
-        self._requested = snapshot, number, source
+        self._arguments = snapshot, number, source
         self._path = path
 
     def run(self) -> None:
         try:
-            self.study = Study(*self._requested, sidecar_of(self._path))
+            self.study = Study(*self._arguments, sidecar_of(self._path))
         except Exception as error:  # whatever a file's content leads to is told, not raised into nothing
             logger.exception("a snapshot cannot be explained")
             self.problem = f"The snapshot cannot be explained ({type(error).__name__}: {error})."

@@ -114,7 +114,7 @@ class WhatIfPane(QWidget):
         self._may_ask = has_history
         for control in (self.capacity, self.settings, self.button, self.smallest):
             control.setEnabled(has_history)
-        self._report("" if has_history else NO_TRACE, wrong=has_history)
+        self._show_problem("" if has_history else NO_TRACE, wrong=has_history)
         self._show()
 
     def ask_smallest(self) -> None:
@@ -133,16 +133,16 @@ class WhatIfPane(QWidget):
             if settings:
                 AllocatorSettings.parse(settings)
         except ValueError as error:
-            self._report(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
+            self._show_problem(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
             return
-        self._report("")
+        self._show_problem("")
         card = "any" if capacity is None else format_bytes(capacity)
         question = _Question(card, settings or "as recorded")
         question.number = self._truth_table.ask(self._device, capacity, settings or None)
         self._questions.insert(0, question)
         self._show()
 
-    def _report(self, text: str, *, wrong: bool = True) -> None:
+    def _show_problem(self, text: str, *, wrong: bool = True) -> None:
         self.problem.setProperty("role", "error" if wrong else "muted")
         self.problem.style().polish(self.problem)
         self.problem.setText(text)

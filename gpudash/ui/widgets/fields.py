@@ -104,7 +104,7 @@ class ErrorBubbles(QObject):
         self._fields[name] = control, bubble
         control.installEventFilter(self)
 
-    def label(self, name: str) -> str:
+    def error(self, name: str) -> str:
         """What is wrong with a field, in front of somebody or not; "" while it is right."""
         return self._fields[name][1].text()
 
@@ -185,14 +185,14 @@ def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def on_change(control: Control, report: Any) -> None:
-    """Call ``report`` whenever the control's value changes."""
+def on_change(control: Control, callback: Any) -> None:
+    """Call ``callback`` whenever the control's value changes."""
     if isinstance(control, QComboBox):
-        control.currentIndexChanged.connect(report)
+        control.currentIndexChanged.connect(callback)
     elif isinstance(control, QCheckBox):
-        control.toggled.connect(report)
+        control.toggled.connect(callback)
     else:
-        control.textChanged.connect(report)
+        control.textChanged.connect(callback)
 
 
 def read_control(control: Control) -> Any:

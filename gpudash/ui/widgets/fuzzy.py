@@ -51,10 +51,10 @@ def rank(query: str, entries: Sequence[tuple[str, str]]) -> list[int]:
         query: words, each of which may be abbreviated, in any order.
         entries: (name, place), such as ("Range as CSV…", "File ▸ Export").
     """
-    text = query.split()
+    terms = query.split()
     ranked: list[tuple[float, int]] = []
     for number, (name, place) in enumerate(entries):
-        scores = [_best(word, name, place) for word in text]
+        scores = [_best(word, name, place) for word in terms]
         if None not in scores:
             ranked.append((-sum(found for found in scores if found is not None), number))
     return [number for _score, number in sorted(ranked)]

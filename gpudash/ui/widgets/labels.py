@@ -68,19 +68,19 @@ def discard(widgets: list[QWidget], layout: QLayout) -> None:
     widgets.clear()
 
 
-def whole_text(text: str, metrics: QFontMetrics, room: float) -> str:
+def fitting_text(text: str, metrics: QFontMetrics, room: float) -> str:
     """As many words from the beginning of ``text`` as fit into ``room`` pixels, and always the first."""
     for count in range(len(text.split(" ")), 1, -1):
-        label = first_words(text, count)
-        if metrics.horizontalAdvance(label) <= room:
-            return label
+        beginning = first_words(text, count)
+        if metrics.horizontalAdvance(beginning) <= room:
+            return beginning
     return first_words(text, 1)
 
 
-def broken_text(text: str, metrics: QFontMetrics, room: float) -> str:
-    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_short_text` does."""
+def wrapped_text(text: str, metrics: QFontMetrics, room: float) -> str:
+    """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_line_breaks` does."""
     lines: list[str] = []
-    for word in with_short_text(text, metrics, room).replace("\n", " \n").split(" "):
+    for word in with_line_breaks(text, metrics, room).replace("\n", " \n").split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
         if word.startswith("\n"):
             lines.append(word[1:])
@@ -98,7 +98,7 @@ BREAKS = "(,.=/_)"
 """Behind these a word that is too long goes on in the next line, where one of them is."""
 
 
-def with_short_text(text: str, metrics: QFontMetrics, room: float) -> str:
+def with_line_breaks(text: str, metrics: QFontMetrics, room: float) -> str:
     """``text`` with a new line within each word that is wider than ``room`` pixels, such as a line of a program."""
     return " ".join("\n".join(_pieces(word, metrics, room)) for word in text.split(" "))
 
@@ -116,13 +116,13 @@ class WrappingLabel(PlainLabel):
     """A label whose words wrap, also within one that is wider than the label is.
 
     Attributes:
-        words: that were given it, without the lines that they are broken into.
+        full_text: as it was given, without the ends of lines that break it.
     """
 
-    label = ""
+    full_text = ""
 
     def setText(self, text: str) -> None:
-        self.label = text
+        self.full_text = text
         self._break()
 
     def setWordWrap(self, on: bool) -> None:
@@ -144,9 +144,9 @@ class WrappingLabel(PlainLabel):
             self._break()
 
     def _break(self) -> None:
-        broken = self.label
+        broken = self.full_text
         if self.wordWrap():
-            broken = with_short_text(self.label, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
+            broken = with_line_breaks(self.full_text, self.fontMetrics(), max(LEAST_PIECE_PX, self.width()))
         if broken != self.text():
             super().setText(broken)
 

@@ -112,9 +112,9 @@ class RowsModel(QAbstractTableModel, Generic[R]):
     def update_rows(self, rows: Rows[R]) -> None:
         """Show as many rows as before in place of them; what did not change is not redrawn."""
         before, self.rows = self.rows, rows
-        self._report_changed(before)
+        self._emit_changes(before)
 
-    def _report_changed(self, before: Rows[R]) -> None:
+    def _emit_changes(self, before: Rows[R]) -> None:
         changed = [place for place, (old, new) in enumerate(zip(before, self.rows, strict=False)) if old != new]
         if changed:
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
@@ -163,7 +163,7 @@ class TextModel(RowsModel[Sequence[str]]):
             self.endInsertRows()
         elif after < before:
             self.endRemoveRows()
-        self._report_changed(old)
+        self._emit_changes(old)
 
 
 ROW_PX, SLIVER_PX = 24, 4
@@ -221,7 +221,7 @@ class Table(QWidget):
         self._widths: list[int] = []
 
     def set_empty_text(self, text: str) -> None:
-        """Say ``label`` in place of rows."""
+        """Say ``text`` in place of rows."""
         self._empty.setText(text)
 
     def add_offer(self, text: str, tip: str, act: Callable[[], object]) -> QPushButton:

@@ -117,7 +117,7 @@ class CompactCard(QFrame):
         self.setFixedWidth(scaled(WIDTH_PX))
 
     @property
-    def label(self) -> str:
+    def text(self) -> str:
         """What is said below the curve; "" when nothing is."""
         return self._text.text() if not self._text.isHidden() else ""
 
@@ -127,7 +127,7 @@ class CompactCard(QFrame):
         self._name.setText(content.device)
         self._name.setToolTip(plain_tip(content.product))
         self._badge.setVisible(content.simulated)
-        pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_text}"
+        pair = content.state or f"{format_pair(content.used, content.total)} {content.memory_name}"
         self._figures.setText(pair)
         self.bar.show_content(content, palette)
         self._text.setText(text)

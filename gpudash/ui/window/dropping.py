@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gpudash.ui.colours import Palette
 
-TEXT = "Drop a snapshot, an out-of-memory report, a recording or a model"
+INVITATION = "Drop a snapshot, an out-of-memory report, a recording or a model"
 TRUST = "No data leaves this computer."
 
 BOX = (560, 104)
@@ -67,7 +67,7 @@ class DropHint(QWidget):
         super().__init__(window)
         self._window = window
         self._palette = palette
-        self.setAccessibleName(f"{TEXT}. {TRUST}")
+        self.setAccessibleName(f"{INVITATION}. {TRUST}")
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
@@ -101,7 +101,7 @@ class DropHint(QWidget):
         painter.setFont(large)
         painter.setPen(QColor(colours.text))
         flags = Qt.AlignmentFlag.AlignHCenter.value | Qt.TextFlag.TextWordWrap.value
-        painter.drawText(inside, flags | Qt.AlignmentFlag.AlignTop.value, TEXT)
+        painter.drawText(inside, flags | Qt.AlignmentFlag.AlignTop.value, INVITATION)
         painter.setFont(self.font())
         painter.setPen(QColor(colours.muted))
         painter.drawText(inside, flags | Qt.AlignmentFlag.AlignBottom.value, TRUST)

@@ -171,12 +171,12 @@ class Guide(QDialog):
 
     def _next(self, *, from_start: bool = False) -> None:
         """Select the next place of the first word."""
-        text = self.search.text().split()
-        if from_start or not text:
+        terms = self.search.text().split()
+        if from_start or not terms:
             self.text.moveCursor(QTextCursor.MoveOperation.Start)
-        if text and not self.text.find(text[0]):
+        if terms and not self.text.find(terms[0]):
             self.text.moveCursor(QTextCursor.MoveOperation.Start)
-            self.text.find(text[0])
+            self.text.find(terms[0])
 
     def _show_current(self, item: QListWidgetItem | None) -> None:
         if item is not None:

@@ -17,7 +17,7 @@ from gpudash.ui.widgets.plain_text import message_box
 from gpudash.ui.window.workspace import Workspace
 from gpudash.units import format_duration, format_left
 
-REQUESTED_S = 10.0
+UNASKED_S = 10.0
 """Seconds a run has been on from which closing asks: what is shorter is soon done again."""
 
 STOP, KEEP = "Stop and close", "Keep running"
@@ -42,15 +42,15 @@ class Leaving(QObject):
         self._run: RunView | None = None
         self._name = ""
         self._box: QMessageBox | None = None
-        self._just_requested = QTimer(self)
-        self._just_requested.setSingleShot(True)
+        self._just_opened = QTimer(self)
+        self._just_opened.setSingleShot(True)
         workspace.refreshed.connect(self._follow)
         workspace.closing.connect(self._withdraw)
 
     def asks(self) -> bool:
         """Whether the window has to wait for an answer, which closes it; asks where nothing is asked yet."""
         if self._box is not None:
-            return self._just_requested.isActive()  # the second half of a double click says nothing more
+            return self._just_opened.isActive()  # the second half of a double click says nothing more
         run = self._at_stake()
         if run is not None:
             self._ask(run)
@@ -67,7 +67,7 @@ class Leaving(QObject):
             return None
         with session.store.lock:
             run = session.store.run
-            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < REQUESTED_S:
+            if run is None or not run.running or PID in run.spec or session.clock() - run.began_s < UNASKED_S:
                 return None
             self._name = workspace.dashboard.run_name(run)
             if run.workload != WATCH and self._name == given_name(run.workload, run.device, run.spec):
@@ -89,11 +89,11 @@ class Leaving(QObject):
         box.addActions(self._exits)
         stop.clicked.connect(lambda: self._leave())
         box.finished.connect(self._forget)
-        self._report()
+        self._show_length()
         box.show()
-        self._just_requested.start(QApplication.doubleClickInterval())
+        self._just_opened.start(QApplication.doubleClickInterval())
 
-    def _report(self) -> None:
+    def _show_length(self) -> None:
         """Say the run's name, and how long it has gone by now."""
         session = self._workspace.session.live
         assert session is not None and self._run is not None and self._box is not None
@@ -111,7 +111,7 @@ class Leaving(QObject):
         with session.store.lock:
             on = session.running and self._run.running
         if on:
-            self._report()
+            self._show_length()
         else:
             self._withdraw()
             self._workspace.report(f"{self._name} has ended; the window stays open.")

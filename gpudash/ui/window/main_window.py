@@ -83,7 +83,7 @@ class MainWindow(QMainWindow):
     def _connect(self) -> None:
         workspace = self.workspace
         workspace.serve_pages(self._serve)
-        workspace.dashboard.happened.connect(self._report_desktop)
+        workspace.dashboard.happened.connect(self._notify_desktop)
         workspace.front_changed.connect(self._front_changed)
         workspace.changed.connect(self.menus.refresh)
         workspace.settings_changed.connect(self._apply_settings)
@@ -104,7 +104,7 @@ class MainWindow(QMainWindow):
         self.workspace.set_palette(palette)
         self.workspace.refresh()
 
-    def _report_desktop(self, event: Event) -> None:
+    def _notify_desktop(self, event: Event) -> None:
         if not self.isActiveWindow():
             notify(self, event)
 

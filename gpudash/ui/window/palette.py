@@ -137,10 +137,10 @@ class CommandPalette(QDialog):
         self.list.setFixedHeight(ROWS * self.list.sizeHintForRow(0) + 2 * self.list.frameWidth())
         self._place()
         if further is not None:
-            polls = QTimer(self, interval=POLL_MS)
-            polls.timeout.connect(self._poll)
-            polls.start()
-            self.finished.connect(polls.stop)
+            poll_timer = QTimer(self, interval=POLL_MS)
+            poll_timer.timeout.connect(self._poll)
+            poll_timer.start()
+            self.finished.connect(poll_timer.stop)
             self.finished.connect(further.leave)
 
     def _build(self) -> None:

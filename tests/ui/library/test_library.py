@@ -231,7 +231,7 @@ def test_the_trash_shows_what_was_deleted_and_restores_it(
     library.delete()
     library.trash_button.click()
     read(library, qtbot, 1)
-    assert "Trash: 1, " in library.disk.trash_text.text()
+    assert "Trash: 1, " in library.disk.trash_label.text()
     assert library.trash_button.text() == "Show Recordings"
     assert TRASH_HEADING in [label.text() for label in library.findChildren(QLabel)]
     assert not library.delete_button.isVisible()

@@ -81,7 +81,7 @@ def key_at(legend: Legend, width: int) -> LevelKey:
 def test_in_a_narrow_legend_levels_lose_their_values_first_and_the_first_keeps_its_name(legend: Legend) -> None:
     said: list[list[str]] = []
     for width in range(1400, 260, -2):
-        words = key_at(legend, width).label
+        words = key_at(legend, width).texts
         if not said or words != said[-1]:
             said.append(words)
     assert said[:4] == [

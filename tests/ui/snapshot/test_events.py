@@ -64,7 +64,7 @@ def test_only_cells_that_are_asked_for_are_made(qtbot: QtBot, monkeypatch: pytes
 
 
 def test_the_cells_say_what_the_event_is() -> None:
-    model = EventsModel(many(10), PLACES.label)
+    model = EventsModel(many(10), PLACES.labels)
     assert model.cells(np.int64(3)) == ("3", "3.000", "alloc", "1.50 KiB", "0x40000600", "0", "train.py:10 build")
     titles = [model.headerData(place, Qt.Orientation.Horizontal) for place in range(model.columnCount())]
     assert titles == ["event", "time (ms)", "action", "size", "address", "stream", "where"]

@@ -118,7 +118,7 @@ def test_boxes_have_the_colour_of_what_they_hold_most(page: SnapshotPage) -> Non
 def test_what_a_box_is_is_told_in_words(page: SnapshotPage) -> None:
     page.show_icicle()
     QApplication.processEvents()
-    words = page.icicle.view.label(box_of(page.icicle.view, "build"))
+    words = page.icicle.view.tip(box_of(page.icicle.view, "build"))
     assert words.startswith("build\n/home/mia/train.py:10\n40 MiB, ") and words.endswith("2 blocks")
 
 

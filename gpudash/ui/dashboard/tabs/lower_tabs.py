@@ -115,7 +115,7 @@ class LowerTabs(QWidget):
         self.bar.tabBarClicked.connect(self._clicked)
         self.bar.currentChanged.connect(self._pages.setCurrentIndex)
         self._before_output: int | None = None
-        self._reports_newest = True
+        self._shows_newest = True
         self._collapsed = False
         self.set_collapsed(False)
 
@@ -185,7 +185,7 @@ class LowerTabs(QWidget):
         Args:
             requested: by the user; else a program has begun, and `leave_output` takes it back.
         """
-        self._reports_newest = True
+        self._shows_newest = True
         if not self.output_in_front:
             self._before_output = None if requested else self.bar.currentIndex()
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
@@ -193,7 +193,7 @@ class LowerTabs(QWidget):
     def leave_output(self) -> None:
         """A run that prints nothing has begun: tell no line of an earlier program, and unless the user has chosen the
         output bring back what was in front before it."""
-        self._reports_newest = False
+        self._shows_newest = False
         if self.output_in_front and self._before_output is not None:
             self.bar.setCurrentIndex(self._before_output)
         self._before_output = None
@@ -231,15 +231,15 @@ class LowerTabs(QWidget):
     def take(self, events: Iterable[Event], origin_s: float) -> None:
         """Learn of new events; each is put into words once."""
         for event in events:
-            reported = event_row(event, origin_s)
-            if reported is not None:
-                self._events.append((event.time_s, reported))
+            row = event_row(event, origin_s)
+            if row is not None:
+                self._events.append((event.time_s, row))
 
     def forget_events(self) -> None:
         """Begin the list of events anew: an earlier moment is shown."""
         self._events.clear()
 
-    def _reported(self, selection: Range) -> list[Sequence[str]]:
+    def _event_rows(self, selection: Range) -> list[Sequence[str]]:
         """The events within the selection, the newest first; a mark may have been set in the past."""
         events = sorted(self._events, key=itemgetter(0))
         if selection is None:
@@ -254,7 +254,7 @@ class LowerTabs(QWidget):
             self.output.refresh(log)
             self.newest.show_line(None)
         else:
-            self.newest.show_line(next(iter(log.newest(1)), None) if self._reports_newest else None)
+            self.newest.show_line(next(iter(log.newest(1)), None) if self._shows_newest else None)
 
     def refresh(self, store: Store, selection: Range, devices: Sequence[Sequence[str]]) -> None:
         """Fill the table in front; the others wait until they are opened. The caller holds the store's lock."""
@@ -280,7 +280,7 @@ class LowerTabs(QWidget):
         elif front is self.devices:
             front.show_rows(list(devices))
         elif front is self.events:
-            front.show_rows(self._reported(selection))
+            front.show_rows(self._event_rows(selection))
 
 
 _STAGES = (
@@ -336,9 +336,9 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     newest, rate = stage.newest, stage.bytes_per_second
     ends = dict.fromkeys(end for end in (newest.from_device, newest.to_device) if end)
     if stage.flops_per_second:
-        text = format_scaled(stage.flops_per_second, "FLOP/s")
+        speed = format_scaled(stage.flops_per_second, "FLOP/s")
     else:
-        text = "" if rate is None else format_rate(rate)
+        speed = "" if rate is None else format_rate(rate)
     return (
         stage.name,
         " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
@@ -347,7 +347,7 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
         format_count(stage.count),
         "" if stage.bytes is None else format_bytes(stage.bytes / stage.count),
         format_duration(stage.seconds / stage.count),
-        text,
+        speed,
         format_percent(stage.seconds / whole_s) if whole_s else "",
         stage_remark(stage.summary()),
     )
@@ -357,8 +357,8 @@ def result_rows(run: RunView | None) -> list[Sequence[str]]:
     """What was asked for, then what the run found; nothing before it has ended."""
     if run is None or run.running:
         return []
-    requested = given_name(run.workload, run.device, run.spec)
-    return [("asked for", requested), *outcome_rows(run.result)]
+    run_name = given_name(run.workload, run.device, run.spec)
+    return [("asked for", run_name), *outcome_rows(run.result)]
 
 
 def epoch_rows(run: RunView | None, selection: Range = None) -> list[Sequence[str]]:
@@ -446,20 +446,20 @@ class NewestLine(PlainLabel):
 
 def event_row(event: Event, origin_s: float) -> Sequence[str] | None:
     """What happened, in words; ``None`` for what the plots and the stages tell."""
-    reported = _report(event)
-    if reported is None:
+    described = _describe(event)
+    if described is None:
         return None
     clock = datetime.fromtimestamp(origin_s + event.time_s).astimezone()
-    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *reported)
+    return (f"{event.time_s:.3f} s", f"{clock:%H:%M:%S}", *described)
 
 
-def _report(event: Event) -> tuple[str, str] | None:
+def _describe(event: Event) -> tuple[str, str] | None:
     match event:
         case RunStarted():
             return "run", f"{event.workload} started on {shown_name(event.device)}"
         case RunFinished():
-            text = "finished" if event.status == "finished" else "stopped"
-            return "run", f"{text} after {event.steps} steps, {format_duration(event.seconds)}"
+            ending = "finished" if event.status == "finished" else "stopped"
+            return "run", f"{ending} after {event.steps} steps, {format_duration(event.seconds)}"
         case RunFailed() | OutOfMemory():
             return "run", f"{event.message} {event.remedy}".strip()
         case Warning():

@@ -95,7 +95,7 @@ class OperatorsModel(RowsModel[Row]):
         self._arrange()
 
     def search(self, text: str) -> None:
-        """Show only operators whose name, shapes or stack hold ``label``."""
+        """Show only operators whose name, shapes or stack hold ``text``."""
         self._search = text.casefold()
         self._arrange()
 
@@ -383,7 +383,7 @@ class OperatorsTab(QWidget):
 
     Signals:
         profile_requested: steps are to be profiled.
-        told: a passing message for the status line.
+        reported: a passing message for the status line.
 
     Attributes:
         recording: tells which recording the shown run lies in, beside which its traces lie.
@@ -448,10 +448,10 @@ class OperatorsTab(QWidget):
 
     def _empty(self) -> QWidget:
         page = QWidget()
-        self.empty_text = PlainLabel(EMPTY, role="muted", wraps=True)
-        self.empty_text.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty_label = PlainLabel(EMPTY, role="muted", wraps=True)
+        self.empty_label.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.first = worded_button("Profile next steps…", PROFILE_TIP, self._profile)
-        column = in_column(1, self.empty_text, parent=page)
+        column = in_column(1, self.empty_label, parent=page)
         column.addWidget(self.first, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         return page
@@ -460,7 +460,7 @@ class OperatorsTab(QWidget):
         """Whether steps can be profiled here; a recording is only looked at."""
         self.profile.setVisible(commanding)
         self.first.setVisible(commanding)
-        self.empty_text.setText(EMPTY if commanding else EMPTY_RECORDING)
+        self.empty_label.setText(EMPTY if commanding else EMPTY_RECORDING)
 
     def refuse(self, why: str) -> None:
         """Offer no profile now, because of ``why``; "" offers it."""

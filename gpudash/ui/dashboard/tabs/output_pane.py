@@ -55,7 +55,7 @@ class OutputPane(QWidget):
     """The lines, and above them what finds, copies and follows them.
 
     Signals:
-        told: a passing message for the status line.
+        reported: a passing message for the status line.
     """
 
     reported = Signal(str)

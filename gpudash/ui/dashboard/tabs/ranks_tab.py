@@ -80,10 +80,10 @@ COLUMNS: tuple[tuple[str, Column, Cell], ...] = (
 )
 """Field of a row, its column and how it is written."""
 
-REPORTED_IF_UNLIKE = ("host", "capacity_bytes")
+SHOWN_IF_UNLIKE = ("host", "capacity_bytes")
 """Columns that are shown where they do not say the same of every rank."""
 
-REPORTED_IF_KNOWN = ("loading",)
+SHOWN_IF_KNOWN = ("loading",)
 """Columns that are shown where a rank tells of them."""
 
 BARS = {"computing": "gpu", "communicating": "loss", "waiting": "link", "loading": "h2d"}
@@ -222,9 +222,9 @@ class RanksTab(QWidget):
         kept = self.selected_rank
         self.model.show_rows(rows)
         for place, (field, _column, _write) in enumerate(COLUMNS):
-            if field in REPORTED_IF_UNLIKE:
+            if field in SHOWN_IF_UNLIKE:
                 self.view.setColumnHidden(place, len({getattr(row, field) for row in rows}) < 2)
-            elif field in REPORTED_IF_KNOWN:
+            elif field in SHOWN_IF_KNOWN:
                 self.view.setColumnHidden(place, all(getattr(row, field) is None for row in rows))
         if kept is not None and kept != self.selected_rank:
             self._select(kept)

@@ -71,9 +71,9 @@ class SpreadBar(Painted):
     def show_side(self, side: Side, longest_s: float) -> None:
         """Draw a side's five figures on a scale that ends at ``longest_s``."""
         self._quartiles, self._longest = tuple(side["step_seconds_quartiles"]), max(longest_s, 1e-12)
-        text = ("least", "quarter", "median", "three quarters", "most")
-        reported = (f"{name} {format_duration(value)}" for name, value in zip(text, self._quartiles, strict=False))
-        self.describe(f"Time of a step over the repetitions: {', '.join(reported)}")
+        names = ("least", "quarter", "median", "three quarters", "most")
+        quartiles = (f"{name} {format_duration(value)}" for name, value in zip(names, self._quartiles, strict=False))
+        self.describe(f"Time of a step over the repetitions: {', '.join(quartiles)}")
 
     def places(self) -> list[float]:
         """Where the five figures are, in pixels from the left."""
@@ -115,8 +115,8 @@ class ShareBar(Painted):
         """Draw a side's shares; the bar of the side that takes ``longest_s`` is full."""
         scale = side["step_seconds"] / max(longest_s, 1e-12)
         self._parts = [(side["shares"][key] * scale, curve) for key, _word, curve in SHARES]
-        reported = (f"{word} {format_percent(side['shares'][key])}" for key, word, _curve in SHARES)
-        self.describe(f"Of a step: {', '.join(reported)}")
+        shares = (f"{word} {format_percent(side['shares'][key])}" for key, word, _curve in SHARES)
+        self.describe(f"Of a step: {', '.join(shares)}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, colours = QPainter(self), self.colours
@@ -146,11 +146,11 @@ class SizesGraph(Painted):
         self._sweep, self._labels = sweep, labels
         self.setVisible(sweep is not None and len(sweep["points"]) > 1)
         if sweep is not None:
-            reported = "; ".join(
+            points = "; ".join(
                 f"{sweep['field']} {point['size']}: {' against '.join(map(format_duration, point['seconds']))}"
                 for point in sweep["points"]
             )
-            self.describe(f"{labels[0]} against {labels[1]}, {reported}")
+            self.describe(f"{labels[0]} against {labels[1]}, {points}")
 
     def paintEvent(self, event: QPaintEvent) -> None:
         sweep = self._sweep
@@ -205,7 +205,7 @@ ABOUT = 0.952
 ROLES = {"faster": "good", "slower": "warn", "close": "figure-small"}
 """Outcome → look of its word; the sentence says it too."""
 
-TEXT = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
+VERDICTS = {"faster": "FASTER", "slower": "NOT WORTH IT", "close": "TOO CLOSE TO CALL"}
 
 
 class VerdictPage(QScrollArea):
@@ -301,7 +301,7 @@ class VerdictPage(QScrollArea):
             return True
         self.result = result
         outcome = str(result["outcome"])
-        word, headline = TEXT.get(outcome, ""), str(result["headline"])
+        word, headline = VERDICTS.get(outcome, ""), str(result["headline"])
         self._word.setText(word)
         self._word.setVisible(not headline.lower().startswith(word.lower()))  # else it stands there twice
         if self._word.property("role") != ROLES.get(outcome):

@@ -214,7 +214,7 @@ class MemoryMap(QWidget):
         self._codes: Ints = np.zeros(0, dtype=np.int64)
         self._bright: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._curves: Sequence[str] = ()
-        self._text: Describe = lambda _block, _place: ""
+        self._describe: Describe = lambda _block, _place: ""
         self._lines: Lines | None = None
         self._picture: QImage | None = None
         self._zoom = 1.0
@@ -226,7 +226,7 @@ class MemoryMap(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
 
     def show_map(
-        self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], text: Describe
+        self, found: Map, category: Ints, bright: NDArray[np.bool_], curves: Sequence[str], describe: Describe
     ) -> None:
         """Draw ``found``.
 
@@ -235,9 +235,9 @@ class MemoryMap(QWidget):
             category: code of each block's category.
             bright: which blocks are not left out by the selection.
             curves: names of the curves that have the categories' colours, by code.
-            text: what the tooltip says.
+            describe: what the tooltip says.
         """
-        self._map, self._curves, self._text = found, curves, text
+        self._map, self._curves, self._describe = found, curves, describe
         self._codes = np.where(found.waits, PENDING, category + FIRST_CATEGORY)
         self._bright = bright
         self.chosen_block = None
@@ -353,7 +353,7 @@ class MemoryMap(QWidget):
     def text_at(self, place: QPointF) -> str:
         """What the tooltip says at a place; "" beside segments."""
         block, byte = self.at(place)
-        return "" if block == NOTHING else self._text(block, byte)
+        return "" if block == NOTHING else self._describe(block, byte)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.choose(self.at(event.position())[0])

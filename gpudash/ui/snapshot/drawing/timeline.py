@@ -100,7 +100,7 @@ class Timeline(QWidget):
         self._take_axis()
         peak = levels.at(levels.peak)[0]
         self.setAccessibleDescription(
-            f"{len(levels)} events; allocated reaches {format_bytes(peak)} at {self._text(levels.peak)}"
+            f"{len(levels)} events; allocated reaches {format_bytes(peak)} at {self._place_text(levels.peak)}"
         )
 
     def set_by_time(self, by_time: bool) -> None:
@@ -258,7 +258,7 @@ class Timeline(QWidget):
         x, middle = frame.area.left(), READOUT / 2 - 2
         curves = self._palette.curves
         before = None if self._compared is None or self._hovered is not None else self.levels.at(self._compared)
-        pieces = [(self._text(moment), "")] if before is None else []
+        pieces = [(self._place_text(moment), "")] if before is None else []
         for place, name in enumerate(("allocated", "reserved")):
             size = self.levels.at(moment)[place]
             from_ = "" if before is None else f"{format_bytes(before[place])} to "
@@ -271,7 +271,7 @@ class Timeline(QWidget):
             painter.drawText(QPointF(x, middle + metrics.ascent() / 2), text)
             x += metrics.horizontalAdvance(text) + 14
 
-    def _text(self, moment: int) -> str:
+    def _place_text(self, moment: int) -> str:
         if self.levels is None:
             return ""
         return place_text(self.levels, moment)

@@ -229,11 +229,11 @@ class TreeView(QWidget):
             if box is None:
                 QToolTip.hideText()
             else:
-                QToolTip.showText(event.globalPos(), plain_tip(self.label(box)), self)
+                QToolTip.showText(event.globalPos(), plain_tip(self.tip(box)), self)
             return True
         return super().event(event)
 
-    def label(self, box: Box) -> str:
+    def tip(self, box: Box) -> str:
         """What the tooltip says of a box."""
         branch = box.branch
         whole = 1 if self._root is None else max(1, self._root.bytes)
@@ -433,7 +433,7 @@ class BlocksPane(QWidget):
         history = study.history
         category = history.lives.category[found.life].astype(np.int64)
         curves = [category_curve(name, self._palette) for name in history.categories]
-        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._text)
+        self.view.show_map(found, category, study.kept(selection, found.life), curves, self._describe_block)
         entries = [(history.categories[code], curves[code]) for code in np.unique(category).tolist()]
         waits = [("freed, in use by another stream", "forecast")] if bool(found.waits.any()) else []
         self.legend.show_entries([*entries, *waits, ("idle", "")])
@@ -445,7 +445,7 @@ class BlocksPane(QWidget):
         )
         self.sums.setToolTip("Ctrl and the wheel zoom; the pointer says what a block is")
 
-    def _text(self, block: int, place: int) -> str:
+    def _describe_block(self, block: int, place: int) -> str:
         assert self._study is not None and self._map is not None
         found = self._map
         segment = found.segments[found.segment_at(place)]
@@ -466,7 +466,7 @@ class BlocksPane(QWidget):
         return (
             f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"
-            f"{self._study.places.label[stack]}\n{of}"
+            f"{self._study.places.labels[stack]}\n{of}"
         )
 
     def _choose(self, block: int) -> None:
