@@ -73,7 +73,7 @@ class FleetView:
         began_wall_s: seconds since the epoch at session time 0.
         points: of a curve, at most: pixels of the plots.
         fetched: grows with everything that has come.
-        asked_points: points of one curve that the newest question asked the server for.
+        requested_points: points of one curve that the newest question asked the server for.
     """
 
     live = None

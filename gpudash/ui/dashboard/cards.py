@@ -436,11 +436,6 @@ def _format(metric: Metric, value: object) -> str:
     return metric.label(value)
 
 
-def memory_text(store: Store, table: Table, key: str | None) -> str:
-    """ "11.2 of 24.0 GiB" for a device."""
-    return format_pair(_number(store, table, "used_bytes", key), _number(store, table, "total_bytes", key))
-
-
 def _number(store: Store, table: Table, metric: str, device: str | None = None) -> float | None:
     value = store.latest(table, metric, device).value
     return float(value) if isinstance(value, (int, float)) else None

@@ -94,7 +94,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 
 def test_nothing_is_initialised_or_read_before_the_program_does(torch: FakeTorch) -> None:
     watched = Watched(torch, history=True)
-    assert watched.gpus.scan() is False
+    assert watched.gpus.report() is False
     assert [message["type"] for message in watched.reported] == ["torch"] and torch.calls == []
     (told,) = watched.reported
     assert told == {
@@ -111,7 +111,7 @@ def test_nothing_is_initialised_or_read_before_the_program_does(torch: FakeTorch
 def test_figures_are_told_as_they_are_and_nothing_is_reset(torch: FakeTorch) -> None:
     watched = Watched(torch)
     torch.initialise()
-    assert watched.gpus.scan() is True and watched.gpus.scan() is True
+    assert watched.gpus.report() is True and watched.gpus.report() is True
     (told,) = watched.of("allocator")
     assert told["devices"]["cuda:0"] == {
         "allocated_bytes": 1024,
@@ -144,7 +144,7 @@ def test_what_torch_refuses_never_reaches_the_program(torch: FakeTorch) -> None:
     torch.cuda.memory._record_memory_history = refuse
     watched = Watched(torch, history=True)
     torch.initialise()
-    assert watched.gpus.scan() and watched.gpus.scan()
+    assert watched.gpus.report() and watched.gpus.report()
     assert [(told["history"], told["problem"]) for told in watched.of("torch")] == [
         (True, None),
         (False, "No memory history is recorded: this allocator knows no observers."),
@@ -201,7 +201,7 @@ def test_figures_that_can_no_longer_be_read_are_said_once(torch: FakeTorch) -> N
     watched = Watched(torch)
     torch.initialise()
     torch._C._cuda_memoryStats = lambda index: 1 / 0
-    assert [watched.gpus.scan() for _ in range(3)] == [False] * 3
+    assert [watched.gpus.report() for _ in range(3)] == [False] * 3
     assert [told["problem"] for told in watched.of("torch")] == [
         None,
         "The allocator's figures can no longer be read: ZeroDivisionError: division by zero.",
@@ -233,13 +233,13 @@ def test_what_is_live_is_told_by_stack_and_the_step_of_its_birth(
             ]
         ],
     }
-    watched.gpus.scan()
+    watched.gpus.report()
     (stacks,), (held,) = watched.of("stacks"), watched.of("held")
     assert stacks["stacks"] == {"1": [("train.py", 3, "step"), ("train.py", 9, "<module>")]}
     assert held["device"] == "cuda:0" and held["holdings"] == [[1024, 1, 0, 1], [512, 1, 3, 1]]
     torch.snapshot["device_traces"] = [[]]
     monkeypatch.setattr(history.time, "monotonic", lambda: 1e12)
-    watched.gpus.scan()
+    watched.gpus.report()
     assert watched.of("held")[1]["holdings"] == [[1024, 1, 0, 1], [512, 1, 3, 1]], "births outlive the ring"
     assert len(watched.of("stacks")) == 1, "a stack is told once"
 
@@ -298,7 +298,7 @@ def test_stacks_without_end_are_told_again_under_new_numbers(torch: FakeTorch, m
         frames = [{"filename": "made.py", "line": line, "name": "f"}]
         block = {"size": 512, "state": "active_allocated", "frames": frames}
         torch.snapshot["segments"] = [{"device": 0, "address": 0, "total_size": 512, "blocks": [block]}]
-        watched.gpus.scan()
+        watched.gpus.report()
     told = [(number, stack[0][1]) for message in watched.of("stacks") for number, stack in message["stacks"].items()]
     assert told == [("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 1)]
     assert [held["holdings"][0][3] for held in watched.of("held")] == [1, 2, 3, 4, 5]

@@ -213,7 +213,7 @@ def _answer(one: OpenedSnapshot, number: int) -> str | None:
             found = one.answer(number)
         except ValueError as error:
             return str(error)
-        return None if found is None else found.label
+        return None if found is None else found.sentence
 
 
 LAUNCHER = """

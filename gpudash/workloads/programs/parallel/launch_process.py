@@ -84,7 +84,7 @@ def _follow_failures(channel: Channel) -> None:
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
     monitor = getattr(LocalElasticAgent, "_monitor_workers", None)
-    if monitor is None:  # another version: the falls of the last start are told at its end
+    if monitor is None:  # another version: failures of the last start are reported at its end
         return
 
     def monitored(*arguments: Any, **more: Any) -> Any:
@@ -92,7 +92,7 @@ def _follow_failures(channel: Channel) -> None:
         _report_failures(channel, getattr(found, "failures", {}))
         return found
 
-    LocalElasticAgent._monitor_workers = monitored  # type: ignore[method-assign]  # noqa: SLF001 - nothing public tells
+    LocalElasticAgent._monitor_workers = monitored  # type: ignore[method-assign]  # noqa: SLF001 - nothing public reports failures
 
 
 def _report_failures(channel: Channel, failures: Mapping[int, Any]) -> None:

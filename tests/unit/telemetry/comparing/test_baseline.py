@@ -79,7 +79,7 @@ def change(after: int, tolerance: float = 0.02, **activations: int) -> Footprint
 
 
 def test_growth_within_the_tolerance_passes_and_beyond_it_does_not() -> None:
-    assert not change(GIB).grown and change(GIB).label == "as the baseline says"
+    assert not change(GIB).grown and change(GIB).summary == "as the baseline says"
     assert not change(GIB + GIB // 50).grown and "within the tolerance of 2 %" in change(GIB + GIB // 50).headline
     beyond = change(GIB + GIB // 50 + 1)
     assert beyond.grown and "(+2.0 %), beyond the tolerance of 2 %" in beyond.headline

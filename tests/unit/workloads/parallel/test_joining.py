@@ -177,8 +177,8 @@ def test_a_straggler_is_named_once_and_kept_in_the_result() -> None:
     for step in range(1, 301):
         for rank in (0, 1):
             bench.step(rank, step, 1.0, compute_s=0.4 if rank else 0.3)
-    bench.joining.scan(at_end=True)
-    bench.joining.scan(at_end=True)
+    bench.joining.note_findings(at_end=True)
+    bench.joining.note_findings(at_end=True)
 
     (note,) = [note for note in bench.of(Note) if note.topic == "straggler"]
     assert note.details["rank"] == 1 and note.details["slower"] == pytest.approx(1 / 3, abs=0.01)
