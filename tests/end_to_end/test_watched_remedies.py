@@ -66,7 +66,7 @@ def test_of_a_first_step_that_nobody_saw_the_rest_of_no_more_is_said_than_at_lea
     assert not any(remedy.fits for remedy in found.remedies)
     size = next(remedy.change for remedy in found.remedies if "for PyTorch" in remedy.change)
     assert size.startswith("at least ")
-    assert "what the rest of the step takes is not known" in found.remedies_note
+    assert "the rest of the step may need more" in found.remedies_note
     assert "--simulate 24GiB" in found.remedies_note
 
 

@@ -30,7 +30,7 @@ EXCEPTIONS = {
     "agent/memory/history.py attached": ANSWER,
     "agent/memory/simulating.py simulate": ON_THE_WIRE,
     "agent/memory/snapshots.py _out_of_memory": ON_THE_WIRE,
-    "agent/memory/snapshots.py requested": ON_THE_WIRE,
+    "agent/memory/snapshots.py write_on_request": ON_THE_WIRE,
     "agent/memory/snapshots.py on_cuda_full": ANSWER,
     "agent/predicting.py _torch_imported": ON_THE_WIRE,
     "agent/steps.py _float": ANSWER,

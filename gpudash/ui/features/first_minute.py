@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QPushButton, QSi
 from gpudash.session.recordings.samples import sample
 from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.system.settings import save_settings
-from gpudash.telemetry.export.cells import tab_separated
+from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
 from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.labels import discard

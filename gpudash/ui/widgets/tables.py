@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gpudash.telemetry.export.cells import tab_separated
+from gpudash.system.spreadsheet_cells import tab_separated
 from gpudash.ui.widgets.labels import worded_button
 from gpudash.ui.widgets.layouts import in_column
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip

@@ -378,10 +378,11 @@ def test_more_runs_than_can_be_compared_are_not_offered_to_be(
     read(library, qtbot, MOST_RUNS + 1)
 
     def refused() -> bool:
+        library.refresh()
         library.table.select({row.key for row in library.table.shown() if row.run is not None})
         return library.compare_button.toolTip().startswith(f"At most {MOST_RUNS} runs")
 
-    qtbot.waitUntil(refused)  # a row comes when its recording has been read, which may be after it is listed
+    qtbot.waitUntil(refused)  # one that was read while it was still written has no run yet
     assert library.details.heading.text() == "SELECTED RUNS"
     assert not library.compare_button.isEnabled()
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from gpudash.system.foreign_text import visible
+from gpudash.system.spreadsheet_cells import harmless, tab_separated
 from gpudash.telemetry.export import tables
 from gpudash.telemetry.export import writing as parquet
-from gpudash.telemetry.export.cells import harmless, tab_separated
 from gpudash.telemetry.export.tables import CSV_COLUMNS, measured_rows
 from gpudash.telemetry.export.writing import DataFormat, export
 from gpudash.telemetry.metrics import METRICS
