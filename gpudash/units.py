@@ -52,7 +52,9 @@ def parse_size(text: str | int) -> int:
         size = text
     else:
         match = _SIZE.fullmatch(str(text))
-        factor = _FACTORS.get(match[2].lower()) if match else None
+        factor = None
+        if match:
+            factor = _FACTORS.get(match[2].lower())
         if match is None or factor is None:
             raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
         size = round(min(float(match[1]) * factor, 2.0 * MAX_SIZE))  # a long row of digits is an infinite float
@@ -67,7 +69,9 @@ def read_size(value: object) -> object:
     Raises:
         ValueError: as `parse_size`.
     """
-    return parse_size(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return parse_size(value)
+    return value
 
 
 def parse_share(text: str) -> float:
@@ -77,7 +81,10 @@ def parse_share(text: str) -> float:
         ValueError: in one sentence with the way out, when it is neither, negative, or above 1 without being a
             percentage.
     """
-    number, percent = (text.strip().removesuffix("%"), 100.0) if text.strip().endswith("%") else (text, 1.0)
+    if text.strip().endswith("%"):
+        number, percent = (text.strip().removesuffix("%"), 100.0)
+    else:
+        number, percent = (text, 1.0)
     try:
         share = float(number) / percent
     except ValueError:
@@ -121,7 +128,9 @@ def format_number(size: float, unit: str) -> str:
     value = size / _UNITS[unit]
     if unit in ("B", "MiB") or (unit == "KiB" and abs(value) >= 10):
         return f"{value:.0f}"
-    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
+    if abs(value) < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}"
 
 
 def format_like(size: float | None, other: float | None) -> str:
@@ -171,7 +180,9 @@ class SizeScale:
 
     def unit_of(self, size: int) -> str:
         """The unit in which ``size`` bytes are written."""
-        return self.unit if self.unit and _has_digits(size, self.unit) else memory_unit(size)
+        if self.unit and _has_digits(size, self.unit):
+            return self.unit
+        return memory_unit(size)
 
     def label(self, size: int) -> str:
         """``size`` bytes; with two decimals from 1 GiB on."""
@@ -198,7 +209,9 @@ def format_energy(joules: float) -> str:
     hours = joules / 3600
     if hours < 10:
         return f"{hours:.1f} Wh"
-    return f"{hours:.0f} Wh" if hours < 1000 else f"{hours / 1000:.1f} kWh"
+    if hours < 1000:
+        return f"{hours:.0f} Wh"
+    return f"{hours / 1000:.1f} kWh"
 
 
 def format_scaled(value: float | None, unit: str) -> str:
@@ -275,7 +288,9 @@ def format_clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, secs = divmod(rest, 60)
-    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes}:{secs:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{secs:02d}"
+    return f"{minutes}:{secs:02d}"
 
 
 def format_count(number: int) -> str:
@@ -287,4 +302,6 @@ def _three_digits(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+    if magnitude >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

@@ -96,7 +96,9 @@ class Channel:
         if data is None:
             return []
         try:
-            found = self._decoder.feed(data) if data else None
+            found = None
+            if data:
+                found = self._decoder.feed(data)
         except WireError:
             found = None
         strange = any(one["type"] == "welcome" and one.get("protocol") != PROTOCOL for one in found or ())

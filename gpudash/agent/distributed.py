@@ -106,10 +106,15 @@ class StreamWaits:
 
     def next_step(self, *, measure: bool) -> list[tuple[Any, Any]] | None:
         """Begin with the next step; the events of the one before, ``None`` where it was not measured."""
-        pairs = self._pairs if self.measuring else None
+        pairs = None
+        if self.measuring:
+            pairs = self._pairs
         cuda: Any = sys.modules["torch"].cuda
         self._pairs, self._began, self.measuring = [], None, measure
-        self._stream = cuda.current_stream() if measure else None
+        if measure:
+            self._stream = cuda.current_stream()
+        else:
+            self._stream = None
         return pairs
 
     def begin(self) -> bool:
@@ -246,7 +251,9 @@ class Distributed:
 
     def _measured_on_stream(self, owner: Any, name: str, *, of_torch: bool = False) -> Callable[[], None]:
         """Have events around each call of a method; with ``of_torch`` only of calls by torch's distributed code."""
-        method = None if owner is None else vars(owner).get(name)
+        method = None
+        if owner is not None:
+            method = vars(owner).get(name)
         if method is None:
             return _nothing
 
@@ -280,7 +287,9 @@ class Distributed:
 
     def _timed(self, owner: Any, name: str, spent: Callable[[float], None]) -> Callable[[], None]:
         """Report how long each call of a method takes in the thread that trains."""
-        method = None if owner is None else vars(owner).get(name)
+        method = None
+        if owner is not None:
+            method = vars(owner).get(name)
         if method is None:
             return _nothing
 
@@ -320,7 +329,9 @@ class Distributed:
         self._close_row()
         self._number += 1
         self._open_pairs = self._next_pairs()
-        seconds = None if self._ended_s is None else now_s - self._ended_s
+        seconds = None
+        if self._ended_s is not None:
+            seconds = now_s - self._ended_s
         self._open = [self._number, time.time_ns() // 1000, seconds]
         self._open_blocked_s = self._in_collectives_s()
         self._open_input_s, self._loaded_s = self._loaded_s, None if self._loaded_s is None else 0.0
@@ -385,7 +396,9 @@ class Distributed:
         self._peaks = []
 
     def _made(self, model: Any) -> None:
-        every = EVERY if model.device_type == "cpu" else EVERY_ON_CUDA
+        every = EVERY_ON_CUDA
+        if model.device_type == "cpu":
+            every = EVERY
         # with this setting torch prints what it measures, every time
         if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
             model._set_ddp_runtime_logging_sample_rate(every)
@@ -401,7 +414,9 @@ class Distributed:
         if _group() is None:
             return False
         weight = optimizer.param_groups[0]["params"][0]
-        strategy = "fsdp" if type(weight).__name__ == "DTensor" else ""
+        strategy = ""
+        if type(weight).__name__ == "DTensor":
+            strategy = "fsdp"
         return self._introduce(strategy, str(weight.device))
 
     def _introduce(self, strategy: str, device: str) -> bool:
@@ -419,7 +434,8 @@ class Distributed:
         row, self._open = self._open, None
         loss, accuracy = self._steps.newest_reported()
         logged_s, blocked_s, input_s = self._blocked_s(), self._open_blocked_s, self._open_input_s
-        blocked_s = logged_s if blocked_s is None else blocked_s
+        if blocked_s is None:
+            blocked_s = logged_s
         if row is None or row[2] is None:
             return
         self._late.append(([row[0], row[1], row[2], None, blocked_s, loss, accuracy, input_s], self._open_pairs))
@@ -429,12 +445,18 @@ class Distributed:
         """Tell the steps whose events the GPU has passed, in order; of those before ``at_most`` others also without."""
         while self._late:
             row, pairs = self._late[0]
-            held_s = None if pairs is None else _held_s(pairs)
+            held_s = None
+            if pairs is not None:
+                held_s = _held_s(pairs)
             if pairs is not None and held_s is None and len(self._late) <= at_most:
                 return
             self._late.popleft()
-            row[4] = row[4] if held_s is None else held_s
-            row[3] = None if row[4] is None else max(0.0, row[2] - row[4] - (row[7] or 0.0))
+            if held_s is not None:
+                row[4] = held_s
+            if row[4] is None:
+                row[3] = None
+            else:
+                row[3] = max(0.0, row[2] - row[4] - (row[7] or 0.0))
             self._rows.append(row)
 
     def _blocked_s(self) -> float | None:
@@ -454,7 +476,9 @@ class Distributed:
                 overlap = logged.get("backward_compute_comm_overlap_time", 0)
                 found.append(max(0, communicated - overlap) / 1e9)
             self._measured[id(reference)] = iteration
-        return sum(found) if found else None
+        if found:
+            return sum(found)
+        return None
 
     def _in_collectives_s(self) -> float | None:
         """Time in collectives since the last call; ``None`` where it is not known, and where DistributedDataParallel
@@ -464,7 +488,9 @@ class Distributed:
             return None
         if not self._device.startswith("sim"):
             known = self._times_waits and self._waits_block and self._strategy != "ddp"
-            return waited_s if known else None
+            if known:
+                return waited_s
+            return None
         spent_s = simulating.in_collectives_s()
         if spent_s is None:
             return None
@@ -510,7 +536,9 @@ def _memory(device: str, every: dict[str, Any]) -> dict[str, Any]:
     """
     figures = every.get(device)
     if figures is None:
-        return {"used_bytes": _resident()} if device.startswith("cpu") else {}
+        if device.startswith("cpu"):
+            return {"used_bytes": _resident()}
+        return {}
     found = {key: figures.get(key) for key in _ALLOCATOR}
     return {"used_bytes": figures.get("used_bytes"), "capacity_bytes": figures.get("capacity_bytes"), **found}
 

@@ -100,7 +100,9 @@ class HeldWrites:
         held = self._held(found)
         if self._exists(held):
             return held
-        return held if self._is_gone(found) else path
+        if self._is_gone(found):
+            return held
+        return path
 
     def place_to_write(self, path: Any, *, content: bool = True) -> Any:
         """Where it is written; what was there is copied, unless it is written anew.
@@ -130,7 +132,9 @@ class HeldWrites:
         return os.path.abspath(os.fsdecode(path))
 
     def _held(self, found: str) -> str:
-        return found if found.startswith(self._folder) else self._folder + found
+        if found.startswith(self._folder):
+            return found
+        return self._folder + found
 
     def _exists(self, path: Any) -> bool:
         try:
@@ -256,7 +260,10 @@ class HeldWrites:
             self._transfer(f"{source}/{name}", f"{held}/{name}")
 
     def _discard(self, found: str) -> None:
-        held = found if self._may_write(found) else self._held(found)
+        if self._may_write(found):
+            held = found
+        else:
+            held = self._held(found)
         if self._exists(held):
             if stat.S_ISDIR(self._lstat(held).st_mode):
                 for name in self._listdir(held):

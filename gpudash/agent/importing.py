@@ -68,8 +68,12 @@ class PostImport:
         if name not in self._wanted:
             return None
         for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            find = None
+            if finder is not self:
+                find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None
+            if find is not None:
+                spec = find(name, path, target)
             if spec is not None:
                 self._follow(spec)
                 return spec
@@ -84,7 +88,9 @@ class PostImport:
 
         def exec_module(module: ModuleType) -> None:
             # a loader may serve several modules
-            name = module.__spec__.name if module.__spec__ is not None else ""
+            name = ""
+            if module.__spec__ is not None:
+                name = module.__spec__.name
             if name not in self._wanted:
                 execute(module)
                 return

@@ -186,7 +186,9 @@ class Agent:
             found = json.loads(self._config_text)
         except ValueError:
             found = None
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+        return {}
 
     def _sample(self) -> None:
         """See to it that somebody looks in from now on."""
@@ -199,7 +201,9 @@ class Agent:
         from .memory.gpus import Gpus
         from .steps import OptimizerSteps
 
-        then = None if self._distributed is None else guarded(self._distributed.stepped)
+        then = None
+        if self._distributed is not None:
+            then = guarded(self._distributed.stepped)
         optimizers = OptimizerSteps(self._steps, then)
         self._undo.append(optimizers.leave)
         guarded(optimizers.follow)()
@@ -323,7 +327,10 @@ class Agent:
         self._lasting.release()
 
     def _say_goodbye(self) -> None:
-        cpu_s = 0.0 if self._sampler is None else self._sampler.cpu_s
+        if self._sampler is None:
+            cpu_s = 0.0
+        else:
+            cpu_s = self._sampler.cpu_s
         wall_s = time.monotonic() - self._began_s
         self.keep({"type": "bye", "cpu_s": round(cpu_s, 6), "wall_s": round(wall_s, 6)})
         self._channel.drain(LAST_OUTPUT_S)
@@ -424,9 +431,13 @@ def _run_name() -> str | None:
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if found != "none":
         return found
-    return f"{address}:{port}" if address and port else None
+    if address and port:
+        return f"{address}:{port}"
+    return None
 
 
 def _number(name: str) -> int | None:
     text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else None
+    if text.isdecimal():
+        return int(text)
+    return None

@@ -57,12 +57,16 @@ class Peer:
     def rank(self) -> int | None:
         """Of a distributed run, ``None`` outside of one."""
         rank = self.hello.get("rank")
-        return rank if isinstance(rank, int) else None
+        if isinstance(rank, int):
+            return rank
+        return None
 
     @property
     def label(self) -> str:
         """What the process is called in a sentence: "Rank 1 (pid 4711)"."""
-        return f"pid {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
+        if self.rank is None:
+            return f"pid {self.pid}"
+        return f"rank {self.rank} (pid {self.pid})"
 
 
 class AgentServer:

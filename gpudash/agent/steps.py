@@ -91,7 +91,9 @@ class Steps:
         numbers = [self._number(kind, value) for kind, value in values.items()]
         if numbers[0] is not None or numbers[1] is not None:
             self._reported = (numbers[0], numbers[1])
-        last = self._waiting[-1] if self._waiting else None
+        last = None
+        if self._waiting:
+            last = self._waiting[-1]
         if last is not None and last[0] == number:
             last[2:] = [new if new is not None else old for new, old in zip(numbers, last[2:])]
             if self._waiting and self._waiting[-1] is last:
@@ -108,7 +110,9 @@ class Steps:
 
     @property
     def present(self) -> int:
-        return self.label if self._newest is None else self._newest + 1
+        if self._newest is None:
+            return self.label
+        return self._newest + 1
 
     def optimizer_stepped(self, made: int = 1) -> None:
         """The program's optimizer made steps. They are told until somebody tells steps that have a number and a loss.
@@ -176,7 +180,9 @@ class Steps:
             self._next_reads_s[kind] = now + BETWEEN_WAITS_S
         # item() rather than float(), which warns of a tensor that has a gradient
         item = getattr(value, "item", None)
-        return None if item is None else _float(item)
+        if item is None:
+            return None
+        return _float(item)
 
 
 def _whole(value: Any) -> int | None:
@@ -186,7 +192,9 @@ def _whole(value: Any) -> int | None:
         number = int(value.__index__())
     except Exception:
         return None
-    return number if abs(number) < 2**63 else None
+    if abs(number) < 2**63:
+        return number
+    return None
 
 
 def _float(item: Callable[[], Any]) -> float | None:
@@ -240,7 +248,9 @@ class OptimizerSteps:
         """Called by torch after a step."""
         if self._left:
             return
-        counted = None if self._counted is None else self._counted()
+        counted = None
+        if self._counted is not None:
+            counted = self._counted()
         made = 1
         if counted is not optimizer:
             if counted is not None:
@@ -329,7 +339,10 @@ def listen(logging: Any, on_step: OnStep) -> Callable[[], None]:
             return self.children
 
     place = Place.__new__(Place)
-    place.children = {} if found is None else found.loggerMap
+    if found is None:
+        place.children = {}
+    else:
+        place.children = found.loggerMap
     manager.loggerDict[NAME] = place
     return undo
 
@@ -414,7 +427,9 @@ def follow_transformers(module: Any, steps: Steps) -> Callable[[], None]:
 
 
 def _report(steps: Steps, state: Any, logs: Any) -> None:
-    values = logs if isinstance(logs, dict) else {}
+    values = {}
+    if isinstance(logs, dict):
+        values = logs
     accuracy = values.get("accuracy", values.get("eval_accuracy"))
     # a dictionary without a loss, such as that of an evaluation, says nothing of the training's
     epoch, step = getattr(state, "epoch", None), getattr(state, "global_step", None)
@@ -442,7 +457,10 @@ def follow_lightning(module: Any, steps: Steps) -> Callable[[], None]:
 
 
 def _report_batch(steps: Steps, trainer: Any, outputs: Any) -> None:
-    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    if isinstance(outputs, dict):
+        loss = outputs.get("loss")
+    else:
+        loss = outputs
     epoch = getattr(trainer, "current_epoch", None)
     steps.note("lightning", getattr(trainer, "global_step", None), loss, None, epoch)
 
@@ -452,7 +470,9 @@ def _report_validation(steps: Steps, trainer: Any) -> None:
     if getattr(trainer, "sanity_checking", False):
         return
     metrics = getattr(trainer, "callback_metrics", None)
-    val_loss = metrics.get("val_loss") if metrics is not None else None
+    val_loss = None
+    if metrics is not None:
+        val_loss = metrics.get("val_loss")
     if val_loss is not None:
         epoch = getattr(trainer, "current_epoch", None)
         steps.note("lightning", getattr(trainer, "global_step", None), None, None, epoch, val_loss)

@@ -50,7 +50,9 @@ class WireError(ValueError):
 
 def number_in(value: object) -> float | None:
     """The number in a field of a message; ``None`` where it holds anything else, a truth included."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
 def encode(message: Message) -> bytes:
@@ -97,7 +99,9 @@ def _number(text: str) -> int | float:
     if len(text) > _MOST_DIGITS:
         return float(text)
     number = int(text)
-    return number if -(2**63) <= number < 2**63 else float(number)
+    if -(2**63) <= number < 2**63:
+        return number
+    return float(number)
 
 
 def _object(body: bytes) -> Message:
@@ -107,7 +111,10 @@ def _object(body: bytes) -> Message:
     try:
         # a number beyond 64 bits is rare, and asking for each would take most of the time of reading a message
         long = re.search(rb"\d{19}", body) is not None
-        message = json.loads(body, parse_int=_number) if long else json.loads(body)
+        if long:
+            message = json.loads(body, parse_int=_number)
+        else:
+            message = json.loads(body)
     except (ValueError, RecursionError):
         raise WireError("A message is not JSON.") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):

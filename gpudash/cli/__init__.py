@@ -68,7 +68,9 @@ def build_app(argv: Sequence[str]) -> App:
     estimate_workload = App(
         name="estimate", help=COMMANDS["estimate"].summary, help_epilogue=examples.shown("estimate")
     )
-    first = argv[0] if argv else ""
+    first = ""
+    if argv:
+        first = argv[0]
     if not without_workloads and first != "estimate":
         from gpudash.cli.run import add_run_commands
 
@@ -150,7 +152,10 @@ def run(argv: Sequence[str]) -> int:
         text = f"Only {allowed} files may be open at once, and gpudash needs {LEAST_FILES}."
         return print_failure(TooManyFilesError(text, MORE_FILES), _wants_json(argv))
     try:
-        code = _run_command(argv) if argv or not has_display() else _open_window()
+        if argv or not has_display():
+            code = _run_command(argv)
+        else:
+            code = _open_window()
     except KeyboardInterrupt:
         code = interrupted(argv)
     logger.info("the command ended with exit code %d", code)
@@ -195,11 +200,16 @@ def interrupted(argv: Sequence[str]) -> int:
 def _open_files() -> int:
     """How many files may be open at once, once the limit that we may raise ourselves has been."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = LEAST_FILES if hard == resource.RLIM_INFINITY else min(LEAST_FILES, hard)
+    if hard == resource.RLIM_INFINITY:
+        wanted = LEAST_FILES
+    else:
+        wanted = min(LEAST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
-    return LEAST_FILES if soft == resource.RLIM_INFINITY else soft
+    if soft == resource.RLIM_INFINITY:
+        return LEAST_FILES
+    return soft
 
 
 def _open_window() -> int:
@@ -218,11 +228,16 @@ def _run_command(argv: Sequence[str]) -> int:
         # names of files may hold bytes that are no text, and terminals know fewer characters than there are
         sys.stdout.reconfigure(errors="backslashreplace")
     with without_collection():  # in what is imported there would be none
-        app = None if tuple(argv) in LIGHT else build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
+        app = None
+        if tuple(argv) not in LIGHT:
+            app = build_app(argv[1:] if argv[:1] == [COMPLETE] else argv)
     if argv[:1] in (["run"], ["estimate"]):
         _print_broken_entry_points()
     try:
-        result = LIGHT[tuple(argv)]() if app is None else _call(app, argv)
+        if app is None:
+            result = LIGHT[tuple(argv)]()
+        else:
+            result = _call(app, argv)
         sys.stdout.flush()
     except RequestError as error:
         return print_failure(error, as_json)
@@ -243,7 +258,9 @@ def _run_command(argv: Sequence[str]) -> int:
         discard_stdout()  # such as a file on a full disk
         print_notice(f"What was to be printed cannot be written: {error.strerror}.")
         return Exit.FAILED
-    return result if isinstance(result, int) else Exit.FINISHED
+    if isinstance(result, int):
+        return result
+    return Exit.FINISHED
 
 
 def _print_broken_entry_points() -> None:
@@ -306,4 +323,6 @@ def _sentence(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ValidationError):
         cause = cause.__cause__ or cause.__context__
-    return "; ".join(invalid_fields(cause).values()) if cause is not None else " ".join(str(error).split())
+    if cause is not None:
+        return "; ".join(invalid_fields(cause).values())
+    return " ".join(str(error).split())

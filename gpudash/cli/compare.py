@@ -57,7 +57,9 @@ def compare(
     json
         Print one JSON document.
     """
-    share = None if tolerance is None else parse_tolerance(tolerance)
+    share = None
+    if tolerance is not None:
+        share = parse_tolerance(tolerance)
     from gpudash.telemetry.comparing import compare as compared
 
     comparison = compared(_run(a), _run(b))
@@ -72,7 +74,9 @@ def compare(
     sentences = [text for text in (reasons, unclear) if text]
     if not json or sentences:
         print_notice(" ".join(sentences) or f"B is not worse than A by more than {share * 100:g} % and the noise.")
-    return Exit.FAILED if reasons or (unclear and not allow_noise) else Exit.FINISHED
+    if reasons or (unclear and not allow_noise):
+        return Exit.FAILED
+    return Exit.FINISHED
 
 
 def _run(text: str) -> "ComparedRun":
@@ -101,7 +105,9 @@ def _reasons(comparison: "Comparison", tolerance: float) -> str:
     if ENDING in worse:
         parts.append(f"A finished, and B {_DID[comparison.b.view.status]}")
     if changed:
-        more = f" and {len(changed) - NAMED} more fields" if len(changed) > NAMED else ""
+        more = ""
+        if len(changed) > NAMED:
+            more = f" and {len(changed) - NAMED} more fields"
         parts.append(f"the specs differ in {', '.join(changed[:NAMED])}{more}")
     return f"{'; '.join(parts)}."
 

@@ -65,7 +65,10 @@ def devices(
         )
     print_table(table, console)
     for device in document["devices"]:
-        missing = [] if device["simulated"] else [f"{metric} {state}" for metric, state in device["states"].items()]
+        if device["simulated"]:
+            missing = []
+        else:
+            missing = [f"{metric} {state}" for metric, state in device["states"].items()]
         if device.get("parent"):
             missing = [OF_AN_INSTANCE]
         if missing:
@@ -107,7 +110,9 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
 
     seen = survey()
     refused = allocator_settings()[1]
-    fix = None if refused is None else f"{refused} Correct that variable, or unset it."
+    fix = None
+    if refused is not None:
+        fix = f"{refused} Correct that variable, or unset it."
     report = quick_torch_report(properties=True)
     order = cuda_order(
         [answer.gpu for answer in seen.gpus],
@@ -123,7 +128,9 @@ def inventory(simulation: Simulation) -> dict[str, Any]:
         *({**_without_readings(device), "problem": fix} for device in usable if device.uuid == device.name),
         *_simulated(simulation, offer=not (seen.gpus or usable), problem=fix or report["simulator_problem"]),
     ]
-    unread = None if seen.problem is None else unread_gpus(report, seen.problem)
+    unread = None
+    if seen.problem is not None:
+        unread = unread_gpus(report, seen.problem)
     return {
         "devices": [{"simulated": False, **device} for device in listed],
         "default": default_device(usable, free),

@@ -51,11 +51,18 @@ def doctor(
     if file is not None and not report:
         raise RequestError(f"{file} is given, but no report is asked for.", f"Write: gpudash doctor --report {file}")
     checks = list(examine())
-    written = _write_report(file, checks) if report else None
+    written = None
+    if report:
+        written = _write_report(file, checks)
     failed = any(check.state == "problem" for check in checks)
     if json:
-        status = "failed" if failed else "finished"
-        extra = {} if written is None else {"report": str(written)}
+        status = "finished"
+        if failed:
+            status = "failed"
+        if written is None:
+            extra = {}
+        else:
+            extra = {"report": str(written)}
         print_json({"status": status, "checks": [asdict(c) for c in checks], **extra, "error": None})
     else:
         console = stdout()
@@ -66,7 +73,9 @@ def doctor(
                 console.print(f"  {check.remedy}", soft_wrap=True)
         if written is not None:
             console.print(one_line(f"Wrote {written}. {TO_READ}"), soft_wrap=True)
-    return Exit.FAILED if failed else Exit.FINISHED
+    if failed:
+        return Exit.FAILED
+    return Exit.FINISHED
 
 
 TO_READ = "Read it, and take out what is nobody's business, before you send it with your bug report."
@@ -189,7 +198,9 @@ def _qt() -> Iterator[Check]:
     missing = missing_packages("xcb")
     needed = [package for package in missing if package in OFFSCREEN_LIBRARIES.values()]
     if missing:
-        what = "a window and pictures need" if needed else "a window needs"
+        what = "a window needs"
+        if needed:
+            what = "a window and pictures need"
         yield Check(
             "Qt",
             "problem" if needed else "note",
@@ -235,7 +246,9 @@ def _recordings() -> Iterator[Check]:
     if not os.access(folder, os.W_OK):
         yield Check("recordings", "problem", f"{folder} is not writable", "Set GPUDASH_HOME to a folder that is.")
         return
-    state: Literal["ok", "note"] = "ok" if free > GIB else "note"
+    state: Literal["ok", "note"] = "note"
+    if free > GIB:
+        state = "ok"
     yield Check("recordings", state, f"{folder}, {format_bytes(free)} free")
 
 
@@ -247,5 +260,7 @@ def _settings() -> Iterator[Check]:
         for problem in problems:
             yield Check("settings", "problem", problem, "Correct the line, or remove it.")
     else:
-        text = str(settings_file()) if settings_file().exists() else "the defaults; there is no settings file"
+        text = "the defaults; there is no settings file"
+        if settings_file().exists():
+            text = str(settings_file())
         yield Check("settings", "ok", text)

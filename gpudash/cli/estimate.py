@@ -155,7 +155,11 @@ def _estimate_callable(
     if callable is None:
         raise RequestError("Which workload?", f"There is: {', '.join(there)}; or --callable package.module:function.")
     module, _, function = callable.rpartition(":")
-    parts = [] if module.endswith(".py") else module.split(".")  # a file may have any name, such as train-gpt.py
+    # a file may have any name, such as train-gpt.py
+    if module.endswith(".py"):
+        parts = []
+    else:
+        parts = module.split(".")
     if not all(part.isidentifier() for part in [*parts, function]):
         way = "Write package.module:function or folder/file.py:function."
         raise RequestError(f"--callable {callable!r} names no function.", way)
@@ -203,12 +207,16 @@ def _estimate_model(
 def _renamed(word: str) -> str:
     """``--batch-size``, as transformers calls it, is what is ``--batch`` here."""
     name, is_set, value = word.partition("=")
-    return f"--batch{is_set}{value}" if name == "--batch-size" else word
+    if name == "--batch-size":
+        return f"--batch{is_set}{value}"
+    return word
 
 
 def _command(spec_type: type[Spec]) -> Callable[..., int]:
     def command(*, spec: Any = None, options: Any = None) -> int:
-        given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
+        given = {}
+        if spec is not None:
+            given = {name: getattr(spec, name) for name in spec.model_fields_set}
         return _predicted(spec_type, given, options or EstimateOptions())
 
     command.__annotations__ = {
@@ -283,7 +291,10 @@ def conclude(
         raise wrong
     if estimate is None or estimate.peak_allocated_bytes is None:
         return leave(_print_failure(workload, device, answer, as_json=options.json), joined)
-    warnings = [] if problem is None else [f"{problem.message} What would fit is known in part only."]
+    if problem is None:
+        warnings = []
+    else:
+        warnings = [f"{problem.message} What would fit is known in part only."]
     try:
         judged = budget.judge(estimate)
     except RequestError as error:
@@ -291,7 +302,9 @@ def conclude(
         raise
     if options.json:
         document = {**estimate.to_json(), "simulated": kind_of(device) == "sim", **judged.to_json()}
-        cap = None if options.memory_cap is None else options.memory_cap.allowed_bytes(estimate.capacity_bytes)
+        cap = None
+        if options.memory_cap is not None:
+            cap = options.memory_cap.allowed_bytes(estimate.capacity_bytes)
         print_json({**document, "memory_cap_bytes": cap, "warnings": warnings})
     else:
         from gpudash.cli.terminal.estimate_report import print_estimate
@@ -375,7 +388,10 @@ def _under_cap(answer: "Answer", session: "Session", device: str, options: Estim
 
 def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: bool) -> int:
     """Say why nothing was predicted."""
-    kind, message, remedy = _reason(answer.estimate) if answer.problem is None else _problem(answer)
+    if answer.problem is None:
+        kind, message, remedy = _reason(answer.estimate)
+    else:
+        kind, message, remedy = _problem(answer)
     if as_json:
         about = {"workload": workload, "device": device, "simulated": kind_of(device) == "sim", "reason": message}
         error = {"kind": kind, "message": message, "remedy": remedy}
@@ -387,7 +403,10 @@ def _print_failure(workload: str, device: str, answer: "Answer", *, as_json: boo
 def _problem(answer: "Answer") -> tuple[str, str, str]:
     problem = answer.problem
     assert problem is not None
-    remedy = "Ask for a smaller run, or raise --time-limit." if problem.kind == "time_limit" else problem.remedy
+    if problem.kind == "time_limit":
+        remedy = "Ask for a smaller run, or raise --time-limit."
+    else:
+        remedy = problem.remedy
     return problem.kind, problem.message, remedy
 
 
@@ -508,7 +527,9 @@ def _parsed(arguments: Sequence[str]) -> ServingOptions:
 
 def _names_task(arguments: Sequence[str], place: int) -> bool:
     """Whether an argument is ``--task`` or its value."""
-    before = arguments[place - 1] if place else ""
+    before = ""
+    if place:
+        before = arguments[place - 1]
     return arguments[place].partition("=")[0] == "--task" or before == "--task"
 
 
@@ -534,4 +555,6 @@ def _card(options: "WorkloadOptions") -> ServerCard:
         raise RequestError("A server needs a GPU.", "Name a card, such as --simulate h100.")
     known = find(found["product"])
     card = ServerCard(found["product"], found["total_bytes"])
-    return card if known is None else replace(ServerCard.known(known), total_bytes=found["total_bytes"])
+    if known is None:
+        return card
+    return replace(ServerCard.known(known), total_bytes=found["total_bytes"])

@@ -123,6 +123,9 @@ def _targets(session: "Session", device: str, options: EstimateOptions) -> "list
             raise ValueError("; ".join(problems) + ".")
         allowed = cap.allowed_bytes(target.capacity_bytes)
         free = target.free_bytes
-        least = allowed if free is None or allowed is None else min(free, allowed + target.overhead_bytes)
+        if free is None or allowed is None:
+            least = allowed
+        else:
+            least = min(free, allowed + target.overhead_bytes)
         capped.append(replace(target, free_bytes=least))
     return capped

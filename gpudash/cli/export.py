@@ -53,7 +53,10 @@ def export(
 
     if size is not None and to not in ("png", "svg"):
         raise RequestError(f"--size is for pictures, and {to} is none.", "Leave it out, or choose --to png or svg.")
-    pixels = SIZE if size is None else _pixels(size)
+    if size is None:
+        pixels = SIZE
+    else:
+        pixels = _pixels(size)
     try:
         if to == "png" or to == "svg":
             _draw(file, out, pixels, theme, force)

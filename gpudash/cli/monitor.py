@@ -67,9 +67,13 @@ def monitor(
                 lines=JsonLines() if json_lines else None,
             )
     with (serving or ServeOptions()).served() as served:
-        lines = JsonLines() if json_lines else None
+        lines = None
+        if json_lines:
+            lines = JsonLines()
         session = _started(rate, recorded or RecordOptions(), simulated, lines)
-        table = None if json or json_lines else LiveTable(session)
+        table = None
+        if not (json or json_lines):
+            table = LiveTable(session)
         with interruptible() as interruption:
             try:
                 watch(
@@ -102,7 +106,9 @@ def _started(
     Raises:
         RequestError: when the recording cannot be written, or no such GPU can be simulated.
     """
-    simulation = None if simulated is None else simulated.simulation()
+    simulation = None
+    if simulated is not None:
+        simulation = simulated.simulation()
     session = recorded.session("monitor", simulation, rate_hz=rate)
     if lines is not None:
         lines.put(session.introduction())

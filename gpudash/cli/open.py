@@ -65,7 +65,9 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
     if not has_display():
-        there = "snapshot" if found.kind == "snapshot" else "export"
+        there = "export"
+        if found.kind == "snapshot":
+            there = "snapshot"
         raise RequestError("There is no display to open a window on.", f"gpudash {there} --help says what goes here.")
     require_qt()
     from gpudash.ui.app import run
@@ -85,8 +87,12 @@ def _open_joined(files: Sequence[Path]) -> int:
         if snapshot := next((one for one in found if one.kind != "recording"), None):
             raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
         paths = [one.path for one in found]
-        replays = [Replay(path) for path in paths] if len(paths) == 2 and not any(map(_has_runs, paths)) else []
-        joined = None if replays else JoinedRecording(paths)
+        replays = []
+        if len(paths) == 2 and not any(map(_has_runs, paths)):
+            replays = [Replay(path) for path in paths]
+        joined = None
+        if not replays:
+            joined = JoinedRecording(paths)
     except (ValueError, RecordingError) as error:
         raise RequestError(str(error)) from None
     except OSError as error:

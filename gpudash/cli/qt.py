@@ -62,7 +62,9 @@ def platform_name() -> str:
     named = os.environ.get("QT_QPA_PLATFORM", "").split(":")[0].split(";")[0]
     if named:
         return named
-    return "xcb" if os.environ.get("DISPLAY") else "wayland"
+    if os.environ.get("DISPLAY"):
+        return "xcb"
+    return "wayland"
 
 
 def require_qt(load: Callable[[str], object] = ctypes.CDLL) -> None:

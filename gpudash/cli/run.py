@@ -88,7 +88,9 @@ def _command(spec_type: type[Spec]) -> Callable[..., int]:
         return run_given((), spec, options)
 
     def run_given(arguments: Sequence[str], spec: Spec | None, options: RunOptions | None) -> int:
-        given = {name: getattr(spec, name) for name in spec.model_fields_set} if spec is not None else {}
+        given = {}
+        if spec is not None:
+            given = {name: getattr(spec, name) for name in spec.model_fields_set}
         options = options or RunOptions()
         try:
             whole = build(spec_type, with_nested(spec_type, arguments, given, options.preset), options.preset)
@@ -137,7 +139,9 @@ def perform(spec: Spec, options: RunOptions, *, leave_at_once: bool = False) -> 
     _require_possible(spec, options, options.chosen_device(spec.own_device))
     session = options.session(spec.name, options.simulation())
     failure: RequestError | None = None
-    message = "" if leave_at_once else "Stopping after this step…"
+    message = "Stopping after this step…"
+    if leave_at_once:
+        message = ""
     with options.served() as served, interruptible(message) as interruption:
         begin(session)
         try:
@@ -184,7 +188,9 @@ def _require_possible(spec: Spec, options: RunOptions, device: str | None, total
         raise RequestError(f"{device!r} is not a device.", f"Write cpu, cuda:0 or sim:0; {DEVICES}")
     cap = options.memory_cap
     if problems := spec.run_problems(device) + (cap.problems(device, total_bytes) if cap else []):
-        chosen = DEVICES if options.chosen_device() else "Without --device it is the CPU."
+        chosen = "Without --device it is the CPU."
+        if options.chosen_device():
+            chosen = DEVICES
         raise RequestError("; ".join(problems) + ".", chosen)
 
 
@@ -260,17 +266,25 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
 
 def _notes(session: "Session") -> list[Note]:
     with session.store.lock:
-        return list(session.store.run.notes) if session.store.run is not None else []
+        if session.store.run is not None:
+            return list(session.store.run.notes)
+        return []
 
 
 def _summary(session: "Session") -> dict[str, Any]:
     with session.store.lock:
         run = session.store.run
-        summary: dict[str, Any] = {} if run is None else run.summary()
+        if run is None:
+            summary: dict[str, Any] = {}
+        else:
+            summary = run.summary()
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while its last operation was still on
     summary["product"] = session.machine.product_of(summary["device"])
-    summary["recording"] = str(session.recording) if session.recording is not None else None
+    if session.recording is not None:
+        summary["recording"] = str(session.recording)
+    else:
+        summary["recording"] = None
     return summary
 
 

@@ -181,7 +181,9 @@ def _found(file: Path) -> Path:
 
     try:
         is_folder = file.is_dir()
-        path = file / SNAPSHOT_NAME if is_folder else file
+        path = file
+        if is_folder:
+            path = file / SNAPSHOT_NAME
         if path.exists():
             return path
     except OSError as error:
@@ -197,7 +199,9 @@ def _check_target(html: Path, path: Path, force: bool) -> None:
         if not html.exists():
             return
         if not html.is_file() or html.samefile(path):
-            what = "is the snapshot itself" if html.is_file() else "is no regular file"
+            what = "is no regular file"
+            if html.is_file():
+                what = "is the snapshot itself"
             raise RequestError(f"{html} {what}.", "Name another file.")
     except OSError as error:
         raise RequestError(f"{html} cannot be written: {error.strerror}.", "Name another file.") from None
@@ -251,7 +255,9 @@ def _print(path: Path, read: "Snapshot", studies: "Sequence[DeviceStudy]") -> No
 
     console = stdout()
     events = sum(len(study.device.trace) for study in studies)
-    kind = f"{read.kind}, " if read.kind else ""
+    kind = ""
+    if read.kind:
+        kind = f"{read.kind}, "
     lines = [f"{name_of(path)}: {kind}{format_count(events)} events."]
     lines += read.warnings
     comparison = compared(studies)

@@ -159,7 +159,9 @@ def _exit_code(summary: Mapping[str, Any], options: WatchOptions) -> int:
     code: int | None = summary["exit_code"]
     if options.exit_code == "gpudash" or code is None or error.get("kind") == "simulation":
         return own
-    return SIGNALLED - code if code < 0 else code
+    if code < 0:
+        return SIGNALLED - code
+    return code
 
 
 def _prepare(command: Sequence[str], options: WatchOptions) -> int:
@@ -368,8 +370,14 @@ def _summary(session: "Session") -> dict[str, Any]:
 
     with session.store.lock:
         run = session.store.run
-        summary: dict[str, Any] = {} if run is None else run.summary()
-        notes = [] if run is None else [note for note in run.notes if note.run_id == run.run_id]
+        if run is None:
+            summary: dict[str, Any] = {}
+        else:
+            summary = run.summary()
+        if run is None:
+            notes = []
+        else:
+            notes = [note for note in run.notes if note.run_id == run.run_id]
     if summary["status"] not in OF_STATUS:
         summary["status"] = "cancelled"  # left while it was still being ended
     result = summary["result"]
@@ -378,9 +386,15 @@ def _summary(session: "Session") -> dict[str, Any]:
         summary["error"]["frames"] = frames
     summary["product"] = session.machine.product_of(summary["device"])
     spec = summary["spec"] or {}
-    summary["seen_as"] = summary["device"].replace("sim:", "cuda:") if spec.get("as_cuda") else summary["device"]
+    if spec.get("as_cuda"):
+        summary["seen_as"] = summary["device"].replace("sim:", "cuda:")
+    else:
+        summary["seen_as"] = summary["device"]
     summary["exit_code"] = result.pop("exit_code", None)
     summary["report"] = result.pop("report", None)
     summary["notes"] = [note.text for note in notes if note.topic not in REPORTED_AT_ONCE]
-    summary["recording"] = str(session.recording) if session.recording is not None else None
+    if session.recording is not None:
+        summary["recording"] = str(session.recording)
+    else:
+        summary["recording"] = None
     return summary

@@ -75,6 +75,10 @@ def slowed_by(reasons: int) -> str:
 
 def marks(last_xid: float | None, reasons: float | None) -> list[str]:
     """What stands on a card of a GPU that is not as it should be: "XID 79", "slowed by heat"; of any other nothing."""
-    found = [f"XID {last_xid:.0f}"] if last_xid else []
+    found = []
+    if last_xid:
+        found = [f"XID {last_xid:.0f}"]
     slowed = slowed_by(int(reasons or 0))
-    return [*found, f"slowed by {slowed}"] if slowed else found
+    if slowed:
+        return [*found, f"slowed by {slowed}"]
+    return found

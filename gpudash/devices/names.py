@@ -74,7 +74,9 @@ class Gpu:
     @property
     def number(self) -> str:
         """NVML's numbering: "0", of a MIG instance "0:1"."""
-        return f"{self.nvml_index}:{self.instance}" if self.parent else str(self.nvml_index)
+        if self.parent:
+            return f"{self.nvml_index}:{self.instance}"
+        return str(self.nvml_index)
 
     @property
     def link_bytes_per_second(self) -> float | None:
@@ -113,7 +115,9 @@ class Device:
     @property
     def remark(self) -> str:
         """What is to be said wherever it is offered; "" for nothing."""
-        return UNTRIED.format(device=self.name) if self.kind in ("xpu", "mps") else ""
+        if self.kind in ("xpu", "mps"):
+            return UNTRIED.format(device=self.name)
+        return ""
 
     @property
     def memory(self) -> str:
@@ -224,24 +228,32 @@ def parse_simulated(text: str) -> SimulatedCard:
 
 def size_of(card: SimulatedCard) -> int:
     """Bytes of memory."""
-    return card.total_bytes if isinstance(card, KnownGpu) else card
+    if isinstance(card, KnownGpu):
+        return card.total_bytes
+    return card
 
 
 def written(card: SimulatedCard) -> int | str:
     """A card as files and messages have it: its size in bytes, or its name, which `read_card` takes."""
-    return card.key if isinstance(card, KnownGpu) else card
+    if isinstance(card, KnownGpu):
+        return card.key
+    return card
 
 
 def card_text(card: SimulatedCard) -> str:
     """A card as somebody would type it, which `parse_card` takes."""
-    return card.key if isinstance(card, KnownGpu) else format_bytes(card)
+    if isinstance(card, KnownGpu):
+        return card.key
+    return format_bytes(card)
 
 
 def read_card(value: Any) -> SimulatedCard | None:
     """What `written` wrote; ``None`` for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    return find(value) if isinstance(value, str) else None
+    if isinstance(value, str):
+        return find(value)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +284,9 @@ class Simulation:
         for size in self.sizes:
             if not 0 < size <= MAX_SIZE:
                 raise ValueError(f"A simulated GPU has between 1 byte and 1 PiB of memory, not {format_bytes(size)}")
-        first = self.sizes[0] if self.sizes else OFFERED_BYTES
+        first = OFFERED_BYTES
+        if self.sizes:
+            first = self.sizes[0]
         if not 0 <= self.others <= first:
             held, there = format_bytes(self.others), format_bytes(first)
             raise ValueError(f"Simulated other processes cannot hold {held} of the {there} of sim:0")
@@ -280,7 +294,9 @@ class Simulation:
 
 def simulated_product(card: SimulatedCard) -> str:
     """What a simulated GPU is called: "Simulated H100 80GB"."""
-    return f"{SIMULATED_PREFIX} {card.name}" if isinstance(card, KnownGpu) else SIMULATED_PRODUCT
+    if isinstance(card, KnownGpu):
+        return f"{SIMULATED_PREFIX} {card.name}"
+    return SIMULATED_PRODUCT
 
 
 def simulated_gpu(index: int, card: SimulatedCard) -> Gpu:
@@ -352,15 +368,24 @@ def cuda_order(gpus: Sequence[Gpu], visible: str | None = None, order: str | Non
     if order != "PCI_BUS_ID" and len({gpu.product for gpu in by_bus}) > 1:
         by_bus.sort(key=lambda gpu: gpu.cuda_capability or (0, 0), reverse=True)
         reason = "CUDA numbers unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which is which"
-    chosen = by_bus if visible is None else _visible(visible, by_bus, instances)
+    if visible is None:
+        chosen = by_bus
+    else:
+        chosen = _visible(visible, by_bus, instances)
     first = next((part for gpu in chosen for part in instances if gpu.uuid in (part.uuid, part.parent)), None)
     if first is not None:
         named = len(gpus) == 2 or (visible or "").startswith("MIG-")
         return CudaOrder((first,), "" if named else ONE_INSTANCE)
-    hidden = 0 if visible is None else len(by_bus) - len(chosen)
+    if visible is None:
+        hidden = 0
+    else:
+        hidden = len(by_bus) - len(chosen)
     if hidden:
         sentence = f"CUDA_VISIBLE_DEVICES={visible} hides {hidden} of {len(by_bus)} GPUs"
-        reason = f"{sentence}; {reason}" if reason else sentence
+        if reason:
+            reason = f"{sentence}; {reason}"
+        else:
+            reason = sentence
     return CudaOrder(tuple(chosen), reason)
 
 
@@ -378,11 +403,15 @@ def _visible(visible: str, by_bus: Sequence[Gpu], instances: Sequence[Gpu]) -> l
 
 def _named(entry: str, gpus: Sequence[Gpu], instances: Sequence[Gpu]) -> Gpu | None:
     if entry.isdecimal():
-        return gpus[int(entry)] if int(entry) < len(gpus) else None
+        if int(entry) < len(gpus):
+            return gpus[int(entry)]
+        return None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
     matches = [gpu for gpu in (*gpus, *instances) if gpu.uuid.startswith(entry)]
-    return matches[0] if len(matches) == 1 else None
+    if len(matches) == 1:
+        return matches[0]
+    return None
 
 
 LANE_BYTES_PER_SECOND = {1: 250e6, 2: 500e6, 3: 984.6e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
@@ -394,8 +423,12 @@ FASTEST_LINK_BYTES_PER_SECOND = 16 * LANE_BYTES_PER_SECOND[6]
 
 def link_bytes_per_second(generation: float | None, width: float | None) -> float | None:
     """What a PCIe link can carry in one direction; ``None`` where generation or width is not known."""
-    lane = LANE_BYTES_PER_SECOND.get(int(generation)) if generation is not None else None
-    return None if lane is None or width is None else lane * width
+    lane = None
+    if generation is not None:
+        lane = LANE_BYTES_PER_SECOND.get(int(generation))
+    if lane is None or width is None:
+        return None
+    return lane * width
 
 
 _MAKERS = {"cuda": "CUDA device", "xpu": "Intel GPU", "mps": "Apple GPU"}
@@ -416,7 +449,10 @@ def gpus_by_torch(order: CudaOrder, torch: Mapping[str, Any] | None) -> tuple[Gp
 
 def _by_torch(name: str, product: str | None, total: int | None, torch: Mapping[str, Any] | None) -> Gpu:
     kind, _, index = name.partition(":")
-    maker = "ROCm device" if kind == "cuda" and (torch or {}).get("hip_version") else _MAKERS[kind]
+    if kind == "cuda" and (torch or {}).get("hip_version"):
+        maker = "ROCm device"
+    else:
+        maker = _MAKERS[kind]
     return Gpu(int(index or 0), name, "", product or maker, total, shared_memory=kind == "mps", by_torch=True)
 
 
@@ -448,7 +484,9 @@ def why_torch_has_no_gpu(torch: Mapping[str, Any], order: CudaOrder) -> str | No
     if torch["cuda_available"] or not (order.gpus or order.reason):
         return None
     if not torch.get("cuda_version"):
-        build = f"build for ROCm {torch['hip_version']}" if torch.get("hip_version") else "CPU build"
+        build = "CPU build"
+        if torch.get("hip_version"):
+            build = f"build for ROCm {torch['hip_version']}"
         cause = f"torch {torch['version']} is a {build} though a GPU is there"
         return f"{cause}; install a CUDA build of torch to run on it."
     return order.reason or "torch sees no CUDA device though a GPU is there; gpudash doctor looks for the cause."
@@ -467,5 +505,6 @@ def short_product(product: str) -> str:
     for maker in ("NVIDIA GeForce ", "NVIDIA ", "AMD ", "Intel(R) ", "Intel "):
         product = product.removeprefix(maker)
     whole, mig, profile = product.partition(" MIG ")
-    product = f"MIG {profile} {whole}" if mig else product
+    if mig:
+        product = f"MIG {profile} {whole}"
     return product.replace("(R)", "").replace("(TM)", "").split(" CPU @")[0].strip()

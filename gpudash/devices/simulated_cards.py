@@ -26,8 +26,12 @@ def exact_text(card: int | KnownGpu) -> str:
 
 def card_called(product: str, size: int) -> int | KnownGpu:
     """The card of ``size`` bytes whose product is called so: a known GPU where it is one, else its size."""
-    known = find(product[len(SIMULATED_PREFIX) :]) if product.startswith(SIMULATED_PREFIX) else None
-    return known if known is not None and known.total_bytes == size else size
+    known = None
+    if product.startswith(SIMULATED_PREFIX):
+        known = find(product[len(SIMULATED_PREFIX) :])
+    if known is not None and known.total_bytes == size:
+        return known
+    return size
 
 
 def simulated_uuid(index: int, card: int | KnownGpu) -> str:
@@ -61,4 +65,6 @@ def card_label(text: str) -> str:
     if known is not None:
         return known.name
     size = _EXACT.fullmatch(text)
-    return text if size is None else " ".join(size.groups())
+    if size is None:
+        return text
+    return " ".join(size.groups())

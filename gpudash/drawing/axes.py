@@ -51,7 +51,9 @@ def format_value(unit: Unit, value: float | None, unit_name: str = "") -> str:
     if unit == "ratio":
         return format_percent(value)
     if unit in ("nats", "loss"):
-        return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+        if abs(value) < 1000:
+            return f"{value:.3f}"
+        return f"{value:.4g}"
     if unit_name == "s":
         return format_duration(value)
     if unit_name in ("items/s", "steps/s"):
@@ -193,18 +195,28 @@ def value_ticks(unit: Unit, low: float, high: float, count: int, *, log: bool = 
     if unit == "ratio":
         whole = 0.5 <= high - low <= 1.2
         quarters = next((s for s in (0.1, 0.2, 0.25, 0.5) if (high - low) / s <= max(count, 2)), 0.5)
-        step = quarters if whole else _step(high - low, count)
-        digits = 0 if step >= 0.01 else 1
+        if whole:
+            step = quarters
+        else:
+            step = _step(high - low, count)
+        digits = 1
+        if step >= 0.01:
+            digits = 0
         return Ticks(tuple((v, f"{v * 100:.{digits}f}") for v in _multiples(low, high, step)), "%")
     step = _step(high - low, count)
     if unit in ("nats", "loss"):
         return Ticks(tuple((v, _plain(v, step)) for v in _multiples(low, high, step)), "nats" if unit == "nats" else "")
     largest = max(abs(low), abs(high))
     factor, prefix = next(((f, p) for f, p in _DECIMAL if largest >= f), (1.0, ""))
-    base = "B/s" if unit == "rate" else unit_name
+    base = unit_name
+    if unit == "rate":
+        base = "B/s"
     if unit == "number" and factor == 1e3 and largest < 1e4:
         factor, prefix = 1.0, ""
-    name = f"{prefix}{base}" if unit == "rate" else f"{prefix} {base}".strip()
+    if unit == "rate":
+        name = f"{prefix}{base}"
+    else:
+        name = f"{prefix} {base}".strip()
     return Ticks(tuple((v, _plain(v / factor, step / factor)) for v in _multiples(low, high, step)), name)
 
 
@@ -282,7 +294,9 @@ def _time_step(span: float, width_px: float) -> float:
 
 def _session_label(time_s: float, step: float) -> str:
     if step >= 1:
-        return f"-{format_clock(-time_s)}" if time_s < 0 else format_clock(time_s)
+        if time_s < 0:
+            return f"-{format_clock(-time_s)}"
+        return format_clock(time_s)
     digits = max(1, -math.floor(math.log10(step) + 1e-9))
     minutes, seconds = divmod(time_s, 60)
     return f"{int(minutes)}:{seconds:0{3 + digits}.{digits}f}"
@@ -341,8 +355,12 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 
 def _plain(value: float, step: float) -> str:
-    digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
+    digits = 0
+    if step > 0:
+        digits = max(0, -math.floor(math.log10(step) + 1e-9))
     if step < 1 and round(step * 10**digits) * 10**-digits != step:
         digits = next((d for d in range(digits, digits + 12) if abs(round(step, d) - step) < step * 1e-6), digits)
     text = f"{value:.{digits}f}"
-    return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+    if text.startswith("-") and not text.strip("-0."):
+        return text[1:]
+    return text

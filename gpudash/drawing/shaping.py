@@ -51,9 +51,17 @@ def stacked(
         if band is None or not len(band[0]):
             edges.append(None)
             continue
-        whole = known[position] if known is not None else None
-        t, v = band if whole is None else whole
-        heights = v if t is times else v[np.clip(np.searchsorted(t, times, "right") - 1, 0, None)]
+        whole = None
+        if known is not None:
+            whole = known[position]
+        if whole is None:
+            t, v = band
+        else:
+            t, v = whole
+        if t is times:
+            heights = v
+        else:
+            heights = v[np.clip(np.searchsorted(t, times, "right") - 1, 0, None)]
         outside = (times < t[0]) | (times > t[-1])
         total = total + np.where(outside, 0.0, np.maximum(heights, 0.0))
         edges.append(total)

@@ -109,7 +109,9 @@ def _outline(scene: PlotScene, area: SceneArea) -> str:
 
 
 def _axis(scene: PlotScene, item: SceneCurve | SceneArea) -> SceneAxis:
-    return scene.right if item.right and scene.right is not None else scene.left
+    if item.right and scene.right is not None:
+        return scene.right
+    return scene.left
 
 
 def _points(x: Floats, y: Floats) -> str:
@@ -117,8 +119,13 @@ def _points(x: Floats, y: Floats) -> str:
 
 
 def _text(root: Element, x: float, y: float, text: str, *, anchor: str = "start", kind: str = "") -> None:
-    of_kind = {"class": kind} if kind else {}
-    anchored = {} if anchor == "start" else {"text-anchor": anchor}
+    of_kind = {}
+    if kind:
+        of_kind = {"class": kind}
+    if anchor == "start":
+        anchored = {}
+    else:
+        anchored = {"text-anchor": anchor}
     SubElement(root, "text", {**of_kind, "x": _px(x), "y": _px(y), **anchored}).text = visible(text)
 
 

@@ -49,7 +49,9 @@ def is_library(frame: Frame) -> bool:
     in the code that is run.
     """
     file = frame.file
-    return _is_library_file(file) if len(file) <= LONGEST_KEPT else _is_library_file.__wrapped__(file)
+    if len(file) <= LONGEST_KEPT:
+        return _is_library_file(file)
+    return _is_library_file.__wrapped__(file)
 
 
 @lru_cache(maxsize=MOST_KEPT)

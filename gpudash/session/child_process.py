@@ -172,6 +172,8 @@ def _ending(code: int | None, errors: str) -> str:
             name = signal.Signals(-code).name
         except ValueError:
             name = str(-code)
-        return "killed, perhaps because this computer's memory was full" if name == "SIGKILL" else f"signal {name}"
+        if name == "SIGKILL":
+            return "killed, perhaps because this computer's memory was full"
+        return f"signal {name}"
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
     return last or ("it closed its output" if code is None else f"exit code {code}")

@@ -125,7 +125,9 @@ def _host(url: str) -> str:
         raise ValueError("A URL to notify begins with https:// or http:// and names a host.")
     if parts.username or parts.password:
         raise ValueError(f"A URL with a password in it can be read by everybody here; {TOKEN} may hold a token.")
-    return found if port is None else f"{found}:{port}"
+    if port is None:
+        return found
+    return f"{found}:{port}"
 
 
 class Notifier:
@@ -217,7 +219,10 @@ class _Outlet:
             return True
         self._is_given_up = True
         left = max(1, self._waiting.qsize())  # the end waits there too, in place of the notice that is being told
-        notices = "notice" if left == 1 else f"{left} notices"
+        if left == 1:
+            notices = "notice"
+        else:
+            notices = f"{left} notices"
         self._report(f"{self._target.name} was too slow to be told of the last {notices}.")
         if self._end is not None:
             self._end()
@@ -338,7 +343,9 @@ class _Posting(threading.Thread):
         """Close the connection, if there is one yet."""
         for handler in self._handlers:
             connection = handler.connection
-            opened = None if connection is None else connection.sock
+            opened = None
+            if connection is not None:
+                opened = connection.sock
             if opened is not None:
                 with suppress(OSError):
                     opened.shutdown(socket.SHUT_RDWR)

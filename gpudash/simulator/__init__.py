@@ -42,7 +42,9 @@ def simulate(*capacities: int | str, settings: str | None = None, others: int = 
     if others < 0:
         raise ValueError(f"simulate() takes the bytes that other processes hold, not {others}.")
     read = AllocatorSettings.parse(allocator_text() if settings is None else settings)
-    held = {OTHER_PROCESS: others} if others else None
+    held = None
+    if others:
+        held = {OTHER_PROCESS: others}
     table = table_of_program()
     cards = [
         card_of(index, one, others=None if index else held, settings=read, table=table)

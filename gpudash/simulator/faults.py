@@ -141,12 +141,16 @@ def first_line(error: BaseException) -> str:
 def reason(error: BaseException) -> str:
     """An error by its kind and what it says first."""
     said = first_line(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if said:
+        return f"{type(error).__name__}: {said}"
+    return type(error).__name__
 
 
 def _operation(name: str, args: Sequence[Any]) -> Any:
     if not name:
-        return args[0] if args and isinstance(args[0], torch._ops.OpOverload) else None
+        if args and isinstance(args[0], torch._ops.OpOverload):
+            return args[0]
+        return None
     packet, _, variant = name.partition(".")
     namespace, _, short = packet.partition("::")
     if namespace == "c10d":  # torch would talk to other processes to find out

@@ -158,14 +158,19 @@ def _changes(statement: ast.stmt) -> str | None:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         target: ast.expr = statement.value.func
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+        else:
+            target = statement.target
     else:
         return None
     if isinstance(target, ast.Name):
         return None
     while isinstance(target, (ast.Attribute, ast.Subscript)):
         target = target.value
-    return target.id if isinstance(target, ast.Name) else None
+    if isinstance(target, ast.Name):
+        return target.id
+    return None
 
 
 def _takes_all(statement: ast.stmt) -> bool:
@@ -179,7 +184,10 @@ def _used(statements: Iterable[ast.stmt]) -> set[str]:
     for statement in statements:
         names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and not _stores(node)}
         assigns = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))  # it reads before it binds
-        own = _bound_inside(statement) if assigns else _bound_within(statement)
+        if assigns:
+            own = _bound_inside(statement)
+        else:
+            own = _bound_within(statement)
         used |= names - own - bound
         bound |= _bound(statement)
     return used
@@ -219,7 +227,9 @@ def _size(count: int) -> str:
     mib = count / 2**20
     if mib >= 1024:
         return f"{mib / 1024:.2f} GiB"
-    return f"{mib:.0f} MiB" if mib >= 1 else f"{count / 1024:.0f} KiB"
+    if mib >= 1:
+        return f"{mib:.0f} MiB"
+    return f"{count / 1024:.0f} KiB"
 
 
 def _place_found(match: re.Match[str]) -> str:
@@ -232,4 +242,6 @@ def _place(where: str) -> str:
     name = Path(file).name
     if name == CELL and number.isdecimal():
         return f"line {int(number) - 1} of the cell"
-    return f"line {number} of what earlier cells made" if name == EARLIER else where
+    if name == EARLIER:
+        return f"line {number} of what earlier cells made"
+    return where

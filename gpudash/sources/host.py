@@ -74,9 +74,18 @@ class HostReader:
     """
 
     def __init__(self, root: Path = Path("/"), use_proc: bool | None = None) -> None:
-        linux = sys.platform.startswith("linux") if use_proc is None else use_proc
-        self._system: _Proc | _Psutil = _Proc(root) if linux else _Psutil()
-        self._groups = groups_above_us(root) if linux else []
+        if use_proc is None:
+            linux = sys.platform.startswith("linux")
+        else:
+            linux = use_proc
+        if linux:
+            self._system: _Proc | _Psutil = _Proc(root)
+        else:
+            self._system = _Psutil()
+        if linux:
+            self._groups = groups_above_us(root)
+        else:
+            self._groups = []
         self._limited = self._groups
         self.hosted: int | None = None
         self.program: Callable[[], Mapping[int, int]] | None = None
@@ -251,7 +260,9 @@ class _Psutil:
 
 def _kib(text: bytes, field: bytes) -> int:
     at = text.find(field)
-    return int(text[at + len(field) :].split(None, 1)[0]) * KIB if at >= 0 else 0
+    if at >= 0:
+        return int(text[at + len(field) :].split(None, 1)[0]) * KIB
+    return 0
 
 
 class GroupMemory(NamedTuple):
@@ -288,7 +299,10 @@ class ControlGroup:
             OSError: when the group is gone.
         """
         text = self._limit.read()
-        limit = below if text.startswith(b"max") else int(text)
+        if text.startswith(b"max"):
+            limit = below
+        else:
+            limit = int(text)
         if limit >= below:
             return None
         usage = int(self._usage.read())
@@ -323,7 +337,10 @@ def groups_above_us(root: Path = Path("/")) -> list[ControlGroup]:
             folder = mount.joinpath(*parts)
             if all(os.access(folder / file, os.R_OK) for file in (*_FILES[version], "memory.stat")):
                 ended = PurePosixPath(name)
-                shown = ended.parents[steps - 1] if 0 < steps <= len(ended.parents) else ended
+                if 0 < steps <= len(ended.parents):
+                    shown = ended.parents[steps - 1]
+                else:
+                    shown = ended
                 found.append(ControlGroup(folder, str(shown), version))
     return found
 
@@ -343,7 +360,12 @@ def _placements(root: Path) -> Iterator[tuple[int, Path, PurePosixPath, str]]:
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
-        version = 2 if kind[0] == "cgroup2" else 1 if kind[0] == "cgroup" and "memory" in kind[2].split(",") else 0
+        if kind[0] == "cgroup2":
+            version = 2
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            version = 1
+        else:
+            version = 0
         if version in ours:
             mount = root / fields[4].lstrip("/")
             yield version, mount, _below(ours[version], fields[3]), ours[version]
@@ -355,7 +377,9 @@ def _below(name: str, mounted: str) -> PurePosixPath:
         inside = PurePosixPath(name).relative_to(mounted)
     except ValueError:
         return PurePosixPath()
-    return PurePosixPath() if ".." in inside.parts else inside
+    if ".." in inside.parts:
+        return PurePosixPath()
+    return inside
 
 
 class PackageEnergy:

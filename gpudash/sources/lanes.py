@@ -206,7 +206,9 @@ class Lane:
                 self._fail(now_s, f"has not answered for {format_duration(silence_s)}")
 
     def _silence_s(self, now_s: float) -> float:
-        return 0.0 if self._busy_since is None else now_s - self._busy_since
+        if self._busy_since is None:
+            return 0.0
+        return now_s - self._busy_since
 
     def _silence_limit_s(self) -> float:
         return max(STALE_PERIODS * self._period_s, SHORTEST_SILENCE_S)

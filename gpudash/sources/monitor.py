@@ -167,7 +167,10 @@ class Monitor:
 
     def _lanes(self) -> list[Lane]:
         with self._lock:
-            others = [] if self._card_lane is None else [self._card_lane]
+            if self._card_lane is None:
+                others = []
+            else:
+                others = [self._card_lane]
         lanes = [lane for source in self._sources for lane in source.lanes]
         return [self._host_lane, self._process_lane, *lanes, *others]
 

@@ -45,9 +45,18 @@ class ProcessReader:
     """
 
     def __init__(self, pid: int | None = None, use_proc: bool | None = None) -> None:
-        linux = sys.platform.startswith("linux") if use_proc is None else use_proc
-        self._pid = os.getpid() if pid is None else pid
-        self._read_one = _read_proc if linux else _read_psutil
+        if use_proc is None:
+            linux = sys.platform.startswith("linux")
+        else:
+            linux = use_proc
+        if pid is None:
+            self._pid = os.getpid()
+        else:
+            self._pid = pid
+        if linux:
+            self._read_one = _read_proc
+        else:
+            self._read_one = _read_psutil
         self.program: Callable[[], Mapping[int, int]] | None = None
         self._scan_due_s: float | None = None
         self._chosen: tuple[int, ...] = ()
@@ -97,7 +106,9 @@ class ProcessReader:
 
 def read_process(pid: int) -> Process | None:
     """A process as it is now; ``None`` when it is gone."""
-    return _read_proc(pid) if sys.platform.startswith("linux") else _read_psutil(pid)
+    if sys.platform.startswith("linux"):
+        return _read_proc(pid)
+    return _read_psutil(pid)
 
 
 @functools.lru_cache(maxsize=256)
@@ -133,14 +144,18 @@ def container_in(cgroup: str) -> str | None:
         cgroup: of ``/proc/PID/cgroup``: a line a hierarchy, the path behind its second colon.
     """
     found, job = _ID.findall(cgroup), _JOB.search(cgroup) if "slurm" in cgroup else None
-    pod = _POD.search(cgroup) if "kubepods" in cgroup else None
+    pod = None
+    if "kubepods" in cgroup:
+        pod = _POD.search(cgroup)
     parts = []
     if job is not None:
         parts.append(f"slurm job {job[1]} step {job[2]}" if job[2] else f"slurm job {job[1]}")
     if pod is not None:
         parts.append(f"kubernetes pod {pod[1].replace('_', '-')}" + (f" container {found[-1]}" if found else ""))
     elif found:
-        maker = "docker" if "docker" in cgroup else "container"
+        maker = "container"
+        if "docker" in cgroup:
+            maker = "docker"
         if "libpod" in cgroup:
             maker = "podman"
         parts.append(f"{maker} {found[-1]}")

@@ -240,9 +240,15 @@ class MirroredCard:
             sharing: of `CardFigures`.
         """
         if isinstance(others_bytes, int):
-            others_bytes = {OTHER_PROCESS: others_bytes} if others_bytes else {}
+            if others_bytes:
+                others_bytes = {OTHER_PROCESS: others_bytes}
+            else:
+                others_bytes = {}
         with self._lock:
-            capacity = self._newest.capacity if capacity_bytes is None else capacity_bytes
+            if capacity_bytes is None:
+                capacity = self._newest.capacity
+            else:
+                capacity = capacity_bytes
             used = reserved_bytes + context_bytes + sum(others_bytes.values())
             self._put_s = self._clock()
             self._newest = CardFigures(
@@ -320,7 +326,9 @@ class ShownCard:
         mirror = self.mirror
         if mirror is not None:
             return mirror.now()
-        return empty(self.index, self.capacity) if self.own is None else figures(self.own)
+        if self.own is None:
+            return empty(self.index, self.capacity)
+        return figures(self.own)
 
 
 def empty(index: int, capacity: int) -> CardFigures:

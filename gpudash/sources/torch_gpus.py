@@ -122,11 +122,15 @@ class _Readings:
         card = {name: found.pop(name, None) for name in CARD}
         self._reports_card = self._reports_card or card["total_bytes"] is not None
         allocator = allocator_sample(now_s, self._device, lambda: found)
-        return [allocator, self._card(now_s, card)] if self._reports_card else [allocator]
+        if self._reports_card:
+            return [allocator, self._card(now_s, card)]
+        return [allocator]
 
     def _card(self, now_s: float, card: Mapping[str, int | None]) -> Sample:
         free, total = card["free_bytes"], card["total_bytes"]
-        used = None if free is None or total is None else max(0, total - free)
+        used = None
+        if not (free is None or total is None):
+            used = max(0, total - free)
         values: dict[str, int | None] = {"used_bytes": used, **card}
         states = dict.fromkeys((name for name in values if values[name] is None), State.STALE)
         if now_s >= self._rest_due_s:

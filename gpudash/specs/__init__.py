@@ -114,7 +114,9 @@ def _offered() -> tuple[dict[str, type[Spec]], list[str]]:
         if not isinstance(spec, str) and spec.name in found:
             spec = f"there is a workload {spec.name!r} already; call it something else"
         if isinstance(spec, str):
-            package = f" of the package {point.dist.name}" if point.dist is not None else ""
+            package = ""
+            if point.dist is not None:
+                package = f" of the package {point.dist.name}"
             refused.append(f"The workload {point.name}{package} is left out: {spec}.")
         else:
             found[spec.name] = spec
@@ -149,7 +151,9 @@ def _entry_point_spec(module: str) -> type[Spec]:
     own = [value for value in contents.values() if isinstance(value, type) and value.__module__ == module]
     specs = [value for value in dict.fromkeys(own) if issubclass(value, Spec)]
     if not specs:
-        others = f" ({', '.join(value.__name__ for value in own)} is none)" if own else ""
+        others = ""
+        if own:
+            others = f" ({', '.join(value.__name__ for value in own)} is none)"
         raise _PlugInError(f"{module} holds no subclass of gpudash.specs.Spec{others}; derive one from it")
     if len(specs) > 1:
         names = ", ".join(spec.__name__ for spec in specs)

@@ -70,7 +70,9 @@ def field(
         labels: value → what the form shows for a choice.
         limits: pydantic's ``ge``, ``le``, ``gt``, ``lt``.
     """
-    extra: dict[str, Any] = {"more": more} if more else {}
+    extra: dict[str, Any] = {}
+    if more:
+        extra = {"more": more}
     if unit:
         extra["unit"] = unit
     if when:
@@ -114,7 +116,9 @@ class Spec(BaseModel):
             return accept(value)
         except ValidationError as error:
             extra = cls.model_fields[str(info.field_name)].json_schema_extra
-            unit = extra.get("unit") if isinstance(extra, dict) else None
+            unit = None
+            if isinstance(extra, dict):
+                unit = extra.get("unit")
             sentence = describe(error.errors()[0], value, str(unit) if unit is not None else None)
             raise PydanticCustomError(OWN_SENTENCE, "{sentence}", {"sentence": sentence}) from None
 
@@ -166,7 +170,9 @@ class Spec(BaseModel):
     def own_device(self) -> str | None:
         """Where this run takes place by its own fields; ``None``: wherever it is put."""
         names = self.device_names
-        return names[0] if names else None
+        if names:
+            return names[0]
+        return None
 
     @property
     def predicted(self) -> Spec:
@@ -192,12 +198,16 @@ Choice = tuple[str, str]
 
 def cuda_only(device: str, *choices: Choice) -> dict[Choice, str]:
     """The refusals of choices that only a CUDA device can run."""
-    return {} if device.startswith("cuda") else dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
+    if device.startswith("cuda"):
+        return {}
+    return dict.fromkeys(choices, NEEDS_CUDA.format(device=device))
 
 
 def gpu_only(device: str, *choices: Choice) -> dict[Choice, str]:
     """The refusals of choices that a CUDA device and a simulated GPU can run."""
-    return {} if device.startswith(("cuda", "sim")) else dict.fromkeys(choices, NEEDS_GPU.format(device=device))
+    if device.startswith(("cuda", "sim")):
+        return {}
+    return dict.fromkeys(choices, NEEDS_GPU.format(device=device))
 
 
 def long_operation(seconds: float, what: str) -> list[str]:

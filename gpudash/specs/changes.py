@@ -55,12 +55,16 @@ def changes(spec: Spec) -> list[SpecChange]:
 
 def size_field(spec: Spec) -> str | None:
     """The field that memory grows with and that can be searched for the largest value that fits; ``None``: none."""
-    return "batch" if isinstance(spec, TrainingSpec) else None
+    if isinstance(spec, TrainingSpec):
+        return "batch"
+    return None
 
 
 def batch_fields(spec: TrainingSpec, size: int) -> dict[str, int]:
     """The fields that make the batch of each forward pass ``size``, on each rank where there are several."""
-    return {"global_batch": size * spec.world_size} if spec.global_batch and spec.rank_devices else {"batch": size}
+    if spec.global_batch and spec.rank_devices:
+        return {"global_batch": size * spec.world_size}
+    return {"batch": size}
 
 
 def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange | None:
@@ -77,7 +81,9 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
     count, fields = len(devices), {"devices": ",".join(devices), "parallel": parallel}
     if isinstance(spec, TrainingSpec):
         trains = spec.mode == "train" and not spec.move_at_epoch and not spec.batch % count
-        return SpecChange("", {**fields, "global_batch": spec.batch}) if trains else None
+        if trains:
+            return SpecChange("", {**fields, "global_batch": spec.batch})
+        return None
     if not isinstance(spec, ModelSpec) or spec.task == "infer":
         return None
     if not spec.batch % count:
@@ -90,8 +96,13 @@ def over_ranks(spec: Spec, devices: Sequence[str], parallel: str) -> SpecChange 
 
 def batch_text(spec: TrainingSpec | ModelSpec, size: int) -> str:
     """How a batch of ``size`` is told."""
-    ranks = spec.rank_devices if isinstance(spec, TrainingSpec) else spec.device_names
-    return f"batch {size} on each rank" if ranks else f"batch {size}"
+    if isinstance(spec, TrainingSpec):
+        ranks = spec.rank_devices
+    else:
+        ranks = spec.device_names
+    if ranks:
+        return f"batch {size} on each rank"
+    return f"batch {size}"
 
 
 def _of_training(spec: TrainingSpec) -> Iterator[SpecChange]:
@@ -148,7 +159,9 @@ def _of_model(spec: ModelSpec) -> Iterator[SpecChange]:
     if spec.task == "train":
         yield from _smaller_states(spec)
     if spec.precision in ("fp32", "amp", "amp_fp16"):
-        rounded = "weights and their updates rounded to 16 bits" if learns else "weights rounded to 16 bits"
+        rounded = "weights rounded to 16 bits"
+        if learns:
+            rounded = "weights and their updates rounded to 16 bits"
         yield SpecChange("weights in bfloat16", {"precision": "bf16"}, changes_training=learns, note=rounded)
     if spec.task == "infer" and not spec.packed:
         for quantisation, text, bits in (("int8", "weights in 8 bits", 8), ("nf4", "weights in 4 bits (nf4)", 4)):

@@ -101,7 +101,9 @@ class ComparisonSpec(Spec):
     @property
     def own_device(self) -> str | None:
         first, second = self.pair
-        return second if second != "cpu" else first
+        if second != "cpu":
+            return second
+        return first
 
     @property
     def predicted(self) -> Spec:

@@ -41,8 +41,13 @@ def did_you_mean(written: str, there: Iterable[str]) -> str:
     """A question behind a name that is not there: " (did you mean training?)"; nothing where no other is near it."""
     names = {name.casefold(): name for name in there}
     begun = [name for name in names if len(written) > 1 and name.startswith(written.casefold())]
-    near = begun if len(begun) == 1 else difflib.get_close_matches(written.casefold(), names, n=1)
-    return f" (did you mean {names[near[0]]}?)" if near else ""
+    if len(begun) == 1:
+        near = begun
+    else:
+        near = difflib.get_close_matches(written.casefold(), names, n=1)
+    if near:
+        return f" (did you mean {names[near[0]]}?)"
+    return ""
 
 
 def describe(problem: ErrorDetails, value: object, unit: str | None = None) -> str:
@@ -80,7 +85,9 @@ def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[s
     """
     found: dict[str, str] = {}
     for problem in error.errors():
-        name = str(problem["loc"][0]) if problem["loc"] else ""
+        name = ""
+        if problem["loc"]:
+            name = str(problem["loc"][0])
         if problem["type"] == OWN_SENTENCE:
             message = problem["msg"]
         elif name and problem["type"] == "extra_forbidden":
@@ -91,7 +98,10 @@ def invalid_fields(error: ValidationError, fields: Iterable[str] = ()) -> dict[s
             message = problem["msg"].removeprefix("Value error, ")
             if ": " in message and message.split(": ")[0].isidentifier():
                 name, message = message.split(": ", 1)
-        found[name] = f"{flag(name)} {message}" if name else message
+        if name:
+            found[name] = f"{flag(name)} {message}"
+        else:
+            found[name] = message
     return found
 
 
@@ -104,8 +114,13 @@ def _limit(limit: float, unit: str | None) -> str:
     if unit == "bytes":
         number, _, of = format_bytes(limit).partition(" ")
         return f"{float(number):g} {of}"
-    whole = f"{limit:.0f}" if float(limit).is_integer() else f"{limit:g}"
-    return f"{whole} {unit}" if unit else whole
+    if float(limit).is_integer():
+        whole = f"{limit:.0f}"
+    else:
+        whole = f"{limit:g}"
+    if unit:
+        return f"{whole} {unit}"
+    return whole
 
 
 def _shown(value: object, unit: str | None) -> str:
@@ -114,7 +129,9 @@ def _shown(value: object, unit: str | None) -> str:
         return format_bytes(value)
     if not isinstance(value, str):
         return repr(value)
-    return value if _is_number(value) or _is_size(value) else repr(value)
+    if _is_number(value) or _is_size(value):
+        return value
+    return repr(value)
 
 
 def _is_number(text: str) -> bool:

@@ -52,5 +52,8 @@ def threads_for(size: int) -> int:
     """CPU threads for a product of ``size`` rows: all but one of the cores, which is left to the window."""
     if size < LARGE:
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     return max(1, cores - 1)

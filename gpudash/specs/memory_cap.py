@@ -52,13 +52,17 @@ class MemoryCap:
         torch multiplies it out again and drops what is beyond a whole byte (2.11) or rounds it (2.13); a quarter of a
         byte more lets both come to the cap.
         """
-        return self.share if self.share is not None else min(1.0, ((self.size or 0) + 0.25) / total_bytes)
+        if self.share is not None:
+            return self.share
+        return min(1.0, ((self.size or 0) + 0.25) / total_bytes)
 
     def allowed_bytes(self, total_bytes: int | None) -> int | None:
         """The most that may be reserved of ``total_bytes``; ``None`` for a share of a memory that is not known."""
         if self.share is None:
             return self.size
-        return None if total_bytes is None else int(self.share * total_bytes)
+        if total_bytes is None:
+            return None
+        return int(self.share * total_bytes)
 
     def problems(self, device: str, total_bytes: int | None) -> list[str]:
         """Sentences saying why ``device`` of ``total_bytes`` cannot be capped so; empty when it can."""
@@ -71,4 +75,6 @@ class MemoryCap:
         return []
 
     def __str__(self) -> str:
-        return format_bytes(self.size) if self.share is None else format_percent(self.share)
+        if self.share is None:
+            return format_bytes(self.size)
+        return format_percent(self.share)

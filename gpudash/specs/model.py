@@ -140,7 +140,9 @@ class ModelSpec(Spec):
     @field_validator("attention", mode="before")
     @classmethod
     def _in_short(cls, value: object) -> object:
-        return "flash_attention_2" if value in ("flash", "flash_attention") else value
+        if value in ("flash", "flash_attention"):
+            return "flash_attention_2"
+        return value
 
     @model_validator(mode="after")
     def _ranks_can_train(self) -> ModelSpec:
@@ -178,7 +180,9 @@ class ModelSpec(Spec):
         """The quantisation that is asked for; "" for none, or that of the config."""
         if self.quantisation != "auto":
             return self.quantisation
-        return "nf4" if self.task == "qlora" else ""
+        if self.task == "qlora":
+            return "nf4"
+        return ""
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -193,7 +197,9 @@ class ModelSpec(Spec):
     def missing(self) -> str:
         if not self.path:
             return f"No model is named. {NAME_IT}"
-        return "" if Path(self.path).expanduser().exists() else f"{self.path} is not there. {NAME_IT}"
+        if Path(self.path).expanduser().exists():
+            return ""
+        return f"{self.path} is not there. {NAME_IT}"
 
     def run_problems(self, device: str) -> list[str]:
         found = self.problems(device)
@@ -201,9 +207,15 @@ class ModelSpec(Spec):
             found.append(self.missing.rstrip("."))
         if self.attention == "flash_attention_2" and not device.startswith("cuda"):
             found.append(f"--attention {self.attention}: {NEEDS_CUDA.format(device=device)}; choose sdpa")
-        packed = f"weights packed as {self.packed}" if self.packed else ""
-        rounded = OPTIMIZERS[self.optimizer] if self.optimizer == "adamw8bit" and self.task != "infer" else ""
-        hosted = "weights on the host" if self.offload == "weights" and self.task != "infer" else ""
+        packed = ""
+        if self.packed:
+            packed = f"weights packed as {self.packed}"
+        rounded = ""
+        if self.optimizer == "adamw8bit" and self.task != "infer":
+            rounded = OPTIMIZERS[self.optimizer]
+        hosted = ""
+        if self.offload == "weights" and self.task != "infer":
+            hosted = "weights on the host"
         if packed or rounded or hosted:
             found.append(f"{' and '.join(filter(None, (packed, rounded, hosted)))} {PREDICTED_ONLY}")
         if self.device_names:

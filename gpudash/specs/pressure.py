@@ -76,7 +76,9 @@ class PressureSpec(Spec):
 
     @classmethod
     def refusals(cls, device: str) -> dict[tuple[str, str], str]:
-        return {("until", "oom"): TAKES_THE_MACHINE_DOWN} if device == "cpu" else {}
+        if device == "cpu":
+            return {("until", "oom"): TAKES_THE_MACHINE_DOWN}
+        return {}
 
 
 def fills_memory(spec: Spec) -> bool:

@@ -236,7 +236,10 @@ class TrainingSpec(Spec):
             return self
         if self.global_batch % ranks:
             below, above = self.global_batch // ranks * ranks, (self.global_batch // ranks + 1) * ranks
-            nearest = f"{below} and {above} do" if below else f"{above} does"
+            if below:
+                nearest = f"{below} and {above} do"
+            else:
+                nearest = f"{above} does"
             raise ValueError(f"global_batch: {self.global_batch} does not divide among {ranks} ranks; {nearest}")
         return self
 
@@ -269,7 +272,9 @@ class TrainingSpec(Spec):
 
     @property
     def rank_devices(self) -> tuple[str, ...]:
-        return () if self.is_split else self.device_names
+        if self.is_split:
+            return ()
+        return self.device_names
 
     @property
     def world_size(self) -> int:
@@ -279,7 +284,9 @@ class TrainingSpec(Spec):
     @property
     def rank_batch(self) -> int:
         """Sequences or samples per forward pass of one rank."""
-        return self.global_batch // self.world_size if self.rank_devices and self.global_batch else self.batch
+        if self.rank_devices and self.global_batch:
+            return self.global_batch // self.world_size
+        return self.batch
 
     @property
     def rank_spec(self) -> TrainingSpec:
@@ -308,7 +315,9 @@ class TrainingSpec(Spec):
         middle = (self.depth + 1) // 2
         if self.model != "mlp":
             return middle
-        group = self.mlp_group if self.checkpointing else 2
+        group = 2
+        if self.checkpointing:
+            group = self.mlp_group
         return group * max(1, round(2 * middle / group))
 
     @property
@@ -329,7 +338,9 @@ class TrainingSpec(Spec):
     @property
     def micro_batches(self) -> int:
         """Batches per step: `accumulation` when training, else one."""
-        return self.accumulation if self.mode == "train" else 1
+        if self.mode == "train":
+            return self.accumulation
+        return 1
 
     @property
     def step_batch(self) -> int:
@@ -344,7 +355,9 @@ class TrainingSpec(Spec):
     @property
     def samples(self) -> int:
         """Points or images that are generated for an MLP or a CNN."""
-        numbers = COLOURS * IMAGE_SIDE**2 if self.model == "cnn" else FEATURES
+        numbers = FEATURES
+        if self.model == "cnn":
+            numbers = COLOURS * IMAGE_SIDE**2
         return min(self.batches_per_epoch, max(1, MOST_BYTES // (numbers * 4 * self.step_batch))) * self.step_batch
 
     @property

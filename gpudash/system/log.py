@@ -87,7 +87,10 @@ def log_uncaught() -> None:
 
     def of_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_type is not SystemExit:  # with which a thread may end itself
-            name = "that has ended" if args.thread is None else args.thread.name
+            if args.thread is None:
+                name = "that has ended"
+            else:
+                name = args.thread.name
             _log_unhandled(f"Nobody handled an exception of the thread {name}.", args)
         thread_hook(args)
 
@@ -99,7 +102,10 @@ def log_uncaught() -> None:
 
 
 def _log_unhandled(text: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
-    error = args.exc_type() if args.exc_value is None else args.exc_value
+    if args.exc_value is None:
+        error = args.exc_type()
+    else:
+        error = args.exc_value
     _PACKAGE.critical("%s", text, exc_info=(args.exc_type, error, args.exc_traceback))
 
 

@@ -278,7 +278,9 @@ def _mounts() -> list[_Mount]:
 def _hidden(wanted: Sequence[str]) -> str:
     """The folder of services' sockets; "" where there is none, or files of the command lie in it."""
     needed = any(_is_beneath(path, [_SOCKETS]) for path in wanted)
-    return _SOCKETS if Path(_SOCKETS).is_dir() and not needed else ""
+    if Path(_SOCKETS).is_dir() and not needed:
+        return _SOCKETS
+    return ""
 
 
 def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
@@ -300,7 +302,9 @@ def _layered(mounts: Sequence[_Mount], wanted: Sequence[str]) -> list[str]:
 def _ancestors(path: str) -> list[str]:
     """The folders above an absolute path, and itself, the outermost first."""
     parts = [part for part in path.split("/") if part]
-    return [f"/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1)] if path.startswith("/") else []
+    if path.startswith("/"):
+        return [f"/{'/'.join(parts[:count])}" for count in range(1, len(parts) + 1)]
+    return []
 
 
 def _is_own_folder(path: str) -> bool:

@@ -145,7 +145,9 @@ def load_settings(path: Path | None = None) -> tuple[Settings, list[str]]:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]}…"
 
 
 def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
@@ -160,7 +162,10 @@ def save_settings(values: Mapping[str, Any], path: Path | None = None) -> None:
 
     path = path or settings_file()
     try:
-        document = tomlkit.parse(read_regular_text(path, LARGEST_BYTES)) if path.exists() else tomlkit.document()
+        if path.exists():
+            document = tomlkit.parse(read_regular_text(path, LARGEST_BYTES))
+        else:
+            document = tomlkit.document()
     except RecursionError:
         raise ValueError(f"{path} is nested too deep; fix or remove it") from None
     except (tomlkit.exceptions.ParseError, ValueError) as error:

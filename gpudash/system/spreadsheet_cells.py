@@ -26,7 +26,9 @@ def harmless(text: str) -> str:
     one that begins with an apostrophe, so that what was added can be told. Numbers stay numbers.
     """
     text = visible(text)
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.match(text) else text
+    if text.startswith(_FORMULA) and not _NUMBER.match(text):
+        return f"'{text}"
+    return text
 
 
 def tab_separated(lines: Iterable[Iterable[str]]) -> str:

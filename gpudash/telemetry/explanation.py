@@ -133,7 +133,10 @@ class Growth:
     @property
     def place(self) -> str:
         """The line's short name: "train.py:41 (losses.append(loss))"."""
-        text = self.text if len(self.text) <= SHOWN_TEXT else f"{self.text[:SHOWN_TEXT]}…"
+        if len(self.text) <= SHOWN_TEXT:
+            text = self.text
+        else:
+            text = f"{self.text[:SHOWN_TEXT]}…"
         return f"{short(self.file)}:{self.line}{f' ({text})' if text else ''}"
 
 
@@ -371,7 +374,9 @@ def short(file: str) -> str:
 
 def site_name(file: str | None, line: int | None, name: str) -> str:
     """A call site's short name: "train.py:41 step"; without a file, that there is no stack."""
-    return f"{short(file)}:{line} {name}" if file else NO_STACK
+    if file:
+        return f"{short(file)}:{line} {name}"
+    return NO_STACK
 
 
 def _read(kind: type, name: str, data: Mapping[str, Any]) -> object:

@@ -82,7 +82,9 @@ class Metric:
     def brief(self, value: float) -> str:
         """A value as a card has room for: to the whole unit, which is as far as one can read."""
         writing = self._writing
-        return writing.label(value) if writing.brief is None else writing.brief(value)
+        if writing.brief is None:
+            return writing.label(value)
+        return writing.brief(value)
 
     def distinguished(self, value: float) -> str:
         """A value in brief, behind the word that tells it from another of the same unit."""

@@ -51,12 +51,16 @@ def outcome_rows(result: Mapping[str, Any]) -> list[Row]:
         for rows_of in (_stop, comparison_rows, prediction_rows, _pipeline, _transfer, _figures, _device_peaks)
         for row in _sensible(rows_of, result)
     ]
-    return [*rows, ("remark", str(result["remark"]))] if "remark" in result else rows
+    if "remark" in result:
+        return [*rows, ("remark", str(result["remark"]))]
+    return rows
 
 
 def run_figures(run: RunView) -> list[Row]:
     """What a run came to in a few figures, what it is about first: their names and values."""
-    explanation = None if run.error is None else run.error.explanation
+    explanation = None
+    if run.error is not None:
+        explanation = run.error.explanation
     if explanation is not None:
         return [*_memory_figures(explanation), *_cost_figures(run)]
     rows = (row for row in _sensible(lambda result: _main_figures(run, result), run.result) if row[0] != LEFT_OUT)
@@ -67,10 +71,18 @@ def ended_badly(run: RunView) -> str:
     """That a run failed or ran out of memory, and where, without why, which its result tells; "" of any other run."""
     if run.error is None:
         return ""
-    what = "The program" if run.workload == WATCH else run.workload.capitalize()
-    how = "ran out of memory" if run.status == "out_of_memory" else "failed"
-    how = "was stopped by the guard" if run.error.kind == "guard" else how
-    step = f" at step {format_count(run.step)}" if run.step else ""
+    if run.workload == WATCH:
+        what = "The program"
+    else:
+        what = run.workload.capitalize()
+    how = "failed"
+    if run.status == "out_of_memory":
+        how = "ran out of memory"
+    if run.error.kind == "guard":
+        how = "was stopped by the guard"
+    step = ""
+    if run.step:
+        step = f" at step {format_count(run.step)}"
     return f"{what} on {shown_devices(run.device, run.spec)} {how}{step}; its result says why."
 
 
@@ -184,7 +196,9 @@ def size_chart(run: RunView, runs: Iterable[RunView]) -> SizeChart | None:
             return None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None  # a result can come from a recording, which can hold anything
-    return chart if len({size for line in chart.lines for size, _value in line.points}) > 1 else None
+    if len({size for line in chart.lines for size, _value in line.points}) > 1:
+        return chart
+    return None
 
 
 _DIRECTIONS = {(True, False): "h2d", (False, True): "d2h", (True, True): "h2h", (False, False): "d2d"}
@@ -207,7 +221,9 @@ def _transfer_chart(result: Mapping[str, Any]) -> SizeChart:
         for (source, target, memory, blocking), points in found.items()
     )
     link = result.get("link_bytes_per_second")
-    limit = ("the link on paper", float(link)) if link else None
+    limit = None
+    if link:
+        limit = ("the link on paper", float(link))
     return SizeChart("RATE BY BLOCK SIZE", "rate", lines, format_bytes, limit=limit)
 
 
@@ -292,7 +308,10 @@ def prediction_rows(result: Mapping[str, Any]) -> Iterator[Row]:
             value = f"after {_quoted(predicted['prompt'][-PROMPT_SHOWN:])} it writes {_quoted(predicted['text'])}"
         else:
             expected = predicted["expected"]
-            right = "right" if predicted["class"] == expected else f"it is class {expected}"
+            if predicted["class"] == expected:
+                right = "right"
+            else:
+                right = f"it is class {expected}"
             value = f"{_class_text(predicted)}, {right}"
         yield f"prediction {number}", value
     if predictions and not result.get("pretraining", 1):
@@ -319,7 +338,9 @@ def _quoted(text: str) -> str:
 def stop_text(result: Mapping[str, Any]) -> str:
     """How a program ended that gpudash has sent signals, in a sentence; "" of any other run."""
     stop = result.get("stop")
-    return str(stop.get("text", "")) if isinstance(stop, Mapping) else ""
+    if isinstance(stop, Mapping):
+        return str(stop.get("text", ""))
+    return ""
 
 
 def _stop(result: Mapping[str, Any]) -> Iterator[Row]:
@@ -348,7 +369,9 @@ def _transfer(result: Mapping[str, Any]) -> Iterator[Row]:
                 left_out[rate["reason"]].append(way)
         else:
             spread = format_percent(rate["bytes_per_second_iqr"] / rate["bytes_per_second_median"])
-            how = "" if rate["blocking"] else ", overlapped"
+            how = ", overlapped"
+            if rate["blocking"]:
+                how = ""
             yield (
                 f"{way}{how}, {format_bytes(rate['block_bytes'])}",
                 f"{format_rate(rate['bytes_per_second_median'])}, spread {spread}",
@@ -441,15 +464,23 @@ def ratio_text(found: Mapping[str, Any]) -> str:
     ratio, (low, high) = found["ratio"], found["interval"]
     if low is None or high is None:
         return f"{ratio:.2f}, too few repetitions for an interval"
-    digits = 1 if ratio >= 9.95 else 2
+    digits = 2
+    if ratio >= 9.95:
+        digits = 1
     return f"{ratio:.{digits}f} ({low:.{digits}f} – {high:.{digits}f})"
 
 
 def trust_text(result: Mapping[str, Any]) -> str:
     """How sure the interval is, and by how much."""
     steps = result.get("measured_steps")
-    each = "" if steps is None else f" of {steps} steps"
-    sure = "" if None in result["interval"] else f"{result['confidence'] * 100:g} % sure, "
+    if steps is None:
+        each = ""
+    else:
+        each = f" of {steps} steps"
+    if None in result["interval"]:
+        sure = ""
+    else:
+        sure = f"{result['confidence'] * 100:g} % sure, "
     return f"{sure}{result['repetitions']} runs{each} each"
 
 
@@ -477,9 +508,9 @@ def energy_words(side: Side) -> str:
     joules = side["energy_j"]
     if joules is None:
         return str(side["energy"])
-    return (
-        f"{joules:.3g} J a step, {side['energy']}" if joules >= 1 else f"{joules * 1e3:.3g} mJ a step, {side['energy']}"
-    )
+    if joules >= 1:
+        return f"{joules:.3g} J a step, {side['energy']}"
+    return f"{joules * 1e3:.3g} mJ a step, {side['energy']}"
 
 
 def sweep_lines(result: Mapping[str, Any]) -> Iterator[str]:

@@ -158,8 +158,12 @@ def plots_for(
         own: what the process is called of which the CPU's memory and time are told apart.
     """
     host = selected == "host"
-    seen = None if span is None else run_in_view(store, span)
-    until = seen.ended_s if seen is not None and seen.device == allocator else None
+    seen = None
+    if span is not None:
+        seen = run_in_view(store, span)
+    until = None
+    if seen is not None and seen.device == allocator:
+        until = seen.ended_s
     plots = [
         memory_plot(
             store,
@@ -181,7 +185,10 @@ def plots_for(
     measured = [store.series("host", f"{whose}cpu_utilisation") is not None for whose in ("", "process_")]
     elsewhere = measured == [True, False]  # of another machine nothing is known of this process
     plots.append(utilisation(None if host else selected, gpu, elsewhere=elsewhere, own=own))
-    several = [] if store.run is None else _several_losses(store.run)
+    if store.run is None:
+        several = []
+    else:
+        several = _several_losses(store.run)
     if several or any(store.series("run", name) is not None for name in ("loss", "val_loss")):
         plots.append(loss(store.run))
     if store.series("run", "throughput") is not None:
@@ -224,8 +231,14 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
     Without a run in view those are memory and utilisation; readings of the link alone are no reason for a plot.
     """
     run = run_in_view(store, span)
-    first = "memory" if run is None else MOST_ABOUT.get(run.workload, "memory")
-    since, until = span if run is None else (run.began_s, math.inf if run.ended_s is None else run.ended_s)
+    if run is None:
+        first = "memory"
+    else:
+        first = MOST_ABOUT.get(run.workload, "memory")
+    if run is None:
+        since, until = span
+    else:
+        since, until = (run.began_s, math.inf if run.ended_s is None else run.ended_s)
     large = warned or (run is not None and run.workload in ABOUT_MEMORY)
     found = []
     for plot in plots:
@@ -235,8 +248,15 @@ def by_relevance(plots: Sequence[PlotSpec], store: Store, span: tuple[float, flo
             for curve in plot.curves
             if curve.key[0] != "gpu" and (series := store.series(*curve.key)) is not None
         )
-        stretch = 3 if plot.id == first else 2 if plot.id == "memory" or run is None else 1
-        share = MEMORY_SHARE if large and plot.id == "memory" else 0.0
+        if plot.id == first:
+            stretch = 3
+        elif plot.id == "memory" or run is None:
+            stretch = 2
+        else:
+            stretch = 1
+        share = 0.0
+        if large and plot.id == "memory":
+            share = MEMORY_SHARE
         found.append(replace(plot, extra=plot.extra or not filled, stretch=stretch, least_share=share))
     return sorted(found, key=lambda plot: (plot.id != first, plot.id != "memory"))
 
@@ -328,7 +348,9 @@ def _gpu_memory(
 def devices_of_halves(run: RunView | None) -> tuple[str, ...]:
     """torch's names of the devices over which the model of ``run`` is split; none of any other run."""
     devices = "" if run is None or run.spec.get("parallel") != "split" else run.spec.get("devices")
-    return tuple(devices.split(",")) if isinstance(devices, str) and devices else ()
+    if isinstance(devices, str) and devices:
+        return tuple(devices.split(","))
+    return ()
 
 
 def memory_by_device(devices: Sequence[str]) -> PlotSpec:
@@ -353,7 +375,9 @@ def memory_levels(device: str, uuid: str | None, own: str = THIS_PROCESS) -> Plo
         uuid: of the GPU, ``None`` for the CPU.
         own: as of `plots_for`.
     """
-    table = "host" if uuid is None else "gpu"
+    table = "gpu"
+    if uuid is None:
+        table = "host"
     levels = (
         (CurveSpec(("host", "process_bytes", None), own, "bytes", "process"),)
         if uuid is None
@@ -421,7 +445,10 @@ def reaches_to_capacity(store: Store, selected: str, reached: bool) -> bool:
         selected: "host", or a GPU's UUID.
         reached: what was answered before, which stays in force between the two ratios.
     """
-    table, device = ("host", None) if selected == "host" else ("gpu", selected)
+    if selected == "host":
+        table, device = ("host", None)
+    else:
+        table, device = ("gpu", selected)
     used, total = (store.latest(table, metric, device).value for metric in ("used_bytes", "total_bytes"))
     if not isinstance(used, int) or not isinstance(total, int) or not total:
         return True
@@ -466,7 +493,9 @@ def _link(gpu: Gpu | None) -> tuple[LineSpec, ...]:
 
 def _marked(title: str, run: RunView | None) -> str:
     """The title of a plot of speeds, which says so when they were taken on a simulated GPU."""
-    return f"{title} ({SIMULATED})" if run is not None and run.simulated else title
+    if run is not None and run.simulated:
+        return f"{title} ({SIMULATED})"
+    return title
 
 
 def utilisation(uuid: str | None, gpu: Gpu | None, *, elsewhere: bool = False, own: str = THIS_PROCESS) -> PlotSpec:
@@ -514,21 +543,32 @@ _STYLES_OF_LOSSES: tuple[tuple[str, Style], ...] = (
 
 def loss(run: RunView | None) -> PlotSpec:
     """Loss of the training, of the validation and each of several, as far as told; and accuracy on the right axis."""
-    entropy = run.result.get("unigram_entropy") if run is not None else None
+    entropy = None
+    if run is not None:
+        entropy = run.result.get("unigram_entropy")
     if entropy is None and run is not None:
         entropy = next((note.details.get("unigram_entropy") for note in run.notes if note.topic == Topic.CORPUS), None)
     lines: tuple[LineSpec, ...] = ()
     if isinstance(entropy, (int, float)):
         lines = (LineSpec("unigram entropy", "reference", value=float(entropy)),)
     own = run is None or run.workload != WATCH  # a program of the user's does not tell what its loss counts
-    unit: Unit = "nats" if own else "loss"
-    whence = " from the output" if run is not None and _is_from_output(run) else ""
+    unit: Unit = "loss"
+    if own:
+        unit = "nats"
+    whence = ""
+    if run is not None and _is_from_output(run):
+        whence = " from the output"
     curves = [CurveSpec(("run", "loss", None), f"loss{whence}", unit, "loss", smoothed=True)]
     if run is not None and "val_loss" in run.metrics:
-        trained = [replace(curves[0], name=f"training loss{whence}")] if "loss" in run.metrics else []
+        trained = []
+        if "loss" in run.metrics:
+            trained = [replace(curves[0], name=f"training loss{whence}")]
         validated = CurveSpec(("run", "val_loss", None), f"validation loss{whence}", unit, "val_loss", width=2)
         curves = [*trained, validated]
-    several = [] if run is None else _several_losses(run)
+    if run is None:
+        several = []
+    else:
+        several = _several_losses(run)
     if run is not None and several:
         known = [curve for curve in curves if curve.key[1] in run.metrics]
         styled = zip(several, _STYLES_OF_LOSSES, strict=False)
@@ -546,7 +586,9 @@ def loss(run: RunView | None) -> PlotSpec:
         accuracy = ("run", "accuracy", None)
         name = f"accuracy{whence}"
         curves.append(CurveSpec(accuracy, name, "ratio", "accuracy", style="dash", axis="right", smoothed=True))
-    title = "LOSS (solid) · ACCURACY (dashed)" if any(curve.axis == "right" for curve in curves) else "LOSS"
+    title = "LOSS"
+    if any(curve.axis == "right" for curve in curves):
+        title = "LOSS (solid) · ACCURACY (dashed)"
     return PlotSpec(
         id="loss",
         title=f"{title} · {whence.strip()}" if whence else title,
@@ -671,7 +713,9 @@ def _where(place: RankPlace) -> str:
 
 def count_text(places: Sequence[RankPlace]) -> str:
     """How many ranks the curves are of, for a title; "" where each rank has its own."""
-    return f" · {len(places)} ranks" if len(places) >= LEAST_RANKS else ""
+    if len(places) >= LEAST_RANKS:
+        return f" · {len(places)} ranks"
+    return ""
 
 
 def _rank_memory(places: Sequence[RankPlace]) -> PlotSpec:
@@ -698,7 +742,9 @@ def _rank_capacity(places: Sequence[RankPlace]) -> tuple[LineSpec, ...]:
     known = {place.capacity_bytes for place in places if place.capacity_bytes}
     if not known:
         return ()
-    name = "capacity" if len(known) == 1 else "smallest capacity"
+    name = "smallest capacity"
+    if len(known) == 1:
+        name = "capacity"
     return (LineSpec(name, "capacity", value=float(min(known)), scales=False),)
 
 
@@ -713,8 +759,14 @@ def _rank_step_time(places: Sequence[RankPlace]) -> PlotSpec:
 
 
 def _rank_shares(store: Store, places: Sequence[RankPlace], shown_rank: int | None) -> PlotSpec:
-    device = MEAN if shown_rank is None else str(shown_rank)
-    whose = f"mean of {len(places)} ranks" if shown_rank is None else f"rank {shown_rank}"
+    if shown_rank is None:
+        device = MEAN
+    else:
+        device = str(shown_rank)
+    if shown_rank is None:
+        whose = f"mean of {len(places)} ranks"
+    else:
+        whose = f"rank {shown_rank}"
     curves = (
         CurveSpec(("rank", metric, device), name, "ratio", colour, stack=True, note=REST)
         for metric, name, colour in SHARES

@@ -72,7 +72,9 @@ class Instant:
     @property
     def run(self) -> RunView | None:
         """The run that is on, else the last one."""
-        return self.runs[-1] if self.runs else None
+        if self.runs:
+            return self.runs[-1]
+        return None
 
     def newest(self, key: Key) -> Point | None:
         """Time and value, NaN for a gap, of a metric or a band that is a number; ``None`` when it is not known."""
@@ -90,7 +92,10 @@ class Instant:
             if sample.time_s > self.newest_s:
                 continue
             taken += 1
-            known = 0 if self._take_older(sample) else known + 1
+            if self._take_older(sample):
+                known = 0
+            else:
+                known = known + 1
             outdated = sample.table == "process" and sample.time_s < self.newest_s - PROCESSES_S
             if outdated or known >= ALL_KNOWN or taken >= MOST_SCANNED:
                 return
@@ -104,7 +109,10 @@ class Instant:
             return time_s == sample.time_s
         before = len(self.readings)
         for metric, value in sample.values.items():
-            state = State.OK if value is not None else sample.states.get(metric, State.STALE)
+            if value is not None:
+                state = State.OK
+            else:
+                state = sample.states.get(metric, State.STALE)
             self.readings.setdefault((sample.table, metric, sample.device), Reading(value, state, sample.time_s))
         return len(self.readings) > before
 
@@ -186,4 +194,6 @@ def gpu_bands(
 
 def host_others(used: float | None, process: float | None) -> float | None:
     """Host memory used by other processes; ``None`` when either figure is missing."""
-    return None if used is None or process is None else max(used - process, 0)
+    if used is None or process is None:
+        return None
+    return max(used - process, 0)

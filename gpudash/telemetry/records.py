@@ -461,7 +461,9 @@ def event_from_json(text: str) -> Event:
         data = json.loads(text)
     except RecursionError:
         raise ValueError("not an event: nested too deep") from None
-    kind = EVENTS.get(str(data.get("kind"))) if isinstance(data, dict) else None
+    kind = None
+    if isinstance(data, dict):
+        kind = EVENTS.get(str(data.get("kind")))
     if kind is None:
         raise ValueError(f"not an event: {text[:80]!r}")
     fields = {}
@@ -477,7 +479,9 @@ def event_from_json(text: str) -> Event:
         event = kind(**fields)
     except TypeError as error:
         raise ValueError(f"incomplete {kind.kind} event: {error}") from None
-    return _typed(event) if isinstance(event, Note) else event
+    if isinstance(event, Note):
+        return _typed(event)
+    return event
 
 
 def _explanation(data: Mapping[str, Any]) -> Explanation | None:
@@ -511,7 +515,11 @@ def _as_note(note: Note, details: Explanation | Findings) -> str:
 def plain(value: Any) -> Any:
     """``value`` as JSON can hold it: mappings (records too), lists, numbers; NaN and infinities as strings."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        if math.isnan(value):
+            return "nan"
+        if value > 0:
+            return "inf"
+        return "-inf"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -530,4 +538,6 @@ def _revive(value: Any) -> Any:
         return [_revive(item) for item in value]
     if isinstance(value, dict):
         return {name: _revive(item) for name, item in value.items()}
-    return float(value) if value in ("nan", "inf", "-inf") else value
+    if value in ("nan", "inf", "-inf"):
+        return float(value)
+    return value

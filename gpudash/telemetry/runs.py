@@ -66,7 +66,9 @@ NEWEST_STAGES = 200
 
 def item_of(workload: str) -> str:
     """What the throughput of a run counts, in the plural: of a program that is watched nobody knows but its steps."""
-    return "steps" if workload == WATCH else "items"
+    if workload == WATCH:
+        return "steps"
+    return "items"
 
 
 def whose_peak(device: str) -> str:
@@ -75,7 +77,9 @@ def whose_peak(device: str) -> str:
     Args:
         device: torch's name of it.
     """
-    return "of the process" if kind_of(device) == "cpu" else "of the whole GPU"
+    if kind_of(device) == "cpu":
+        return "of the process"
+    return "of the whole GPU"
 
 
 class MetricView:
@@ -122,7 +126,9 @@ class MetricView:
     @property
     def last_20_median(self) -> float | None:
         """Median of the newest 20 finite values; ``None`` when there is none."""
-        return float(np.median(self._newest)) if self._newest else None
+        if self._newest:
+            return float(np.median(self._newest))
+        return None
 
     def summary(self) -> dict[str, float | None]:
         return {
@@ -160,7 +166,10 @@ class MetricView:
         view._values.extend(map(float, digest["values"]))
         if len(view._values) < view._finite:
             view._capacity = len(view._values)
-        view._known_median = None if digest["median"] is None else float(digest["median"])
+        if digest["median"] is None:
+            view._known_median = None
+        else:
+            view._known_median = float(digest["median"])
         return view
 
 
@@ -217,12 +226,16 @@ class StageView:
     @property
     def bytes_per_second(self) -> float | None:
         """Rate over all executions that moved bytes; ``None`` where nothing was copied."""
-        return self._copied_bytes / self._copied_seconds if self._copied_seconds > 0 else None
+        if self._copied_seconds > 0:
+            return self._copied_bytes / self._copied_seconds
+        return None
 
     @property
     def flops_per_second(self) -> float | None:
         """Arithmetic rate over all executions; ``None`` where none was counted."""
-        return None if self.flops is None or self.seconds <= 0 else self.flops / self.seconds
+        if self.flops is None or self.seconds <= 0:
+            return None
+        return self.flops / self.seconds
 
     def summary(self) -> dict[str, Any]:
         stage = self.newest
@@ -503,7 +516,9 @@ class RunView:
 
 def _error_facts(error: RunError) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
-    return facts if error.explanation is None else {**facts, "explanation": plain(error.explanation)}
+    if error.explanation is None:
+        return facts
+    return {**facts, "explanation": plain(error.explanation)}
 
 
 def _sizes(memory: object) -> dict[str, int]:
@@ -531,5 +546,7 @@ def ending_status(event: RunEnded) -> Literal["finished", "cancelled", "failed",
 def run_of(runs: Sequence[RunView], run_id: int | None) -> RunView | None:
     """The run called ``run_id``; without an id the newest one, while it is running."""
     if run_id is None:
-        return runs[-1] if runs and runs[-1].running else None
+        if runs and runs[-1].running:
+            return runs[-1]
+        return None
     return next((run for run in reversed(runs) if run.run_id == run_id), None)

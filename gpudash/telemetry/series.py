@@ -256,7 +256,9 @@ def summary(times: Floats, values: Floats, width: int) -> Floats:
     if whole == len(times):
         return _even_summary(times, values, width)
     left = _even_summary(times[whole:], values[whole:], len(times) - whole)
-    return left if whole == 0 else np.concatenate((_even_summary(times[:whole], values[:whole], width), left), axis=1)
+    if whole == 0:
+        return left
+    return np.concatenate((_even_summary(times[:whole], values[:whole], width), left), axis=1)
 
 
 def _even_summary(times: Floats, values: Floats, width: int) -> Floats:
@@ -374,10 +376,13 @@ class Series:
             newest: time and value, NaN for a gap, of the newest sample then, where the buckets do not say what it was.
         """
         state = (len(self), *(detail for _, detail in self._details))
-        kept = self._view if self._view is not None and self._view[0][2:] == state else None
+        kept = None
+        if self._view is not None and self._view[0][2:] == state:
+            kept = self._view
         if kept is not None and kept[0][:2] == (t, newest):
             return kept[1]
-        before: Series = self if kept is None else kept[1]  # what a view has thinned holds for the next one, too
+        # what a view has thinned holds for the next one, too
+        before: Series = self if kept is None else kept[1]
         view: Self = copy.copy(self)
         view._view = None
         view._size = int(np.searchsorted(self._times[: self._size], t, "right"))
@@ -385,10 +390,16 @@ class Series:
             view._buckets = self._buckets.until(t)
             view._folded = len(view._buckets.points()[0])
         cache = before._cache
-        view._cache = cache if cache is not None and cache.until <= t and cache.total <= len(view) else None
+        if cache is not None and cache.until <= t and cache.total <= len(view):
+            view._cache = cache
+        else:
+            view._cache = None
         view._details = [(span, detail.until(t)) for span, detail in self._details]
         last = view.last()
-        view._newest = -math.inf if last is None else last[0]
+        if last is None:
+            view._newest = -math.inf
+        else:
+            view._newest = last[0]
         if newest is not None and newest[0] > view._newest:
             view._end = newest
             view._newest = newest[0]
@@ -402,7 +413,10 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Memory of the samples and of their summaries, bytes."""
-        thinned = 0 if self._cache is None else self._cache.times.nbytes + self._cache.values.nbytes
+        if self._cache is None:
+            thinned = 0
+        else:
+            thinned = self._cache.times.nbytes + self._cache.values.nbytes
         return self._times.nbytes + self._values.nbytes + self._buckets.nbytes + thinned
 
     def append(self, t: float, v: float | None) -> None:
@@ -415,7 +429,10 @@ class Series:
             self._newest = t
         size = self._size
         self._t[size] = t
-        self._v[size] = _NAN if v is None else v
+        if v is None:
+            self._v[size] = _NAN
+        else:
+            self._v[size] = v
         self._size = size + 1
 
     def last(self) -> tuple[float, float] | None:
@@ -425,7 +442,9 @@ class Series:
         if self._size:
             return self._t[self._size - 1], self._v[self._size - 1]
         times, values = self._buckets.points()
-        return (float(times[-1]), float(values[-1])) if len(times) else None
+        if len(times):
+            return (float(times[-1]), float(values[-1]))
+        return None
 
     def newest(self, count: int) -> tuple[Floats, Floats]:
         """Times and values of the newest ``count`` samples, of those that are kept as they came; copies."""
@@ -439,7 +458,10 @@ class Series:
         rows = self._buckets.rows
         if rows.shape[1]:
             return float(rows[BucketRow.START_T, 0]), self._newest
-        first = self._buckets.points()[0][0] if self._folded else self._t[0]
+        if self._folded:
+            first = self._buckets.points()[0][0]
+        else:
+            first = self._t[0]
         return float(first), self._newest
 
     def window(self, t0: float, t1: float, columns: int) -> tuple[Floats, Floats]:
@@ -489,7 +511,9 @@ class Series:
             t0, t1: the range.
             exactly: whether what is not kept here is wanted, too; extremes are those of samples in any case.
         """
-        detail = self._more_exact(t0, t1) if exactly else None
+        detail = None
+        if exactly:
+            detail = self._more_exact(t0, t1)
         if detail is not None:
             return detail.statistics(t0, t1)
         rows = self._buckets.rows
@@ -541,24 +565,33 @@ class Series:
         if detail is not None:
             return detail.at(t, max_gap)
         if self._end is not None and t >= self._end[0]:
-            return None if math.isnan(self._end[1]) or t - self._end[0] > max_gap else self._end[1]
+            if math.isnan(self._end[1]) or t - self._end[0] > max_gap:
+                return None
+            return self._end[1]
         index = self._count_until(t) - 1
         if index < 0:
             return None
         times, values = self._known(index, index + 1)
         value = float(values[0])
-        return None if math.isnan(value) or t - float(times[0]) > max_gap else value
+        if math.isnan(value) or t - float(times[0]) > max_gap:
+            return None
+        return value
 
     def neighbour(self, t: float, steps: int) -> float | None:
         """Time of the known sample ``steps`` after (before, when negative) ``t``, at most the outermost one."""
         detail = self._detail(t, t)
-        found = None if detail is None else detail.neighbour(t, steps)
+        found = None
+        if detail is not None:
+            found = detail.neighbour(t, steps)
         if found is not None and self._detail(found, found) is not None:
             return found
         total = len(self._buckets.points()[0]) + self._size
         if total == 0:
             return None
-        index = self._count_until(t) - 1 + steps if steps >= 0 else self._count_before(t) + steps
+        if steps >= 0:
+            index = self._count_until(t) - 1 + steps
+        else:
+            index = self._count_before(t) + steps
         index = min(max(index, 0), total - 1)
         return float(self._known(index, index + 1)[0][0])
 

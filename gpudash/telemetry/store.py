@@ -111,7 +111,9 @@ class MemoryBackend:
         now = store.end
         readings = {key: reading for key, reading in now.readings.items() if (reading.time_s or 0.0) <= time_s}
         processes = {device: found for device, found in now.processes.items() if found[0] <= time_s}
-        begun = [run for run in now.runs if run.began_s <= time_s] if runs else []
+        begun = []
+        if runs:
+            begun = [run for run in now.runs if run.began_s <= time_s]
         return Instant(time_s, begun, readings=readings, processes=processes)
 
 
@@ -145,7 +147,10 @@ class Store:
         self.renamed = 0
         self.rewound = 0
         self.sharpened = 0
-        self._backend: StoreBackend = MemoryBackend() if backend is None else backend
+        if backend is None:
+            self._backend: StoreBackend = MemoryBackend()
+        else:
+            self._backend = backend
         self._buckets = buckets
         self._shown = self.end
         self._series: dict[Key, Series] = {}
@@ -206,10 +211,15 @@ class Store:
         Raises:
             Exception: the backend's own, when that moment cannot be read; the position stays.
         """
-        found = None if time_s is None else self._backend.instant(self, time_s, runs=True)
+        found = None
+        if time_s is not None:
+            found = self._backend.instant(self, time_s, runs=True)
         with self.lock:
             end = self.end
-            shown = end if found is None else found
+            if found is None:
+                shown = end
+            else:
+                shown = found
             if shown is not end:
                 shown.events = deque((each for each in end.events if each.time_s <= shown.newest_s), end.events.maxlen)
                 shown.event_count = end.event_count - (len(end.events) - len(shown.events))
@@ -300,7 +310,10 @@ class Store:
         if key in self._waiting:
             self._fetch(key)
         series = self._series.get(key)
-        time_s = self.position_s if at is None else at
+        if at is None:
+            time_s = self.position_s
+        else:
+            time_s = at
         if series is None or time_s is None or time_s >= self.end.newest_s:
             return series
         return series.until(time_s, self._shown.newest(key) if time_s == self.position_s else None)
@@ -321,21 +334,29 @@ class Store:
             return found
         # It may be read too seldom to be among the readings before that moment.
         series = self.series(table, metric, device, at)
-        last = None if series is None else series.last()
-        return NEVER_READ if last is None or math.isnan(last[1]) else Reading(last[1], State.OK, last[0])
+        last = None
+        if series is not None:
+            last = series.last()
+        if last is None or math.isnan(last[1]):
+            return NEVER_READ
+        return Reading(last[1], State.OK, last[0])
 
     def window(
         self, key: Key, t0: float, t1: float, columns: int, at: float | None = None
     ) -> tuple[Floats, Floats] | None:
         """What is drawn of a metric between two times, see `Series.window`; ``None`` when it was never asked for."""
         series = self.series(*key, at)
-        return None if series is None else series.window(t0, t1, columns)
+        if series is None:
+            return None
+        return series.window(t0, t1, columns)
 
     def processes(self, device: str | None = None, at: float | None = None) -> Sequence[Mapping[str, Value]]:
         """Rows of the newest list of processes of a GPU (by UUID) or of the host; empty when it is out of date."""
         known = self._instant(at)
         time_s, rows = known.processes.get(device, (0.0, []))
-        return list(rows) if known.newest_s - time_s <= PROCESSES_S else []
+        if known.newest_s - time_s <= PROCESSES_S:
+            return list(rows)
+        return []
 
     def process_list(self, device: str | None) -> tuple[float, list[Mapping[str, Value]]]:
         """When the processes of a GPU or of the host were listed last, and what the list said, however old."""
@@ -345,7 +366,9 @@ class Store:
     def _instant(self, at: float | None) -> Instant:
         if at is None or at == self.position_s:
             return self._shown
-        return self.end if at >= self.end.newest_s else self._backend.instant(self, at, runs=False)
+        if at >= self.end.newest_s:
+            return self.end
+        return self._backend.instant(self, at, runs=False)
 
     def _keep(self, key: Key, series: Series) -> Series:
         """Have a series of the store's own, with what is known of it more exactly."""
@@ -427,7 +450,8 @@ class Store:
         where = ("host", None) if run.device == "cpu" else ("gpu", self._uuids.get(run.device))
         if (table, device) == where or memory.capacity_bytes is None:  # that of a simulated card may become another
             total = self.end.readings.get((where[0], "total_bytes", where[1]), NEVER_READ).value
-            memory.capacity_bytes = memory.capacity_bytes if total is None else int(total)
+            if total is not None:
+                memory.capacity_bytes = int(total)
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RunEnded):
@@ -507,7 +531,9 @@ def _mark(event: Event) -> tuple[str, str] | None:
     """Label and category of the marker for ``event``; ``None`` when it has none."""
     match event:
         case Warning(level=level):
-            return None if level == "note" else (level, "warning")
+            if level == "note":
+                return None
+            return (level, "warning")
         case RunStarted():
             return _beginning(event.workload, event.device, event.spec), "run"
         case RunFinished(status="cancelled"):

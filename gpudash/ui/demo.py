@@ -181,7 +181,9 @@ class DemoBar(QFrame):
         self.setAccessibleDescription(tour.caption)
 
     def _show_question(self) -> None:
-        question = self._tour.question if self._tour.state == "asking" else None
+        question = None
+        if self._tour.state == "asking":
+            question = self._tour.question
         self._lower.setCurrentIndex(0 if question is None else 1)
         if question is not None:
             for button, text in zip(self.choices, question.choices, strict=True):
@@ -196,7 +198,10 @@ class DemoBar(QFrame):
         hint = tour.said(tour.scene.watch_for)
         if tour.state == "told":
             return hint
-        begun = over + 1 if tour.run_is_on else max(1, over)
+        if tour.run_is_on:
+            begun = over + 1
+        else:
+            begun = max(1, over)
         parts = []
         if tour.state == "playing":
             parts += [f"Run {min(begun, acts)} of {acts}."] if acts > 1 else []
@@ -214,7 +219,9 @@ class DemoBar(QFrame):
     def _size_controls(self) -> None:
         """Let what is under and over the sentence grow half as much as the sentence does."""
         points = self.font().pointSizeF() * (1 + self._times) / 2
-        sheet = f"QPushButton, QLabel {{ font-size: {points:.1f}pt; }}" if self._times > 1 else ""
+        sheet = ""
+        if self._times > 1:
+            sheet = f"QPushButton, QLabel {{ font-size: {points:.1f}pt; }}"
         if sheet != self.styleSheet():
             self.setStyleSheet(sheet)
 

@@ -85,7 +85,10 @@ def write_graphs(
             dashboard = Dashboard(replay, palette)
             with _alone(dashboard, size, lambda: replay.settle(SHARP_S)) as plots:
                 run = replay.store.run
-                title = recording.stem if run is None else f"{run.workload}, {recording.stem}"
+                if run is None:
+                    title = recording.stem
+                else:
+                    title = f"{run.workload}, {recording.stem}"
                 plots.set_caption(title, dashboard.caption(dashboard.selected, ""))
                 svg = out.suffix.lower() == ".svg"
                 part.write_bytes(plots.vector_picture() if svg else as_png(plots.picture(ratio=1.0)))

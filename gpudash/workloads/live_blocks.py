@@ -166,7 +166,9 @@ class SimulatedBlocks:
         ).with_segments(segments, None if refused is None else refused.stream)
 
     def _request(self, card: SimulatedGpu, refused: AllocationRefused) -> RefusedRequest:
-        tag = card.tagger() if card.tagger is not None else None
+        tag = None
+        if card.tagger is not None:
+            tag = card.tagger()
         request = RefusedRequest(
             refused.size,
             refused.requested,
@@ -183,7 +185,9 @@ class SimulatedBlocks:
         found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         tags: dict[tuple[Any, ...], Tag | None] = {}
         for block in _live(segments):
-            tag = block.owner if isinstance(block.owner, Tag) else None
+            tag = None
+            if isinstance(block.owner, Tag):
+                tag = block.owner
             category = known.get((card.index, block.address)) or card.label_of(block.address)
             if tag is None:
                 key: tuple[Any, ...] = (category or OTHER_TENSORS,)
@@ -231,7 +235,8 @@ class _Lines:
             _code, frame, library = self._frame(code, place)
             if not library and not is_installed(frame):
                 return frame
-            found = frame if found is None and not library else found
+            if found is None and not library:
+                found = frame
         return found
 
     def _frame(self, code: Any, place: int) -> tuple[Any, Frame, bool]:

@@ -166,9 +166,13 @@ def collector_for(device: torch.device, clock: Callable[[], float]) -> Collector
         from gpudash.workloads.running.sim_backend import in_use
 
         backend = in_use()
-        return None if backend is None else SimulatedBlocks(backend, device.index or 0, clock)
+        if backend is None:
+            return None
+        return SimulatedBlocks(backend, device.index or 0, clock)
     if device.type == "cuda":
         from gpudash.workloads.live_blocks import CudaBlocks, can_record
 
-        return CudaBlocks(device.index or 0, clock) if can_record() else None
+        if can_record():
+            return CudaBlocks(device.index or 0, clock)
+        return None
     return None

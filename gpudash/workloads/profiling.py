@@ -213,20 +213,30 @@ class Profiling:
             _write_trace(self._profiler, path)
         except Exception as error:  # a full disk, a folder that may not be written, or a profiler without a trace
             logger.warning("the profile's trace was not written", exc_info=True)
-            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
+            if isinstance(error, OSError) and error.strerror:
+                text = error.strerror
+            else:
+                text = str(error).split("\n")[0]
             return {"trace": None, "trace_problem": f"The trace was not written to {path.parent}: {text}."}
         return {"trace": str(path), "trace_problem": ""}
 
     def _report(self) -> None:
         assert self._found is not None
         facts, self._found, self.done = {**self._figures(), **self._found}, None, True
-        where = f"The trace is in {facts['trace']}." if facts["trace"] else facts["trace_problem"]
+        if facts["trace"]:
+            where = f"The trace is in {facts['trace']}."
+        else:
+            where = facts["trace_problem"]
         text = " ".join(part for part in (_text(facts), facts["missing"], where) if part)
         self._note(Topic.OPERATORS, text, **facts)
 
     def _figures(self) -> dict[str, Any]:
-        step_s = statistics.fmean(self._seconds) if self._seconds else None
-        plain_s = statistics.median(self._plain) if self._plain else None
+        step_s = None
+        if self._seconds:
+            step_s = statistics.fmean(self._seconds)
+        plain_s = None
+        if self._plain:
+            plain_s = statistics.median(self._plain)
         return {
             "first_step": self._first,
             "steps": len(self._seconds),
@@ -277,7 +287,10 @@ def _started(device: torch.device) -> Any:
 def _text(facts: Mapping[str, Any]) -> str:
     """The profile in a sentence or two."""
     first, steps = facts["first_step"], facts["steps"]
-    which = f"step {first}" if steps <= 1 else f"steps {first} to {first + steps - 1}"
+    if steps <= 1:
+        which = f"step {first}"
+    else:
+        which = f"steps {first} to {first + steps - 1}"
     if steps == 0:
         which = f"the first {format_duration(facts['timeline']['seconds'])} of step {first}"
     elif steps < facts["wanted_steps"]:
@@ -295,13 +308,17 @@ def _text(facts: Mapping[str, Any]) -> str:
 
 
 def _count(steps: int) -> str:
-    return "a step" if steps == 1 else f"{steps} steps"
+    if steps == 1:
+        return "a step"
+    return f"{steps} steps"
 
 
 def _top(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "no operator ran"
-    key = "device_self_seconds" if any(row["device_self_seconds"] for row in rows) else "cpu_self_seconds"
+    key = "cpu_self_seconds"
+    if any(row["device_self_seconds"] for row in rows):
+        key = "device_self_seconds"
     longest = max(rows, key=lambda row: row[key])
     return f"{longest['name']} took the most time, {format_duration(longest[key])}"
 

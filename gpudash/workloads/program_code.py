@@ -73,7 +73,9 @@ def code(
     }
     write = writers.get(type(spec))
     if isinstance(spec, TrainingSpec) and spec.device_names:
-        write = split_code if spec.is_split else ranks_code
+        write = ranks_code
+        if spec.is_split:
+            write = split_code
         if memory_cap is not None:
             raise ValueError("--memory-cap is not part of the program of several devices; leave it out")
     if write is None:
@@ -85,23 +87,31 @@ def code(
     if memory_cap is not None:
         begin = 1 + max(number for number, line in enumerate(lines) if line.startswith(("import ", "from ")))
         lines[begin:begin] = ["", *_capped(memory_cap, device)]
-    added = _simulated(simulation) if kind_of(device) == "sim" else []
+    added = []
+    if kind_of(device) == "sim":
+        added = _simulated(simulation)
     return "\n".join(fitted([*remark, *added, *lines])) + "\n"
 
 
 def _most(device: str, simulation: Simulation, cap: MemoryCap | None) -> int | None:
     """Bytes that torch can reserve on a device at most; ``None`` where that is not known here."""
     if kind_of(device) != "sim":
-        return None if cap is None else cap.allowed_bytes(None)
+        if cap is None:
+            return None
+        return cap.allowed_bytes(None)
     index = int(device.partition(":")[2])
     capacity = (simulation.sizes or (OFFERED_BYTES,))[index]
     room = capacity - CONTEXT_BYTES - (0 if index else simulation.others)
-    return room if cap is None else min(room, cap.allowed_bytes(capacity) or room)
+    if cap is None:
+        return room
+    return min(room, cap.allowed_bytes(capacity) or room)
 
 
 def _simulated(simulation: Simulation) -> list[str]:
     given = [repr(written(card)) for card in simulation.cards or (OFFERED_BYTES,)]
-    what = "bytes" if all(isinstance(card, int) for card in simulation.cards) else "a GPU's name, or bytes"
+    what = "a GPU's name, or bytes"
+    if all(isinstance(card, int) for card in simulation.cards):
+        what = "bytes"
     if simulation.others:
         given.append(f"others={simulation.others}")
     return [
@@ -134,8 +144,12 @@ def _pipeline(spec: PipelineSpec, device: str) -> list[str]:
         "pinned": "x.pin_memory().to(device, non_blocking=True)",
         "direct": _fill(spec, "device"),
     }[spec.move]
-    back = "result.cpu()" if spec.back == "cpu" else 'result.to("cpu")'
-    again = [f"    torch.manual_seed({spec.seed})"] if spec.fill == "random" else []
+    back = 'result.to("cpu")'
+    if spec.back == "cpu":
+        back = "result.cpu()"
+    again = []
+    if spec.fill == "random":
+        again = [f"    torch.manual_seed({spec.seed})"]
     lines = [
         "import torch",
         "",
@@ -199,7 +213,9 @@ _PITFALLS: dict[str, list[str]] = {
 
 
 def _matmul(spec: MatmulSpec, device: str) -> list[str]:
-    wait = ["    torch.cuda.synchronize()"] if device.startswith("cuda") else []
+    wait = []
+    if device.startswith("cuda"):
+        wait = ["    torch.cuda.synchronize()"]
     return [
         "import statistics",
         "import time",
@@ -301,7 +317,9 @@ def _transfer_code(spec: TransferSpec, device: str) -> list[str]:
     cuda = device.startswith("cuda")
     paths = _paths(spec, device)
     overlapped = any(path[3] for path in paths)
-    pinned = ', non_blocking=memory == "pinned"' if cuda else ""
+    pinned = ""
+    if cuda:
+        pinned = ', non_blocking=memory == "pinned"'
     return [
         "import statistics",
         "import time",
@@ -364,12 +382,16 @@ def _paths(spec: TransferSpec, device: str) -> list[tuple[str, str, str, bool]]:
 
 
 def _buffer(cuda: bool, place: str) -> str:
-    pinned = f', pin_memory=memory == "pinned" and {place} == "cpu"' if cuda else ""
+    pinned = ""
+    if cuda:
+        pinned = f', pin_memory=memory == "pinned" and {place} == "cpu"'
     return f"torch.empty(size, dtype=torch.uint8, device={place}{pinned}).fill_(1)"
 
 
 def _sample(overlapped: bool) -> str:
-    return "beside(copies) if overlapped else seconds_of(copies)" if overlapped else "seconds_of(copies)"
+    if overlapped:
+        return "beside(copies) if overlapped else seconds_of(copies)"
+    return "seconds_of(copies)"
 
 
 def _timed_together() -> list[str]:
@@ -404,8 +426,12 @@ def ending(spec: PressureSpec, most: int | None) -> PressureSpec:
     """
     if spec.cap is not None or spec.until == "oom":
         return spec
-    cap = GIB if most is None else max(_LEAST_CAP, min(GIB, int(OF_FREE * most)))
-    cap = leak_within(cap, spec.step) if spec.pattern == "leak" else cap
+    if most is None:
+        cap = GIB
+    else:
+        cap = max(_LEAST_CAP, min(GIB, int(OF_FREE * most)))
+    if spec.pattern == "leak":
+        cap = leak_within(cap, spec.step)
     return spec.model_copy(update={"cap": cap})
 
 
@@ -418,11 +444,17 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
         "fragmentation": _fragmentation,
         "spike": _spike,
     }[spec.pattern]
-    cap = "float('inf')" if spec.until == "oom" else str(spec.cap)
+    if spec.until == "oom":
+        cap = "float('inf')"
+    else:
+        cap = str(spec.cap)
     lines = write(spec)
     own = [f"import {module}" for module in ("itertools", "time") if any(f"{module}." in line for line in lines)]
     leaks = spec.pattern == "leak"
-    hold = [] if spec.until == "oom" else [f"time.sleep({spec.hold!r})"]
+    if spec.until == "oom":
+        hold = []
+    else:
+        hold = [f"time.sleep({spec.hold!r})"]
     return [
         *(own if "import time" in own or not hold else [*own, "import time"]),
         "",
@@ -443,7 +475,9 @@ def _pressure_code(spec: PressureSpec, device: str) -> list[str]:
 def _filled_memory(device: str) -> str:
     """Memory nobody touches is not used; a simulated GPU counts what is asked for."""
     memory = "torch.empty(size, dtype=torch.uint8, device=device)"
-    return memory if device.startswith("sim") else f"{memory}.fill_(1)"
+    if device.startswith("sim"):
+        return memory
+    return f"{memory}.fill_(1)"
 
 
 def _ramp(spec: PressureSpec) -> list[str]:
@@ -500,7 +534,10 @@ def _sawtooth(spec: PressureSpec) -> list[str]:
 
 def _fragmentation(spec: PressureSpec) -> list[str]:
     first = max(spec.step, OWN_SEGMENT)
-    size = f"{first}" if spec.until == "oom" else f"min({first}, cap)"
+    if spec.until == "oom":
+        size = f"{first}"
+    else:
+        size = f"min({first}, cap)"
     return [
         "def keep_a_part(size, part):",
         "    buffer = filled(size)",
@@ -521,7 +558,9 @@ def _fragmentation(spec: PressureSpec) -> list[str]:
 
 
 def _spike(spec: PressureSpec) -> list[str]:
-    sizes = "((2 * flat) << spike for spike in itertools.count())" if spec.until == "oom" else "[cap - flat]"
+    sizes = "[cap - flat]"
+    if spec.until == "oom":
+        sizes = "((2 * flat) << spike for spike in itertools.count())"
     return [
         f"flat = min({spec.step}, cap // 2)" if spec.until == "cap" else f"flat = {spec.step}",
         "held = filled(flat)",
@@ -611,7 +650,9 @@ def _compared_training(spec: TrainingSpec) -> list[str]:
         *(["model.eval()"] if spec.mode == "inference" else _optimizers(program)),
     ]
     resident = ["there = [[tensor.to(device) for tensor in pair] for pair in batches]"]
-    taken = "there[index]" if spec.batches == "resident" else "batches[index]"
+    taken = "batches[index]"
+    if spec.batches == "resident":
+        taken = "there[index]"
     return [
         "from torch import nn",
         "from torch.nn import functional",
@@ -636,7 +677,9 @@ def _compared_step(spec: TrainingSpec, program: list[str], taken: str) -> list[s
         begin, end = _find(program, "began = "), _find(program, "seconds.append")
         return ["with torch.no_grad():", f"    inputs = {taken}[0]", *indented(_dedented(program[begin + 1 : end]))]
     lines = _dedented(program[_find(program, "step += 1") + 1 :])
-    whole = "resident[index]" if spec.batches == "resident" else "batch(index)"
+    whole = "batch(index)"
+    if spec.batches == "resident":
+        whole = "resident[index]"
     lines = [line.replace(whole, taken) for line in lines if not line.startswith("print(")]
     return [*lines, "return loss.item()  # waits for the device"]
 
@@ -654,7 +697,10 @@ def _data(spec: TrainingSpec) -> list[str]:
             f"text = [{made} for _ in range({STEPS})]",
             "batches = [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in text]",
         ]
-    shape = f"{rows}, 32" if spec.model == "mlp" else f"{rows}, 3, 16, 16"
+    if spec.model == "mlp":
+        shape = f"{rows}, 32"
+    else:
+        shape = f"{rows}, 3, 16, 16"
     return [f"batches = [(torch.randn({shape}), torch.randint(10, ({rows},))) for _ in range({STEPS})]"]
 
 

@@ -54,9 +54,13 @@ _MODEL_OPTIMIZERS = {
 
 def training_code(spec: TrainingSpec, device: str) -> list[str]:
     """The lines of the program."""
-    modules = ["pathlib", "sysconfig"] if spec.model == "transformer" else []
+    modules = []
+    if spec.model == "transformer":
+        modules = ["pathlib", "sysconfig"]
     modules += ["time"] if spec.mode == "inference" else []
-    first = "cpu" if spec.move_at_epoch > 1 else device
+    first = device
+    if spec.move_at_epoch > 1:
+        first = "cpu"
     deterministic = "torch.use_deterministic_algorithms(True)  # on CUDA also set CUBLAS_WORKSPACE_CONFIG=:4096:8"
     return [
         *(f"import {module}" for module in modules),
@@ -234,9 +238,16 @@ def _inference(spec: TrainingSpec) -> list[str]:
     """Steps that answer and are timed, and what is predicted in the end: the text written, or classes."""
     resident, writes = spec.batches == "resident", spec.model == "transformer"
     fetch = ["inputs = batch(0)[0]" + (".to(device)" if resident else "")]
-    there = "inputs" if resident else "inputs.to(device)"
-    batch = [] if resident or writes else [f"        inputs, labels = batch(step % {spec.batches_per_epoch})"]
-    newest = "logits[:, -1:].argmax(-1)" if resident else "answers[:, -1:]"
+    there = "inputs.to(device)"
+    if resident:
+        there = "inputs"
+    if resident or writes:
+        batch = []
+    else:
+        batch = [f"        inputs, labels = batch(step % {spec.batches_per_epoch})"]
+    newest = "answers[:, -1:]"
+    if resident:
+        newest = "logits[:, -1:].argmax(-1)"
     written = [
         "        written.append(answers[:, -1])",
         f"        inputs = torch.cat((inputs[:, 1:], {newest}), 1)",
@@ -278,7 +289,10 @@ def _pretraining(spec: TrainingSpec) -> list[str]:
     """What the model learns on the CPU before it is asked."""
     if not spec.pretraining:
         return []
-    count = spec.pretraining + 1 if spec.model == "transformer" else spec.batches_per_epoch
+    if spec.model == "transformer":
+        count = spec.pretraining + 1
+    else:
+        count = spec.batches_per_epoch
     return [
         "model.cpu()",
         f"optimizer = {_optimizer(spec)}",
@@ -340,10 +354,18 @@ def _moving(spec: TrainingSpec, device: str) -> list[str]:
 
 def _step(spec: TrainingSpec) -> list[str]:
     """One optimizer step: the gradients of one batch, or of several that add up."""
-    whole = "resident[index]" if spec.batches == "resident" else "batch(index)"
-    update = ["scaler.step(optimizer)", "scaler.update()"] if spec.precision == "fp16" else ["optimizer.step()"]
+    whole = "batch(index)"
+    if spec.batches == "resident":
+        whole = "resident[index]"
+    if spec.precision == "fp16":
+        update = ["scaler.step(optimizer)", "scaler.update()"]
+    else:
+        update = ["optimizer.step()"]
     if spec.micro_batches == 1:
-        taken = whole if spec.batches == "resident" else f"(tensor.to(device) for tensor in {whole})"
+        if spec.batches == "resident":
+            taken = whole
+        else:
+            taken = f"(tensor.to(device) for tensor in {whole})"
         return [
             f"inputs, targets = {taken}",
             *_gradients(spec),
@@ -352,7 +374,10 @@ def _step(spec: TrainingSpec) -> list[str]:
             "accuracy = (logits.detach().argmax(-1) == targets).float().mean()",
             'print(f"{step} {loss.item()!r} {accuracy.item():.4f}")',
         ]
-    moved = [] if spec.batches == "resident" else ["inputs, targets = inputs.to(device), targets.to(device)"]
+    if spec.batches == "resident":
+        moved = []
+    else:
+        moved = ["inputs, targets = inputs.to(device), targets.to(device)"]
     return [
         "losses, right = [], []",
         f"parts = (tensor.split({spec.batch}) for tensor in {whole})",
@@ -369,8 +394,12 @@ def _step(spec: TrainingSpec) -> list[str]:
 
 def _gradients(spec: TrainingSpec) -> list[str]:
     """Forward and backward pass of one batch."""
-    share = f"(loss / {spec.micro_batches})" if spec.micro_batches > 1 else "loss"
-    scaled = f"scaler.scale({share})" if spec.precision == "fp16" else share
+    share = "loss"
+    if spec.micro_batches > 1:
+        share = f"(loss / {spec.micro_batches})"
+    scaled = share
+    if spec.precision == "fp16":
+        scaled = f"scaler.scale({share})"
     return [
         *_forward(spec, "loss = functional.cross_entropy(logits.flatten(0, -2), targets.flatten())"),
         f"{scaled}.backward()",
@@ -458,7 +487,9 @@ def ranks_code(spec: TrainingSpec, device: str) -> list[str]:
 def _wrapped(spec: TrainingSpec) -> list[str]:
     if spec.parallel == "ddp":
         return ["model = parallel.DistributedDataParallel(model)"]
-    parts = "model.blocks" if spec.model != "mlp" else "[layer for layer in model if isinstance(layer, nn.Linear)]"
+    parts = "[layer for layer in model if isinstance(layer, nn.Linear)]"
+    if spec.model != "mlp":
+        parts = "model.blocks"
     return [
         f"mesh = distributed.init_device_mesh(device.type, ({spec.world_size},))",
         f"for part in [*{parts}, model]: fully_shard(part, mesh=mesh)",
@@ -501,9 +532,14 @@ def model_code(spec: ModelSpec, device: str) -> list[str]:
     if spec.packed:
         raise ValueError(f"{spec.packed} weights are packed from the weights themselves; show the program without them")
     learns = spec.task != "infer"
-    attention = "" if spec.attention == "auto" else f', attn_implementation="{spec.attention}"'
+    if spec.attention == "auto":
+        attention = ""
+    else:
+        attention = f', attn_implementation="{spec.attention}"'
     dtype = _MODEL_DTYPES.get(spec.precision, "config.dtype or torch.float32")
-    length = str(spec.sequence) if spec.sequence else 'min(2048, getattr(text, "max_position_embeddings", 2048))'
+    length = 'min(2048, getattr(text, "max_position_embeddings", 2048))'
+    if spec.sequence:
+        length = str(spec.sequence)
     return [
         *(["import bitsandbytes"] if learns and spec.optimizer == "adamw8bit" else []),
         "import torch",
@@ -540,7 +576,9 @@ def _prompting(spec: ModelSpec) -> list[str]:
 
 def _learning(spec: ModelSpec) -> list[str]:
     scaled = spec.precision == "amp_fp16"
-    unscale = ["    scaler.unscale_(optimizer)"] if scaled and spec.clip else []
+    unscale = []
+    if scaled and spec.clip:
+        unscale = ["    scaler.unscale_(optimizer)"]
     targets = spec.lora_targets.split(",") if "," in spec.lora_targets else spec.lora_targets or None
     rank = f"r={spec.lora_rank}, lora_alpha={2 * spec.lora_rank}, target_modules={json.dumps(targets)}"
     adapters = [f"model = get_peft_model(model, LoraConfig({rank.replace('null', 'None')}))"]

@@ -204,7 +204,9 @@ def _received(coming: Any, pid: int) -> bytes | None:
                 return None
         if len(folders) != 2 or not os.path.samestat(*map(os.fstat, folders)):
             return None
-        return text if _may_enter(folders[0]) else None
+        if _may_enter(folders[0]):
+            return text
+        return None
     except OSError:
         return None
     finally:

@@ -156,7 +156,9 @@ class Gpus:
 
     def _report_torch(self) -> None:
         # where a simulated GPU answers for CUDA, that is said to be of a build with CUDA
-        cuda = None if simulating.answers_for_cuda() else self._torch.version.cuda
+        cuda = None
+        if not simulating.answers_for_cuda():
+            cuda = self._torch.version.cuda
         facts = {
             "version": str(self._torch.__version__),
             "cuda": None if cuda is None else str(cuda),

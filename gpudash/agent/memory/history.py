@@ -157,7 +157,9 @@ class AgentHistory:
     def _step_of(self, time_us: int | None, known: tuple[Any, int] | None, stack: Any) -> int:
         if time_us is not None:
             return self._steps.label_at(time_us)
-        return known[1] if known is not None and known[0] == stack else 0
+        if known is not None and known[0] == stack:
+            return known[1]
+        return 0
 
     def _report_holdings(self, device: str, holdings: list[Holding]) -> None:
         holdings = sorted(holdings, key=_size, reverse=True)[:MOST_HOLDINGS]
@@ -195,7 +197,9 @@ def observe_cuda(torch: Any, full: Callable[[int, int, int, int], None], lasting
     """Let ``full`` be called at every out-of-memory of CUDA; why that cannot be, or ``None``."""
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:
-        return None if torch.version.cuda is None else "This torch does not report when a GPU's memory is full."
+        if torch.version.cuda is None:
+            return None
+        return "This torch does not report when a GPU's memory is full."
     lasting.call("full", full)
 
     def attached() -> None:

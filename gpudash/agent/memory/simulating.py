@@ -28,8 +28,12 @@ class Lender:
         if name != NAME:
             return None
         for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            find = None
+            if finder is not self:
+                find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None
+            if find is not None:
+                spec = find(name, path, target)
             if spec is not None and spec.loader is not None:
                 return spec
         return spec_from_file_location(name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder])
@@ -53,7 +57,9 @@ def simulate(folder: str, capacities: Sequence[int | str], others: int, *, as_cu
         from gpudash.simulator import simulate as register
 
         # one that the program's own environment has may be older
-        options: dict[str, Any] = {"as_cuda": True} if as_cuda else {}
+        options: dict[str, Any] = {}
+        if as_cuda:
+            options = {"as_cuda": True}
         register(*capacities, others=others, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         return str(error)
@@ -67,13 +73,17 @@ def backend() -> Any:
     module = sys.modules.get("gpudash.simulator.device.backend")
     # while another thread imports it, not all of it is there
     registered = getattr(module, "registered", None)
-    return None if registered is None else registered()
+    if registered is None:
+        return None
+    return registered()
 
 
 def cards() -> tuple[Any, ...]:
     """Those of the simulated devices."""
     found = backend()
-    return () if found is None else tuple(found.cards)
+    if found is None:
+        return ()
+    return tuple(found.cards)
 
 
 def answers_for_cuda() -> bool:
@@ -86,14 +96,18 @@ def answers_for_cuda() -> bool:
 def called_here(device: str) -> str:
     """What a device is called among the figures of the allocators: a simulated one ``sim``, also as ``cuda``."""
     kind, colon, index = device.partition(":")
-    return f"sim{colon}{index}" if kind == "cuda" and answers_for_cuda() else device
+    if kind == "cuda" and answers_for_cuda():
+        return f"sim{colon}{index}"
+    return device
 
 
 def in_collectives_s() -> float | None:
     """Seconds that this process has spent in collectives of simulated devices; ``None`` where it has had none."""
     module = sys.modules.get("gpudash.simulator.operations.collectives")
     spent = getattr(module, "spent", None)
-    return None if spent is None else float(spent.seconds)
+    if spent is None:
+        return None
+    return float(spent.seconds)
 
 
 def notices() -> Sequence[str]:

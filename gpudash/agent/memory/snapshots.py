@@ -136,7 +136,9 @@ def _limits(device: int, given: int) -> tuple[int, int | None]:
         total = int(cuda.get_device_properties(device).total_memory)
     except (AttributeError, RuntimeError):
         return given, None
-    return (given, None) if fraction >= 1 or total <= given else (total, given)
+    if fraction >= 1 or total <= given:
+        return (given, None)
+    return (total, given)
 
 
 def _now() -> tuple[str, Any]:
@@ -172,7 +174,9 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"The snapshot could not be written: {error.strerror}."
     text = str(error)
-    return text if text.endswith(".") else f"The snapshot could not be taken: {type(error).__name__}: {text}."
+    if text.endswith("."):
+        return text
+    return f"The snapshot could not be taken: {type(error).__name__}: {text}."
 
 
 _one_at_a_time = RLock()

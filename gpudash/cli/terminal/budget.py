@@ -64,13 +64,17 @@ class BudgetOptions:
             raise RequestError("--max 0 leaves nothing to run in.", "Write for example --max 20GiB.")
         if self.tolerance is not None and self.baseline is None:
             raise RequestError("--tolerance is for comparing with a baseline.", "Give --baseline FILE as well.")
-        share = None if self.tolerance is None else parse_tolerance(self.tolerance)
+        share = None
+        if self.tolerance is not None:
+            share = parse_tolerance(self.tolerance)
         if self.baseline is None and self.write_baseline is None:
             return Budget(self.max)
         from gpudash.telemetry.comparing.baseline import TOLERANCE, BaselineError, read_baselines
 
         try:
-            stored = None if self.baseline is None else read_baselines(self.baseline)
+            stored = None
+            if self.baseline is not None:
+                stored = read_baselines(self.baseline)
             if self.write_baseline is not None and self.write_baseline.exists():
                 read_baselines(self.write_baseline)  # so that nothing else is replaced, and nothing is done in vain
         except BaselineError as error:
@@ -104,8 +108,13 @@ class Budget:
             RequestError: when the baseline knows nothing of the workload, or the prediction cannot be stored.
         """
         needed, sentences, change = estimate.needed_bytes, [], None
-        name = estimate.workload if estimate.model is None else f"{estimate.workload} {estimate.model.architecture}"
-        within = None if self.most is None else needed is not None and needed <= self.most
+        if estimate.model is None:
+            name = estimate.workload
+        else:
+            name = f"{estimate.workload} {estimate.model.architecture}"
+        within = None
+        if self.most is not None:
+            within = needed is not None and needed <= self.most
         if self.most is not None and not within:
             sentences.append(_beyond(name, needed, self.most))
         if self.file is None and self.target is None:
@@ -195,12 +204,17 @@ class Judged:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``gpudash estimate --json`` has of it."""
-        change = None if self.change is None else self.change.to_json()
+        change = None
+        if self.change is not None:
+            change = self.change.to_json()
         return {"max_bytes": self.most, "within_max": self.within, "baseline": change}
 
     def print_changes(self) -> None:
         """The table of what changed."""
-        rows = [] if self.change is None else self.change.rows()
+        if self.change is None:
+            rows = []
+        else:
+            rows = self.change.rows()
         if not rows:
             return
         from rich.table import Column

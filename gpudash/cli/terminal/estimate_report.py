@@ -55,7 +55,9 @@ class _Part(NamedTuple):
     bytes: int
 
     def mark(self, coloured: bool) -> str:
-        return "█" if coloured else self.letter
+        if coloured:
+            return "█"
+        return self.letter
 
     def label(self, coloured: bool) -> Text:
         return Text.assemble((self.mark(coloured), self.colour), f" {self.name} ", (format_bytes(self.bytes), "bold"))
@@ -88,7 +90,9 @@ def _devices(estimate: Estimate) -> str:
     names = ", ".join(dict.fromkeys(rank.device for rank in estimate.ranks))
     if estimate.strategy == SPLIT:
         return names
-    return f"{len(estimate.ranks)} ranks ({names})" if estimate.ranks else shown_name(estimate.device, estimate.product)
+    if estimate.ranks:
+        return f"{len(estimate.ranks)} ranks ({names})"
+    return shown_name(estimate.device, estimate.product)
 
 
 def _bar(parts: Iterable[_Part], whole: int, *, coloured: bool) -> Text:
@@ -134,7 +138,10 @@ def _figures(prediction: Prediction, memory_cap: str | None) -> list[str]:
             peak += " with room to spare"
     if estimate.margin_bytes:
         peak += f", ±{format_bytes(estimate.margin_bytes)}"
-    need = f"{prediction.need} under the cap" if prediction.need and memory_cap is not None else prediction.need
+    if prediction.need and memory_cap is not None:
+        need = f"{prediction.need} under the cap"
+    else:
+        need = prediction.need
     lines = [*prediction.model_lines, need, peak, prediction.alone, prediction.release]
     if estimate.first_step_bytes is not None and estimate.steady_bytes is not None:
         first, steady = format_bytes(estimate.first_step_bytes), format_bytes(estimate.steady_bytes)
@@ -161,7 +168,9 @@ def _of_lines(estimate: Estimate) -> list[str]:
     """What the lines of a program hold at the peak, a line each."""
     held = list(estimate.by_line.items())
     shown = [f"  {format_bytes(size):>10}  {place or 'other code'}" for place, size in held[:MOST_LINES]]
-    return ["at the peak, by the line that allocated:", *shown] if shown else []
+    if shown:
+        return ["at the peak, by the line that allocated:", *shown]
+    return []
 
 
 def _alternatives(prediction: Prediction) -> Table:
@@ -192,7 +201,9 @@ def print_serving(answer: ServingAnswer) -> None:
 
 def _cards(service: Service) -> str:
     ranks = service.flags.tensor_parallel
-    return service.card.name if ranks == 1 else f"{ranks} × {service.card.name}"
+    if ranks == 1:
+        return service.card.name
+    return f"{ranks} × {service.card.name}"
 
 
 def _requests(count: int, length: int) -> str:
@@ -220,7 +231,9 @@ def _verdict(answer: ServingAnswer) -> Text:
 
 def _of_a_card(service: Service, *, coloured: bool) -> Text:
     """The bar of one card of a server, which leaves the rest alone, and its legend."""
-    graphs = service.graph_bytes if service.flags.graphs_reserved else 0
+    graphs = 0
+    if service.flags.graphs_reserved:
+        graphs = service.graph_bytes
     taken = [
         _Part("W", "cyan", "weights", service.weights_bytes),
         _Part("A", "green", "activations", service.activation_bytes),
@@ -230,7 +243,9 @@ def _of_a_card(service: Service, *, coloured: bool) -> Text:
     ]
     parts = [part for part in taken if part.bytes]
     bar = _bar(parts, max(service.card.total_bytes, sum(part.bytes for part in parts)), coloured=coloured)
-    ranks = " on each" if service.flags.tensor_parallel > 1 else ""
+    ranks = ""
+    if service.flags.tensor_parallel > 1:
+        ranks = " on each"
     bar.append(f" {format_bytes(service.card.total_bytes)}{ranks}\n", style="dim")
     return bar.append(Text("   ").join(part.label(coloured) for part in parts))
 
@@ -251,7 +266,9 @@ def _served(answer: ServingAnswer) -> list[str]:
         f"with --gpu-memory-utilization {flags.gpu_memory_utilization:g} --max-num-batched-tokens "
         f"{flags.max_num_batched_tokens} --max-num-seqs {flags.max_num_seqs}"
     )
-    source = "the config" if service.weights_from == "config" else "the safetensors files"
+    source = "the safetensors files"
+    if service.weights_from == "config":
+        source = "the config"
     lines.append(
         f"weights by {source}; the KV cache may be off by {format_bytes(MARGIN_BYTES)}; as vLLM counts since 0.21"
     )
@@ -262,8 +279,17 @@ def _alternatives_table(title: str, answer: ServingAnswer) -> Table:
     table = plain_table(Column(title, overflow="fold"), *numbers("KV cache", "requests", "of tokens"), "enough")
     for way in answer.ways if title == "change" else answer.cards[:MOST_CARDS]:
         ranks, left = way.service.flags.tensor_parallel, way.service.kv_bytes
-        name = way.change if title == "change" or ranks == 1 else f"{ranks} × {way.change}"
-        text = format_bytes(left) if left > 0 else f"{format_bytes(-left)} short"
-        enough = Text("yes", style="green") if way.enough else Text("no", style="red")
+        if title == "change" or ranks == 1:
+            name = way.change
+        else:
+            name = f"{ranks} × {way.change}"
+        if left > 0:
+            text = format_bytes(left)
+        else:
+            text = f"{format_bytes(-left)} short"
+        if way.enough:
+            enough = Text("yes", style="green")
+        else:
+            enough = Text("no", style="red")
         table.add_row(name, text, f"{way.users:,}", f"{way.length:,}", enough)
     return table

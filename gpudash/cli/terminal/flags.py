@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def size_text(size: int | None) -> str | None:
     """A size as one would type it; ``None`` as it is, for ``--help`` shows no such default."""
     if not size:
-        return None if size is None else "0"
+        if size is None:
+            return None
+        return "0"
     return format_bytes(size).replace(" ", "")
 
 
@@ -249,7 +251,10 @@ class ServeOptions:
             return None
         from gpudash.session.serving import ServeRequest, Serving, ServingError
 
-        address = "" if self.serve is True else self.serve
+        if self.serve is True:
+            address = ""
+        else:
+            address = self.serve
         if not address and self.serve is not True:
             raise RequestError("--serve was given an empty address.", "Leave it out, or write ADDRESS:PORT.")
         try:

@@ -11,7 +11,10 @@ from contextlib import contextmanager, suppress
 
 def stop_signals() -> list[signal.Signals]:
     """Signals that ask a command to stop; without SIGHUP where that is ignored, as under nohup."""
-    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        hung_up = []
+    else:
+        hung_up = [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hung_up]
 
 

@@ -49,7 +49,9 @@ class LiveStatus:
     @property
     def descriptor(self) -> int | None:
         """For the relay; ``None`` where no line is shown."""
-        return None if self._theirs is None else self._theirs.fileno()
+        if self._theirs is None:
+            return None
+        return self._theirs.fileno()
 
     def begin(self) -> None:
         """The relay has the descriptor."""
@@ -137,7 +139,9 @@ def memory_in_use(store: Store, run: RunView, uuid: str | None) -> str:
 
     if uuid is None:
         used = store.latest("host", "process_bytes").value
-        return f"{run.device} {format_bytes(used)}" if isinstance(used, int) else ""
+        if isinstance(used, int):
+            return f"{run.device} {format_bytes(used)}"
+        return ""
     used, total = (store.latest("gpu", name, uuid).value for name in ("used_bytes", "total_bytes"))
     if isinstance(used, int) and isinstance(total, int):
         return f"{run.device} {format_pair(used, total)}"

@@ -145,11 +145,15 @@ def memory_text(store: Store, table: str, device: str | None) -> str:
 
 def _number(store: Store, key: Key, metric: str) -> float | None:
     value = store.latest(key[1], metric, key[2]).value
-    return float(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return float(value)
+    return None
 
 
 def _text(value: float | None, write: Callable[[float], str]) -> str:
-    return "–" if value is None else write(value)
+    if value is None:
+        return "–"
+    return write(value)
 
 
 def follow(
@@ -283,7 +287,9 @@ class JsonLines:
         held: list[tuple[float, int, tuple[Record, str]]] = []  # a heap, by time and then as they came
         arrivals: deque[tuple[float, float, int]] = deque()  # when each came, with its place in that heap
         for number in itertools.count():
-            wait_s = arrivals[0][0] + REORDERED_S - time.monotonic() if arrivals else None
+            wait_s = None
+            if arrivals:
+                wait_s = arrivals[0][0] + REORDERED_S - time.monotonic()
             try:
                 waiting = self._waiting.get(timeout=None if wait_s is None else max(0.0, wait_s))
             except queue.Empty:
@@ -307,13 +313,19 @@ class JsonLines:
     def _write_lines(self, records: Iterable[tuple[Record, str]]) -> bool:
         """False: nobody reads."""
         for record, machine in records:
-            line = {"machine": machine, **as_json(record)} if machine else as_json(record)
+            if machine:
+                line = {"machine": machine, **as_json(record)}
+            else:
+                line = as_json(record)
             text = json_visible(json.dumps(line, ensure_ascii=False)) + "\n"
             try:
                 self._write(text.encode(errors="backslashreplace"))
             except OSError as error:
                 self.reader_left = True
-                self.problem = "" if isinstance(error, BrokenPipeError) else str(error.strerror)
+                if isinstance(error, BrokenPipeError):
+                    self.problem = ""
+                else:
+                    self.problem = str(error.strerror)
                 return False
         return True
 

@@ -53,7 +53,10 @@ class RequestError(Exception):
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
-        self.message = message if message.endswith((".", "?")) else f"{message}."
+        if message.endswith((".", "?")):
+            self.message = message
+        else:
+            self.message = f"{message}."
         self.remedy = remedy
         self.joined = True
 
@@ -103,7 +106,10 @@ def _console(*, stderr: bool = False, keep: str = "\t") -> Console:
     class PlainConsole(Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
-                shown = segment.text if segment.control else visible(segment.text)
+                if segment.control:
+                    shown = segment.text
+                else:
+                    shown = visible(segment.text)
                 yield segment if shown == segment.text else Segment(shown, segment.style)
 
         def render_str(self, text: str, **options: Any) -> Text:
@@ -153,7 +159,9 @@ def fitted(table: Table, console: Console, spared: Sequence[str] = (), cut: Sequ
     room = console.width - _with_gaps(least)
     for _column_of_text in range(min(room, sum(most) - sum(least))):
         least[max(range(len(least)), key=lambda at: most[at] - least[at])] += 1  # to the cell that wraps most
-    notice = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}." if left_out else ""
+    notice = ""
+    if left_out:
+        notice = f"Left out, for want of {needed} columns of text: {', '.join(left_out)}."
     return _of_columns(table, columns, least), notice
 
 

@@ -46,16 +46,24 @@ def monitor_machines(
     if as_json and lines is not None:
         raise RequestError("--json and --json-lines are two forms of output.", "Give one of them.")
     hosts = read_addresses(addresses)
-    files = None if recording is None else _files(recording, hosts)
-    prepare = partial(_write_lines, lines) if lines is not None else _nothing
+    files = None
+    if recording is not None:
+        files = _files(recording, hosts)
+    prepare = _nothing
+    if lines is not None:
+        prepare = partial(_write_lines, lines)
     with (
         linked(hosts, rate_hz=rate, recordings=files, prepare=prepare) as fleet,
         interruptible() as interruption,
     ):
         machines = fleet.machines
         _wait_for_a_link(machines, interruption)
-        names = [machine.name for machine in machines] if len(machines) > 1 else []
-        table = None if as_json or lines is not None else LiveTable(*machines, names=names)
+        names = []
+        if len(machines) > 1:
+            names = [machine.name for machine in machines]
+        table = None
+        if not (as_json or lines is not None):
+            table = LiveTable(*machines, names=names)
         watch(
             table,
             served,
@@ -65,8 +73,14 @@ def monitor_machines(
             begun=partial(_settled, machines),  # a machine that is slow to link is watched as long as the others
         )
         summaries = _summaries(machines)
-        recordings = [] if recording is None else [machine.recording for machine in machines]
-    document = summaries[0] if len(summaries) == 1 else _of_several(summaries)
+        if recording is None:
+            recordings = []
+        else:
+            recordings = [machine.recording for machine in machines]
+    if len(summaries) == 1:
+        document = summaries[0]
+    else:
+        document = _of_several(summaries)
     lost = any(found["error"] is not None for found in summaries)
     return finish(
         document if as_json else None,

@@ -85,7 +85,9 @@ def progress_parts(session: Session, run: RunView, *, brief: bool = False) -> li
         run: that is on.
         brief: whether the number of the step stands alone.
     """
-    step = f"{run.step}/{_about(run.workload)}{run.steps}" if run.steps else ""
+    step = ""
+    if run.steps:
+        step = f"{run.step}/{_about(run.workload)}{run.steps}"
     memories = {device.name: device.uuid for device in session.devices()}
     uuid = memories.get(run.device)
     loss, rate = run.metrics.get("loss"), run.metrics.get("throughput")
@@ -131,7 +133,10 @@ def print_watched(summary: Mapping[str, Any]) -> None:
     """The outcome of a watched program, on standard error: its own output has standard output for itself."""
     console = stderr()
     code = summary["exit_code"]
-    ended = "" if code is None else f", exit code {code}"
+    if code is None:
+        ended = ""
+    else:
+        ended = f", exit code {code}"
     where = shown_name(summary["device"], summary.get("product") or "")
     console.print()
     what = Text("gpudash watch", "bold").append(one_line(f" on {where}: {_status(summary)}{ended}"), "not bold")
@@ -237,11 +242,15 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def step_word(workload: str) -> str:
     """What a step of a workload's progress is called; of a comparison nobody knows yet how many there will be."""
-    return "repetition" if workload == ComparisonSpec.name else "step"
+    if workload == ComparisonSpec.name:
+        return "repetition"
+    return "step"
 
 
 def _about(workload: str) -> str:
-    return "about " if workload == ComparisonSpec.name else ""
+    if workload == ComparisonSpec.name:
+        return "about "
+    return ""
 
 
 REPORTED_AT_ONCE = (Topic.OUT_OF_MEMORY, Topic.NEED, Topic.REPORT, Topic.SNAPSHOT, Topic.STRAGGLER, Topic.IMBALANCE)
@@ -282,7 +291,10 @@ def _figures(summary: Mapping[str, Any]) -> list[str]:
     if memory["peak_used_bytes"] is not None:
         capacity = memory["capacity_bytes"]
         used = memory["peak_used_bytes"]
-        text = format_bytes(used) if capacity is None else format_pair(used, capacity)
+        if capacity is None:
+            text = format_bytes(used)
+        else:
+            text = format_pair(used, capacity)
         lines.append(f"peak {whose_peak(summary['device'])}: {text}")
     return lines
 
@@ -291,7 +303,9 @@ _METRIC_TITLES = {"val_loss": "validation loss"}
 
 
 def _plain_number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+    if isinstance(value, str):
+        return value
+    return f"{value:.4g}"
 
 
 def print_ranks(console: Console, result: Mapping[str, Any] | None) -> None:
@@ -313,7 +327,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         *numbers(*(title for title, _key, _write in FIGURES), "peak"),
     )
     for row in rows:
-        where = [str(row.get("host") or "")] if len(hosts) > 1 else []
+        where = []
+        if len(hosts) > 1:
+            where = [str(row.get("host") or "")]
         figures = (write(row.get(key)) for _title, key, write in FIGURES)
         table.add_row(str(row["rank"]), *where, shown_name(str(row.get("device") or "")), *figures, _peak(row))
     return table

@@ -64,14 +64,18 @@ def with_nested(
     start: Mapping[str, Any] = spec_type.presets.get(preset or "", {})
     default = start.get("workload", spec_type.model_fields["workload"].default)
     chosen = given.get("workload", default)
-    kept = start.get(FIELDS, {}) if chosen == default else {}
+    kept = {}
+    if chosen == default:
+        kept = start.get(FIELDS, {})
     if arguments and not arguments[0].startswith("-"):
         raise RequestError(
             f"{arguments[0]!r} is no flag.", f"gpudash run {spec_type.name} --help lists what is allowed."
         )
     found = parsed_fields(spec_of(chosen), arguments)
     fields = {**kept, **found}
-    return {**given, FIELDS: fields} if fields else dict(given)
+    if fields:
+        return {**given, FIELDS: fields}
+    return dict(given)
 
 
 def no_workload(name: str, there: Sequence[str]) -> RequestError:
@@ -91,7 +95,9 @@ def parsed_fields(chosen: type[Spec], arguments: Sequence[str]) -> dict[str, Any
     app = App(name=f"run {chosen.name}", help_flags=[], version_flags=[])
 
     def take(*, spec: Any = None) -> dict[str, Any]:
-        return {} if spec is None else {name: getattr(spec, name) for name in spec.model_fields_set}
+        if spec is None:
+            return {}
+        return {name: getattr(spec, name) for name in spec.model_fields_set}
 
     take.__annotations__ = {"spec": Annotated[chosen | None, Parameter(name="*")], "return": dict[str, Any]}
     app.default(take)
@@ -165,7 +171,10 @@ class SpecHelp(DefaultFormatter):
             flags = {flag(name) for name in names}
             found = [entry for entry in left if not flags.isdisjoint(entry.positive_names)]
             left = [entry for entry in left if entry not in found]
-            title = ESSENTIALS if group is None else group.capitalize()
+            if group is None:
+                title = ESSENTIALS
+            else:
+                title = group.capitalize()
             if found:
                 super().__call__(console, options, panel.copy(title=title, entries=found))
         if left:

@@ -72,7 +72,10 @@ class CachingAllocator:
         self._waiting: dict[int, set[int]] = {}
         self.set_fraction(self.settings.per_process_memory_fraction)
         limit = self.settings.max_split_size
-        self._limit = 2**63 if limit is None else limit
+        if limit is None:
+            self._limit = 2**63
+        else:
+            self._limit = limit
         self._plain = limit is None and not self.settings.expandable_segments
 
     def malloc(self, size: int, stream: int = 0, pool: Hashable | None = None, owner: Any = None) -> int:
@@ -91,14 +94,20 @@ class CachingAllocator:
         if size <= 0:
             return _nothing(size)
         heap = self._heap
-        rounded = (size + 511) & -512 if self._rounding.is_plain else self._rounding.rounded(size)
+        if self._rounding.is_plain:
+            rounded = (size + 511) & -512
+        else:
+            rounded = self._rounding.rounded(size)
         is_small = rounded <= LARGEST_SMALL
         shared = (heap.small if is_small else heap.large) if pool is None else self._pool(pool, is_small)
         home = shared.lists.get(stream) or shared.of(stream)
         if heap.freed_at is not None:
             shared.searches += 1
         place = self._best(home, rounded)
-        block = self._take(home, place) if place >= 0 else self._grow(home, rounded, size)
+        if place >= 0:
+            block = self._take(home, place)
+        else:
+            block = self._grow(home, rounded, size)
         return self._hand_out(block, rounded, size, owner)
 
     def _hand_out(self, block: Block, rounded: int, size: int, owner: Any) -> int:
@@ -156,7 +165,9 @@ class CachingAllocator:
             pools.size -= size
         if size >= self._limit:
             heap.statistics.oversize_allocations.add(-1)
-        streams = self._used_by.pop(address, None) if self._used_by else None
+        streams = None
+        if self._used_by:
+            streams = self._used_by.pop(address, None)
         if streams:
             block.state = WAITING
             self._waiting[address] = streams
@@ -214,7 +225,9 @@ class CachingAllocator:
         if not self._plain:
             return self._best_specially(home, rounded)
         place = bisect_left(home.entries, (rounded,))
-        return place if place < len(home.entries) else -1
+        if place < len(home.entries):
+            return place
+        return -1
 
     def _best_specially(self, home: FreeList, rounded: int) -> int:
         """The same where blocks may be too large to split, or able to grow."""
@@ -239,7 +252,9 @@ class CachingAllocator:
         too_large = block.size >= self._limit and (
             rounded < self._limit or block.size >= rounded + self.settings.max_non_split_rounding
         )
-        return -1 if too_large else place
+        if too_large:
+            return -1
+        return place
 
     def _can_grow_to(self, block: Block) -> int:
         after = block.after
@@ -280,7 +295,9 @@ class CachingAllocator:
         if self.settings.expandable_segments:
             return allocate_expandable(heap, home, rounded)
         address = heap.memory.malloc(wanted)
-        return None if address is None else heap.add_segment(home, address, wanted)
+        if address is None:
+            return None
+        return heap.add_segment(home, address, wanted)
 
     def _refusal(self, size: int, requested: int, home: FreeList) -> AllocationRefused:
         heap, everything = self._heap, self._heap.statistics.all
@@ -353,7 +370,10 @@ class CachingAllocator:
         if not 0 <= fraction <= 1:
             raise ValueError(f"The fraction of the memory must be between 0 and 1, not {fraction}.")
         heap = self._heap
-        heap.allowed = None if fraction == 1 else int(fraction * self.memory.capacity)
+        if fraction == 1:
+            heap.allowed = None
+        else:
+            heap.allowed = int(fraction * self.memory.capacity)
         collects = heap.allowed is not None and self.settings.garbage_collection_threshold > 0
         if not collects:
             heap.freed_at = None
@@ -379,9 +399,13 @@ class CachingAllocator:
         """The private pool of this name, made at its first use; without a name the shared one."""
         heap = self._heap
         if identity is None:
-            return heap.small if is_small else heap.large
+            if is_small:
+                return heap.small
+            return heap.large
         private = heap.private_pool(identity)
-        return private.small if is_small else private.large
+        if is_small:
+            return private.small
+        return private.large
 
     def statistics(self) -> dict[str, int]:
         """The figures of ``torch.cuda.memory_stats`` under the same names."""

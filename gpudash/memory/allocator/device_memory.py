@@ -145,7 +145,10 @@ class MeteredMemory(DeviceMemory):
             self.most = max(self.most, self.taken)
             return True
         needed = self.taken + size
-        self.lacking = needed if self.lacking is None else min(self.lacking, needed)
+        if self.lacking is None:
+            self.lacking = needed
+        else:
+            self.lacking = min(self.lacking, needed)
         return False
 
 
@@ -180,9 +183,15 @@ def smallest_capacity(run: Callable[[int], Tried], least: int, most: int) -> int
         middle = (low + high) // 2
         tried = run(middle * GRANULE)
         if tried.fits:
-            high = middle if tried.least is None else min(middle, max(low, granules(tried.least)))
+            if tried.least is None:
+                high = middle
+            else:
+                high = min(middle, max(low, granules(tried.least)))
         else:
-            low = middle + 1 if tried.below is None else max(middle + 1, min(high, granules(tried.below)))
+            if tried.below is None:
+                low = middle + 1
+            else:
+                low = max(middle + 1, min(high, granules(tried.below)))
     return high * GRANULE
 
 

@@ -259,7 +259,10 @@ def _expandable_for(heap: Heap, home: FreeList, size: int) -> Block:
             block = block.before
         if _has_room(block, size):
             return block
-    granule = SMALL_GRANULE if home.pool.is_small else heap.settings.large_segment_size
+    if home.pool.is_small:
+        granule = SMALL_GRANULE
+    else:
+        granule = heap.settings.large_segment_size
     # torch reserves one and an eighth of the card's memory for each
     addresses = -(-(heap.memory.capacity * 9 // 8) // granule) * granule
     reserved = ExpandableRange(heap.memory.reserve(addresses), addresses, granule)

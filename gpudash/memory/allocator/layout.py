@@ -106,7 +106,10 @@ def _seed_segment(heap: Heap, segment: Segment) -> None:
     heap.begin_with(home, segment.total_size, segment.is_expandable)
     reserved = None
     if segment.is_expandable:
-        granule = SMALL_GRANULE if segment.is_small else heap.settings.large_segment_size
+        if segment.is_small:
+            granule = SMALL_GRANULE
+        else:
+            granule = heap.settings.large_segment_size
         reserved = ExpandableRange(segment.address, segment.total_size, granule)
     before: Block | None = None
     for view in segment.blocks:

@@ -76,14 +76,15 @@ def message(refused: AllocationRefused, device_word: str = "CUDA", processes: st
     """
     if refused.size >= LARGEST_REQUEST:
         return f"{device_word} out of memory. Tried to allocate more than 1EB memory."
-    allowed = "" if refused.allowed is None else f"{format_size(refused.allowed)} allowed; "
+    if refused.allowed is None:
+        allowed = ""
+    else:
+        allowed = f"{format_size(refused.allowed)} allowed; "
     # torch counts the free blocks of private pools as allocated, and calls them so
     allocated = refused.allocated + refused.private_idle
-    private = (
-        f"with {format_size(refused.private_idle)} allocated in private pools (e.g., {device_word} Graphs), "
-        if refused.private_idle
-        else ""
-    )
+    private = ""
+    if refused.private_idle:
+        private = f"with {format_size(refused.private_idle)} allocated in private pools (e.g., {device_word} Graphs), "
     return (
         f"{device_word} out of memory. Tried to allocate {format_size(refused.requested)}. GPU {refused.device} has a "
         f"total capacity of {format_size(refused.capacity)} of which {format_size(refused.device_free)} is free. "

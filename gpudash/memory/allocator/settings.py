@@ -186,7 +186,9 @@ def _size(key: str, value: str) -> int:
 
 def _limit(key: str, value: str) -> int | None:
     # torch reads -1 as the largest number there is
-    return None if value == "-1" else _size(key, value)
+    if value == "-1":
+        return None
+    return _size(key, value)
 
 
 def _count(key: str, value: str) -> int:

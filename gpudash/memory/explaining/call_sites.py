@@ -52,7 +52,9 @@ def no_source(_file: str, _line: int) -> str:
 def library_of(stack: Sequence[Frame]) -> Frame | None:
     """The innermost line of a library that the program's own line called; ``None`` when it called torch itself."""
     inner = next((frame for frame in stack if not is_library(frame)), None)
-    return None if inner is None or inner == site_of(stack) else inner
+    if inner is None or inner == site_of(stack):
+        return None
+    return inner
 
 
 def stack_lines(stack: Iterable[tuple[str, int, str]]) -> tuple[StackLine, ...]:
@@ -125,7 +127,9 @@ def growing_lines(
     """
     by_site: dict[Frame, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for group in groups:
-        site = site_of(group.stack) if 0 < group.step < step else None
+        site = None
+        if 0 < group.step < step:
+            site = site_of(group.stack)
         if site is not None and not is_library(site):
             by_site[site][group.step] += group.bytes
     found = [
@@ -161,7 +165,9 @@ def _growth(steps: dict[int, int], now: int, fewest_steps: int) -> float | None:
         return None
     median = statistics.median(steps.values())
     alike = sum(abs(size - median) <= LIKE_THE_MEDIAN * median for size in steps.values())
-    return sum(steps.values()) / span if alike >= SHARE_ALIKE * len(steps) else None
+    if alike >= SHARE_ALIKE * len(steps):
+        return sum(steps.values()) / span
+    return None
 
 
 def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth]) -> dict[_Key, float]:
@@ -178,7 +184,9 @@ def _rates(by_key: Iterable[tuple[_Key, _SiteTotal]], growing: Sequence[Growth])
             whole[site.file, site.line] += site_total.bytes
     rates = {}
     for key, site_total in found.items():
-        place = (key[0].file, key[0].line) if key[0] is not None else None
+        place = None
+        if key[0] is not None:
+            place = (key[0].file, key[0].line)
         if place is not None and place in known:
             rates[key] = known[place].bytes_per_step * site_total.bytes / whole[place]
     return rates
@@ -195,7 +203,10 @@ def _owner(
     source: SourceLine,
 ) -> Owner:
     stack = () if site_total.largest is None else site_total.largest.stack
-    line_total = 0 if site is None or category == WORKSPACE else totals.get((site.file, site.line), 0)
+    if site is None or category == WORKSPACE:
+        line_total = 0
+    else:
+        line_total = totals.get((site.file, site.line), 0)
     return Owner(
         file=None if site is None else site.file,
         line=None if site is None else site.line,
@@ -223,7 +234,10 @@ class GrowthNotice:
 
     def is_due(self, growing: Sequence[Growth]) -> bool:
         """Whether these lines, the fastest first, are to be told now."""
-        self._lookups = self._lookups + 1 if growing else 0
+        if growing:
+            self._lookups = self._lookups + 1
+        else:
+            self._lookups = 0
         lines = tuple((growth.file, growth.line) for growth in growing[:1])
         if self._lookups < PATIENCE or lines == self._reported:
             return False

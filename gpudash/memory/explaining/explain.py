@@ -23,13 +23,19 @@ def explain(state: MemoryState, source: SourceLine = no_source, growing: Sequenc
         growing: lines that are known to leave something behind at every step; those of which the state shows it by
             default.
     """
-    growing = growing_lines(state.groups, state.step, source) if growing is None else tuple(growing)
+    if growing is None:
+        growing = growing_lines(state.groups, state.step, source)
+    else:
+        growing = tuple(growing)
     found = verdict(state, growing)
     parts, beyond = parts_of(state)
     by_category = categories(state)
     sites, rest_owners, rest_bytes = owners(state.groups, growing, source)
     request = state.request
-    where = Where() if request is None else _where(request, source)
+    if request is None:
+        where = Where()
+    else:
+        where = _where(request, source)
     return Explanation(
         device=state.device,
         product=state.product,
@@ -79,7 +85,10 @@ def parts_of(state: MemoryState) -> tuple[tuple[Part, ...], int]:
     ]
     taken = sum(part.bytes for part in parts)
     free = min(state.device_free, max(0, state.capacity - taken))
-    to_be_had = free if state.allowed is None else min(free, max(0, state.allowed - state.reserved))
+    if state.allowed is None:
+        to_be_had = free
+    else:
+        to_be_had = min(free, max(0, state.allowed - state.reserved))
     parts.append(Part("unattributed", "unattributed", max(0, state.capacity - taken - free)))
     parts.append(Part("free", "free" if to_be_had == free else "free under the memory cap", to_be_had))
     parts.append(Part("barred", "barred by the memory cap", free - to_be_had))
@@ -132,7 +141,10 @@ def rejudged(found: Explanation, minimum_capacity: int, peak_allocated: int | No
         text = others_text(processes, found.capacity_bytes, ours)
         return replace(found, verdict="other process", headline=text)
     refused = RefusedRequest(request, found.segment_bytes or request)
-    context = 0 if found.allowed_bytes is not None else found.part_bytes("context")
+    if found.allowed_bytes is not None:
+        context = 0
+    else:
+        context = found.part_bytes("context")
     text = capacity_text(limit, found.part_bytes("free"), found.by_category, found.owners, refused, context)
     free = found.part_bytes("free", "barred")
     if found.allowed_bytes is not None and refused.segment_bytes <= free:
@@ -179,13 +191,17 @@ def verdict(state: MemoryState, growing: Sequence[Growth]) -> Verdict:
         return "pending frees"
     if state.private_idle >= missing:
         return "private pools"
-    return "memory cap" if state.capped else "real capacity"
+    if state.capped:
+        return "memory cap"
+    return "real capacity"
 
 
 def attainable(state: MemoryState) -> int:
     """The most that the allocator could ever reserve, in bytes: the limit is its own, the context lies beside it."""
     for_torch = state.capacity - (state.context_bytes or 0)
-    return for_torch if state.allowed is None else min(for_torch, state.allowed)
+    if state.allowed is None:
+        return for_torch
+    return min(for_torch, state.allowed)
 
 
 def _in_pieces(state: MemoryState, requested: int) -> bool:

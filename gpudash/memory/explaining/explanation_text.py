@@ -35,21 +35,25 @@ def report(explanation: Explanation) -> list[str]:
         if body:
             lines += ["", title, *body]
     evidence = evidence_text(explanation.evidence)
-    return [*lines, "", f"Evidence: {evidence}"] if evidence else lines
+    if evidence:
+        return [*lines, "", f"Evidence: {evidence}"]
+    return lines
 
 
 def remedies_title(explanation: Explanation) -> str:
     """What the remedies do: where nothing had failed, they take less."""
-    return "Would take less" if explanation.requested_bytes is None else failure_title(explanation.remedies)
+    if explanation.requested_bytes is None:
+        return "Would take less"
+    return failure_title(explanation.remedies)
 
 
 def failure_title(remedies: Sequence[Remedy]) -> str:
     """What is known of remedies of a failure: that they fit, that they get past the request, or nothing yet."""
     if any(remedy.fits for remedy in remedies) or not remedies:
         return "Would have fitted"
-    return (
-        "This request would have succeeded with" if any(remedy.verified_by for remedy in remedies) else "Could be tried"
-    )
+    if any(remedy.verified_by for remedy in remedies):
+        return "This request would have succeeded with"
+    return "Could be tried"
 
 
 def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:
@@ -62,7 +66,9 @@ def remedy_groups(remedies: Sequence[Remedy]) -> list[tuple[str, list[Remedy]]]:
 
 def alike(remedies: Sequence[Remedy]) -> list[Remedy]:
     """The first remedies, as far as the same is known of them."""
-    return remedy_groups(remedies)[0][1] if remedies else []
+    if remedies:
+        return remedy_groups(remedies)[0][1]
+    return []
 
 
 def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
@@ -82,7 +88,9 @@ def remedy_sections(explanation: Explanation) -> list[tuple[str, list[str]]]:
 
 def alternatives_title(alternatives: Sequence[Remedy]) -> str:
     """What is known of the ways with which another card would do: that they fit, or get past the refused request."""
-    return "Would fit" if any(way.fits for way in alternatives) else "Would get past the refused request"
+    if any(way.fits for way in alternatives):
+        return "Would fit"
+    return "Would get past the refused request"
 
 
 def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:
@@ -91,8 +99,13 @@ def remedy_rows(remedies: Sequence[Remedy]) -> list[str]:
 
 
 def _facts(remedy: Remedy) -> list[str]:
-    peak = "" if remedy.predicted_peak_bytes is None else f"peak {format_bytes(remedy.predicted_peak_bytes)}"
-    source = f"by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    if remedy.predicted_peak_bytes is None:
+        peak = ""
+    else:
+        peak = f"peak {format_bytes(remedy.predicted_peak_bytes)}"
+    source = NOT_TRIED
+    if remedy.verified_by:
+        source = f"by {remedy.verified_by}"
     return [", ".join(word for word in (peak, source) if word), price(remedy), remedy.flags]
 
 
@@ -108,7 +121,9 @@ def place(owner: Owner) -> str:
     if owner.file is None and owner.category == WORKSPACE:
         return "workspace of cuBLAS"
     name = site_name(owner.file, owner.line, owner.name)
-    return f"{name} ({owner.library})" if owner.library else name
+    if owner.library:
+        return f"{name} ({owner.library})"
+    return name
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -119,7 +134,10 @@ def evidence_text(evidence: Evidence) -> str:
     if evidence.began_s is None:
         parts.append("no history was recorded")
     else:
-        of = "" if evidence.of_events is None else f" of {format_count(evidence.of_events)}"
+        if evidence.of_events is None:
+            of = ""
+        else:
+            of = f" of {format_count(evidence.of_events)}"
         parts.append(f"{format_count(evidence.events)}{of} events")
         if evidence.began_s > 0:
             parts.append(f"recording began at {format_duration(evidence.began_s)}")
@@ -137,7 +155,9 @@ def others_text(count: int) -> str:
 
 def growth_text(bytes_per_step: float | None) -> str:
     """A growth per step; "" for none."""
-    return "" if bytes_per_step is None else f"+{format_bytes(bytes_per_step)}"
+    if bytes_per_step is None:
+        return ""
+    return f"+{format_bytes(bytes_per_step)}"
 
 
 def _bars(explanation: Explanation) -> Iterator[str]:
@@ -163,7 +183,9 @@ def total_text(explanation: Explanation) -> str:
     if explanation.allowed_bytes is not None:
         text += f", of which PyTorch may have {available(explanation.allowed_bytes)}"
     requested = explanation.requested_bytes
-    return text if requested is None else f"{text}; asked for {needed(requested)} more"
+    if requested is None:
+        return text
+    return f"{text}; asked for {needed(requested)} more"
 
 
 def _owner_lines(explanation: Explanation) -> list[str]:

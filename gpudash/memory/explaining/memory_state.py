@@ -145,14 +145,19 @@ class MemoryState:
     @property
     def limit(self) -> int:
         """What groups are held against: the most that the process may reserve, else the whole device."""
-        return self.capacity if self.allowed is None else min(self.allowed, self.capacity)
+        if self.allowed is None:
+            return self.capacity
+        return min(self.allowed, self.capacity)
 
     @property
     def missing(self) -> int:
         """How much more the request needed of the device than could be had; 0 without one."""
         if self.request is None:
             return 0
-        left = self.device_free if self.allowed is None else min(self.device_free, self.allowed - self.reserved)
+        if self.allowed is None:
+            left = self.device_free
+        else:
+            left = min(self.device_free, self.allowed - self.reserved)
         return max(0, self.request.segment_bytes - max(0, left))
 
     def with_segments(self, segments: Sequence[Segment], stream: int | None = None) -> MemoryState:

@@ -55,7 +55,9 @@ def with_patches(found: Explanation, folder: str) -> Explanation:
     def patched(remedy: Remedy) -> Remedy:
         if remedy.rewrites:
             return replace(remedy, patch=unified_diff(remedy.rewrites, folder, read))
-        return replace(remedy, patch=in_folder(remedy.patch, folder, read)) if remedy.patch else remedy
+        if remedy.patch:
+            return replace(remedy, patch=in_folder(remedy.patch, folder, read))
+        return remedy
 
     return found.with_remedies(tuple(map(patched, found.remedies)), found.remedies_note)
 
@@ -112,7 +114,9 @@ def _with_hunks(text: str, rows: Sequence[str]) -> str | None:
         return None  # to Python that is the end of a line, and to a diff it is not
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1].removesuffix("\n")  # what is behind the last newline, which may be nothing
-    ending = "\r\n" if "\r\n" in text else "\n"
+    ending = "\n"
+    if "\r\n" in text:
+        ending = "\r\n"
     after: list[str] = []
     at = 0
     for row in filter(None, rows):
@@ -142,7 +146,9 @@ def _relative(file: str, folder: str) -> str | None:
         return None
     name = str(path.relative_to(folder))
     spelt = name.isprintable() and not set(name) & set('"\\') and ".." not in path.parts
-    return name if spelt else None
+    if spelt:
+        return name
+    return None
 
 
 def _rewritten(content: bytes, rewrites: Sequence[Rewrite]) -> bytes | None:
@@ -184,4 +190,6 @@ def _lines(content: bytes) -> list[bytes]:
     """With their newlines, of which the last may have none."""
     found = [line + b"\n" for line in content.split(b"\n")]
     last = found.pop()[:-1]
-    return [*found, last] if last else found
+    if last:
+        return [*found, last]
+    return found

@@ -109,8 +109,11 @@ def with_dry_run(found: Explanation, estimate: Estimate, *, raises_cap: bool = T
     allowed = found.allowed_bytes
     if allowed is not None:
         candidates = [way for way in candidates if _under_the_cap(way, allowed)]
-        raised = raised_cap(estimate, allowed, _room_of(found)) if raises_cap else None
-        candidates = candidates if raised is None else [raised, *candidates]
+        raised = None
+        if raises_cap:
+            raised = raised_cap(estimate, allowed, _room_of(found))
+        if raised is not None:
+            candidates = [raised, *candidates]
     made = dry_run_remedies(candidates)
     if allowed is not None:
         made = tuple(_uncapped(remedy) if remedy.device == "cpu" else remedy for remedy in made)
@@ -200,9 +203,13 @@ def release_remedy(
         patch: the same as a diff.
     """
     others = len(growing) - 1
-    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
+    more = ""
+    if others:
+        more = f" and {others} other line{'s' if others > 1 else ''}"
     instead = f"{format_like(peak, peak_before)} at the peak instead of {format_like(peak_before, peak)}"
-    verb = "keep" if others else "keeps"
+    verb = "keeps"
+    if others:
+        verb = "keep"
     text = f"{edit or f'let go of what {growing[0].place}{more} {verb}'}: {instead}"
     return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY, patch=patch)
 
@@ -272,7 +279,9 @@ def smaller_workspace(
     of_device = held + (found.segment_bytes or 0 if is_workspace else 0)
     if taken <= small or of_device - small < found.missing_bytes:
         return
-    ran = None if shrunk is None else shrunk(small / workspace_bytes(None))
+    ran = None
+    if shrunk is not None:
+        ran = shrunk(small / workspace_bytes(None))
     fits = ran is not None and ran.fits
     yield Remedy(
         f"a workspace of {small // KIB} KiB for cuBLAS, whose products may be slower: up to "
@@ -352,7 +361,10 @@ def flags(alternative: Alternative) -> str:
     """What ``gpudash run`` takes for a change; a setting of the allocator is an environment variable before it."""
     if alternative.allocator:
         return assignment(alternative.allocator)
-    arguments = [] if alternative.device is None else ["--device", alternative.device]
+    if alternative.device is None:
+        arguments = []
+    else:
+        arguments = ["--device", alternative.device]
     for name, value in alternative.fields.items():
         arguments += _flag(name.replace("_", "-"), value)
     return " ".join([*arguments, *_flag("memory-cap", alternative.memory_cap_bytes)])
@@ -371,7 +383,10 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def _setting_remedy(text: str, peak: int, fits: bool | None) -> Remedy:
-    label = "expandable segments" if text == EXPANDABLE else text
+    if text == EXPANDABLE:
+        label = "expandable segments"
+    else:
+        label = text
     return Remedy(
         label, allocator=text, flags=assignment(text), predicted_peak_bytes=peak, fits=fits, verified_by=REPLAY
     )
@@ -390,4 +405,6 @@ def _under_the_cap(way: Alternative, allowed: int) -> bool:
 
 def _spacious(found: Estimate) -> int | None:
     """What is reserved with room to spare."""
-    return None if found.peak_reserved_bytes is None else found.peak_reserved_bytes + found.released_bytes
+    if found.peak_reserved_bytes is None:
+        return None
+    return found.peak_reserved_bytes + found.released_bytes

@@ -132,7 +132,9 @@ class CardRequests:
         if self.trace is None or ended.failed_at is None:
             return False
         then = sum(found.by_category.values())
-        tolerance = SIMULATED_TOLERANCE if found.simulated else REAL_TOLERANCE
+        tolerance = REAL_TOLERANCE
+        if found.simulated:
+            tolerance = SIMULATED_TOLERANCE
         requested = self.trace.sizes[abs(self.trace.events[ended.failed_at]) - 1]
         is_same = _rounded(requested) == _rounded(found.requested_bytes or 0)
         return abs(ended.live - then) <= tolerance * then and (is_same or not found.simulated)
@@ -145,13 +147,17 @@ class CardRequests:
         settings = replace(self.settings, per_process_memory_fraction=1.0)
         found = minimum_room(self.trace, self.peak_allocated_bytes, most, settings)
         # a cache that is released at other times may lie otherwise, so that less passes where more does not
-        return found if run_on(self.trace, found, settings).fits else most
+        if run_on(self.trace, found, settings).fits:
+            return found
+        return most
 
 
 def room_of(found: Explanation) -> int:
     """Bytes that PyTorch could have of a card when memory ran out, as it was."""
     room = _free_of_others(found)
-    return room if found.allowed_bytes is None else min(room, found.allowed_bytes)
+    if found.allowed_bytes is None:
+        return room
+    return min(room, found.allowed_bytes)
 
 
 def _free_of_others(found: Explanation) -> int:
@@ -172,7 +178,10 @@ def need_of(
         steps, is_whole, seconds, found_by, remark: as of `Need`.
     """
     # a part of a run is taken with room to spare: what comes later finds the cache in pieces
-    room = requests.room() if is_whole else requests.peak_reserved_bytes
+    if is_whole:
+        room = requests.room()
+    else:
+        room = requests.peak_reserved_bytes
     capacity = room + requests.context_bytes + requests.others_bytes
     if 0 < requests.fraction < 1:
         capacity = max(capacity, card_of(room, requests.fraction))
@@ -205,7 +214,9 @@ def to_be_tried(found: Explanation) -> Iterator[Remedy]:
 def variable_of(remedy: Remedy) -> dict[str, str]:
     """The variable that a remedy sets, with its value; nothing where it sets none."""
     name, given, value = remedy.flags.partition("=")
-    return {name: "".join(shlex.split(value))} if given and name.isidentifier() else {}
+    if given and name.isidentifier():
+        return {name: "".join(shlex.split(value))}
+    return {}
 
 
 def changes_the_run(remedy: Remedy) -> bool:
@@ -294,6 +305,8 @@ def _remedy(need: Need) -> Remedy:
     text = f"{needed(need.pytorch_bytes)} for PyTorch, {needed(need.capacity_bytes)} of the card with its context"
     text += "" if need.is_whole else f", for {_steps(need)}"
     text += "" if card is None else f": a card with {card // GIB} GiB"
-    fits = True if need.is_whole else None
+    fits = None
+    if need.is_whole:
+        fits = True
     peak = min(need.peak_reserved_bytes, need.pytorch_bytes)
     return Remedy(text, predicted_peak_bytes=peak, fits=fits, verified_by=need.found_by)

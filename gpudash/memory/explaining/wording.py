@@ -87,8 +87,14 @@ def _cause(
             return _now(state, by_category)
         case "real capacity" | "memory cap":
             assert state.request is not None
-            free = min(state.device_free, max(0, state.limit - state.reserved)) if state.capped else state.device_free
-            context = 0 if state.capped else state.context_bytes or 0
+            if state.capped:
+                free = min(state.device_free, max(0, state.limit - state.reserved))
+            else:
+                free = state.device_free
+            if state.capped:
+                context = 0
+            else:
+                context = state.context_bytes or 0
             return capacity_text(state.limit, free, by_category, owners, state.request, context)
 
 
@@ -96,10 +102,17 @@ def request_words(state: MemoryState, where: Where) -> str:
     """What was asked last, by whom and how much was missing; without a request what is still to be had."""
     request = state.request
     if request is None:
-        room = state.device_free if state.allowed is None else min(state.device_free, state.allowed - state.reserved)
-        idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again" if state.idle else ""
+        if state.allowed is None:
+            room = state.device_free
+        else:
+            room = min(state.device_free, state.allowed - state.reserved)
+        idle = ""
+        if state.idle:
+            idle = f", and what lies idle inside PyTorch, {available(state.idle)}, is used again"
         return f"{available(max(0, room))} is still free{idle}."
-    subject = "The first use of the device makes its context of" if request.is_context else "The last request was"
+    subject = "The last request was"
+    if request.is_context:
+        subject = "The first use of the device makes its context of"
     parts = [f"{subject} {needed(request.bytes)}{' for the workspace of cuBLAS' if request.is_workspace else ''}"]
     place = place_of(where)
     if place:
@@ -107,7 +120,10 @@ def request_words(state: MemoryState, where: Where) -> str:
     missing = state.missing
     if missing:
         segment = needed(request.segment_bytes)
-        more = "" if segment == needed(request.bytes) else f" with its segment of {segment}"
+        if segment == needed(request.bytes):
+            more = ""
+        else:
+            more = f" with its segment of {segment}"
         parts.append(f"{more}; {needed(missing)} too little was free")
     return f"{''.join(parts)}."
 
@@ -142,12 +158,19 @@ def _impossible(state: MemoryState) -> str:
             f"{available(state.capacity)}."
         )
     segment = needed(request.segment_bytes)
-    more = "" if segment == needed(request.bytes) else f", in a segment of {segment}"
-    asker = "the workspace of cuBLAS" if request.is_workspace else "one tensor"
+    if segment == needed(request.bytes):
+        more = ""
+    else:
+        more = f", in a segment of {segment}"
+    asker = "one tensor"
+    if request.is_workspace:
+        asker = "the workspace of cuBLAS"
     need = f"{asker} needs {needed(request.bytes)}{more}"
     if state.allowed is not None and state.allowed < state.capacity - context:
         return f"The cap cannot be kept: {need}, and this process may have {available(state.allowed)}."
-    of_context = f", {needed(context)} of them the context's" if context else ""
+    of_context = ""
+    if context:
+        of_context = f", {needed(context)} of them the context's"
     return f"No allocator setting helps: {need}, and the card has {available(state.capacity)}{of_context}."
 
 
@@ -169,8 +192,12 @@ def _leak(state: MemoryState, growing: Sequence[Growth]) -> str:
     per_step = sum(growth.bytes_per_step for growth in growing)
     first = growing[0]
     others = len(growing) - 1
-    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
-    verb = "keep" if len(growing) > 1 else "keeps"
+    more = ""
+    if others:
+        more = f" and {others} other line{'s' if others > 1 else ''}"
+    verb = "keeps"
+    if len(growing) > 1:
+        verb = "keep"
     return (
         f"{first.place}{more} {verb} {format_bytes(per_step)} alive per step: "
         f"{format_pair(held, state.limit)} after {first.steps} steps."
@@ -187,7 +214,9 @@ def others_text(processes: Sequence[Part], capacity: int, ours: int) -> str:
     """
     largest = max(processes, key=lambda process: process.bytes)
     together = format_bytes(sum(process.bytes for process in processes))
-    many = f", the {len(processes)} others together {together}" if len(processes) > 1 else ""
+    many = ""
+    if len(processes) > 1:
+        many = f", the {len(processes)} others together {together}"
     held = format_pair(largest.bytes, capacity)
     return f"{process_text(largest)} holds {held}{many}. This process uses {format_bytes(ours)}."
 
@@ -199,8 +228,12 @@ def process_text(process: Part) -> str:
     known = [f"pid {process.pid}" if process.pid is not None else "", f"user {process.user}" if process.user else ""]
     details = ", ".join(word for word in known if word)
     name = process.name or "another process"
-    text = f"{name} ({details})" if details else name
-    return text[:1].upper() + text[1:] if not process.name else text
+    text = name
+    if details:
+        text = f"{name} ({details})"
+    if not process.name:
+        return text[:1].upper() + text[1:]
+    return text
 
 
 def capacity_text(
@@ -248,4 +281,6 @@ def mostly_from(category: str, owners: Sequence[Owner]) -> str:
         return ""
     module = innermost(first.module)
     place = f"{short(first.file)}:{first.line}"
-    return f", most from {module} ({place})" if module else f", most from {place}"
+    if module:
+        return f", most from {module} ({place})"
+    return f", most from {place}"

@@ -88,7 +88,9 @@ def workspace_bytes(
         return sum(int(size) * int(count) * 1024 for size, count in parts)
     if capability is None or capability < (9, 0):
         return USUAL_WORKSPACE_BYTES
-    return HOPPER_WORKSPACE_BYTES if capability == (9, 0) or torch_version >= (2, 12) else USUAL_WORKSPACE_BYTES
+    if capability == (9, 0) or torch_version >= (2, 12):
+        return HOPPER_WORKSPACE_BYTES
+    return USUAL_WORKSPACE_BYTES
 
 
 def keeps_workspaces(configured: str | None, torch_version: tuple[int, int] = (2, 13)) -> bool:
@@ -123,7 +125,10 @@ def passing_lt_workspace_bytes(configured: str | None) -> int:
         configured: value of `LT_WORKSPACE_VARIABLE`, read as C reads a number; ``None`` where it is not set.
     """
     number = _WHOLE_NUMBER.match(configured or "")
-    kib = USUAL_LT_WORKSPACE_KIB if number is None else int(number[1])
+    if number is None:
+        kib = USUAL_LT_WORKSPACE_KIB
+    else:
+        kib = int(number[1])
     if not -(2**31) <= kib < 2**31:
         kib = USUAL_LT_WORKSPACE_KIB
     return kib * 1024 % 2**64  # torch counts in an unsigned number: a negative one is a huge one

@@ -88,7 +88,9 @@ class Target:
     def allowed_bytes(self) -> int | None:
         """The share of the card that the allocator's settings let it reserve; ``None`` where they set no limit."""
         fraction = self.settings.per_process_memory_fraction
-        return None if fraction == 1 or self.capacity_bytes is None else int(fraction * self.capacity_bytes)
+        if fraction == 1 or self.capacity_bytes is None:
+            return None
+        return int(fraction * self.capacity_bytes)
 
     @property
     def room_bytes(self) -> int | None:
@@ -96,7 +98,9 @@ class Target:
         if self.free_bytes is None:
             return None
         free, allowed = self.free_bytes - self.overhead_bytes, self.allowed_bytes
-        return free if allowed is None else min(free, allowed)
+        if allowed is None:
+            return free
+        return min(free, allowed)
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,13 @@ class DeviceEstimate:
             return None
         if self.free_bytes is not None and self.spare_bytes is not None:
             return self.free_bytes - self.spare_bytes  # more than all that is free where memory is short
-        peak = self.peak_allocated_bytes if self.peak_reserved_bytes is None else self.peak_reserved_bytes
-        return None if peak is None else peak + self.overhead_bytes
+        if self.peak_reserved_bytes is None:
+            peak = self.peak_allocated_bytes
+        else:
+            peak = self.peak_reserved_bytes
+        if peak is None:
+            return None
+        return peak + self.overhead_bytes
 
 
 @dataclass(frozen=True)
@@ -298,8 +307,13 @@ def passage(trace: Trace, target: Target) -> Passage:
     fits: bool | None = outcome.fits
     if margin and _outcome(trace, target, room, -margin if outcome.fits else margin).fits is not outcome.fits:
         fits = None
-    reserved = outcome.taken if outcome.fits else found.reserved
-    released = found.reserved - reserved if found.reserved > room else 0
+    if outcome.fits:
+        reserved = outcome.taken
+    else:
+        reserved = found.reserved
+    released = 0
+    if found.reserved > room:
+        released = found.reserved - reserved
     return Passage(found, outcome, fits, outcome.fits, reserved, released, margin)
 
 
@@ -307,9 +321,15 @@ def judge(trace: Trace, target: Target, workload: str) -> Estimate:
     """Whether a traced run fits ``target``, and what it takes."""
     found = passage(trace, target)
     room, allowed, cpu = target.room_bytes, target.allowed_bytes, target.device == "cpu"
-    least = found.spacious.allocated if cpu else _least_room(trace, target, found)
+    if cpu:
+        least = found.spacious.allocated
+    else:
+        least = _least_room(trace, target, found)
     as_there = found.passes and not cpu and found.reserved != found.spacious.reserved
-    shown = peaks(trace, target.settings, room, allowed) if as_there else found.spacious
+    if as_there:
+        shown = peaks(trace, target.settings, room, allowed)
+    else:
+        shown = found.spacious
     return Estimate(
         workload=workload,
         device=target.device,
@@ -377,15 +397,21 @@ def _least_card(room: int, target: Target) -> int | None:
     if room > fraction * LARGEST_CAPACITY:
         return None
     needed = room + target.overhead_bytes
-    return needed if fraction == 1 or not room else max(needed, card_of(room, fraction))
+    if fraction == 1 or not room:
+        return needed
+    return max(needed, card_of(room, fraction))
 
 
 def _on_cpu(found: Peaks, target: Target) -> Passage:
     """The CPU has no caching allocator: what is allocated is all that can be said."""
     room, peak = target.room_bytes, found.allocated
     margin = int(peak * target.margin_ratio)
-    passes = None if room is None else peak <= room
-    fits = passes if room is not None and abs(room - peak) >= margin else None
+    passes = None
+    if room is not None:
+        passes = peak <= room
+    fits = None
+    if room is not None and abs(room - peak) >= margin:
+        fits = passes
     return Passage(found, None, fits, passes, peak, 0, margin)
 
 
@@ -461,24 +487,40 @@ class ModelFacts:
         Args:
             capability: compute capability of the GPU, (major, minor).
         """
-        generation = 3 if capability < (8, 0) else 4 if capability < (9, 0) else 5
+        if capability < (8, 0):
+            generation = 3
+        elif capability < (9, 0):
+            generation = 4
+        else:
+            generation = 5
         seconds = max(self.to_host_bytes, self.to_device_bytes) / (LANES * LANE_BYTES_PER_SECOND[generation])
         return replace(self, link=f"PCIe {generation}.0 x{LANES}", bus_seconds=seconds)
 
     def lines(self) -> list[str]:
         """What it is, and how its files compare, each in a line."""
-        long = "" if self.sequence is None else f"; sequences of {self.sequence} tokens"
-        kind = f"in {self.packed_bits} bits, the rest {self.dtype}" if self.packed_bits else f"as {self.dtype}"
+        if self.sequence is None:
+            long = ""
+        else:
+            long = f"; sequences of {self.sequence} tokens"
+        if self.packed_bits:
+            kind = f"in {self.packed_bits} bits, the rest {self.dtype}"
+        else:
+            kind = f"as {self.dtype}"
         weights = f"{self.parameters:,} parameters, {format_bytes(self.weight_bytes)} {kind}"
         found = [f"{self.architecture}: {weights}{long}"]
         if self.stored_parameters is not None and self.stored_bytes is not None:
             same = self.stored_parameters == self.parameters
-            how = "as many" if same else f"{self.stored_parameters:,}"
+            if same:
+                how = "as many"
+            else:
+                how = f"{self.stored_parameters:,}"
             found.append(f"its files hold {how} parameters, {format_bytes(self.stored_bytes)}")
         elif self.stored_bytes is not None:
             found.append(f"the index of its files says {format_bytes(self.stored_bytes)}")
         if self.host_bytes:
-            paged = f" and {format_bytes(self.pageable_bytes)}" if self.pageable_bytes else ""
+            paged = ""
+            if self.pageable_bytes:
+                paged = f" and {format_bytes(self.pageable_bytes)}"
             copied = f"{format_bytes(self.to_device_bytes)} to the GPU, {format_bytes(self.to_host_bytes)} from it"
             found.append(f"on the host: {format_bytes(self.pinned_bytes)} of pinned memory{paged}")
             found.append(f"over the bus each step: {copied}; {self.bus_seconds:.2g} s or more on {self.link}")

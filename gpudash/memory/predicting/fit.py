@@ -107,7 +107,10 @@ def peaks(
             allocated -= size
             by_category[category] -= size
     steps = {step: max(peak for (s, _), peak in phase_peaks.items() if s == step) for step, _ in phase_peaks if step}
-    ends = {min(steps), max(steps)} if steps else set()
+    if steps:
+        ends = {min(steps), max(steps)}
+    else:
+        ends = set()
     return Peaks(
         allocated=highest,
         reserved=allocator.statistics()["reserved_bytes.all.peak"],
@@ -175,7 +178,9 @@ def minimum_room(trace: Trace, least: int, most: int, settings: AllocatorSetting
 
     def tried(room: int) -> Tried:
         outcome = run_on(trace, room, settings, None if leaps else room)
-        return Tried(outcome.fits, outcome.taken, outcome.lacking) if leaps else Tried(outcome.fits)
+        if leaps:
+            return Tried(outcome.fits, outcome.taken, outcome.lacking)
+        return Tried(outcome.fits)
 
     return smallest_capacity(tried, least, most)
 
@@ -202,7 +207,9 @@ def _allocator_in(
 
 def _of_everything(settings: AllocatorSettings | None) -> AllocatorSettings | None:
     """``settings`` with the whole card for the allocator."""
-    return None if settings is None else replace(settings, per_process_memory_fraction=1.0)
+    if settings is None:
+        return None
+    return replace(settings, per_process_memory_fraction=1.0)
 
 
 def _retries(allocator: CachingAllocator) -> int:

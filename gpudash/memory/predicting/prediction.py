@@ -65,7 +65,9 @@ class Prediction:
     def scale(self) -> SizeScale:
         """How what is needed and what is free are written."""
         need, free = self.estimate.needed_bytes, self.estimate.free_bytes
-        return SizeScale() if need is None or free is None else SizeScale.of(need, free)
+        if need is None or free is None:
+            return SizeScale()
+        return SizeScale.of(need, free)
 
     @property
     def verdict(self) -> Verdict:
@@ -75,7 +77,9 @@ class Prediction:
             return "unknown"
         if estimate.fits is None:
             return "uncertain"
-        return "fits" if estimate.fits else "short"
+        if estimate.fits:
+            return "fits"
+        return "short"
 
     @property
     def headline(self) -> str:
@@ -95,7 +99,10 @@ class Prediction:
             return f"does not fit, {self.scale.apart(need, free)} short{where}"
         if estimate.released_bytes:
             return f"{AFTER_RELEASE}{where}"
-        spare = "with nothing to spare" if need == free else f"{self.scale.apart(need, free)} spare"
+        if need == free:
+            spare = "with nothing to spare"
+        else:
+            spare = f"{self.scale.apart(need, free)} spare"
         return f"fits, {spare}{where}"
 
     @property
@@ -106,7 +113,9 @@ class Prediction:
             return ""
         if estimate.strategy == SPLIT:
             return f" on {estimate.device}"
-        return f" on rank {estimate.deciding_rank}" if unequal(estimate) else " per rank"
+        if unequal(estimate):
+            return f" on rank {estimate.deciding_rank}"
+        return " per rank"
 
     @property
     def need(self) -> str:
@@ -115,8 +124,13 @@ class Prediction:
         if need is None:
             return ""
         counts = self.estimate.margin_bytes >= MIB or self.verdict == "uncertain"  # less decides nothing
-        margin = f" ± {self.scale.label(self.estimate.margin_bytes)}" if counts else ""
-        there = "" if free is None else f" of {self.scale.label(free)} free"
+        margin = ""
+        if counts:
+            margin = f" ± {self.scale.label(self.estimate.margin_bytes)}"
+        if free is None:
+            there = ""
+        else:
+            there = f" of {self.scale.label(free)} free"
         return f"needs {self.scale.label(need)}{margin}{there}"
 
     @property
@@ -134,7 +148,9 @@ class Prediction:
         """
         need = self.estimate.needed_bytes
         text = f"reached {self.scale.label(size + self.estimate.overhead_bytes)}"
-        return text if need is None else f"{text} of {self.scale.label(need)} predicted"
+        if need is None:
+            return text
+        return f"{text} of {self.scale.label(need)} predicted"
 
     @property
     def release(self) -> str:
@@ -142,7 +158,12 @@ class Prediction:
         estimate = self.estimate
         if not estimate.released_bytes or not estimate.peak_reserved_bytes:
             return ""
-        times = "" if not estimate.retries else " once" if estimate.retries == 1 else f" {estimate.retries} times"
+        if not estimate.retries:
+            times = ""
+        elif estimate.retries == 1:
+            times = " once"
+        else:
+            times = f" {estimate.retries} times"
         more = format_bytes(estimate.peak_reserved_bytes + estimate.released_bytes)
         return (
             f"PyTorch has to release its cache{times} in the steps followed, which takes time; "
@@ -157,11 +178,9 @@ class Prediction:
             return ""
         if not size:
             return "not even a batch of 1 fits"
-        return (
-            f"largest batch that fits: {size}"
-            if together is None
-            else f"largest batch: {size} per rank, {together} in all"
-        )
+        if together is None:
+            return f"largest batch that fits: {size}"
+        return f"largest batch: {size} per rank, {together} in all"
 
     @property
     def largest_batch_remark(self) -> str:
@@ -173,7 +192,9 @@ class Prediction:
             remarks.append("also if the prediction is off by its margin")
         if self.estimate.largest_batch_releases:
             remarks.append("only after releasing its cache")
-        return f"the largest batch fits {', and '.join(remarks)}" if remarks else ""
+        if remarks:
+            return f"the largest batch fits {', and '.join(remarks)}"
+        return ""
 
     @property
     def remedies(self) -> tuple[WayOut, ...]:
@@ -192,7 +213,9 @@ class Prediction:
         if unequal(estimate):
             lines = [f"{count} ranks, memory unequal: rank {deciding} on {estimate.device} has least and decides"]
         else:
-            shown = "all alike" if count <= MOST_RANKS else "the fullest shown"
+            shown = "the fullest shown"
+            if count <= MOST_RANKS:
+                shown = "all alike"
             lines = [f"{count} ranks, {shown}: rank {deciding} above"]
         if count <= MOST_RANKS:
             lines += [_rank_text(rank) for rank in estimate.ranks if rank.rank != deciding]
@@ -202,7 +225,9 @@ class Prediction:
     def assumed(self) -> str:
         """What of the overhead is assumed for what connects the ranks; "" for nothing."""
         size = self.estimate.communication_bytes
-        return f"assumed: NCCL about {format_bytes(size)} per rank" if size else ""
+        if size:
+            return f"assumed: NCCL about {format_bytes(size)} per rank"
+        return ""
 
     @property
     def lower_bound(self) -> str:
@@ -221,18 +246,24 @@ class Prediction:
         lines = [f"taken for granted at {assumption}" for assumption in self.estimate.assumptions]
         lines += [f"taken for granted: {assumption}" for assumption in of_model]
         of_torch = unmeasured_torch(self.estimate.torch)
-        return [*lines, of_torch] if of_torch else lines
+        if of_torch:
+            return [*lines, of_torch]
+        return lines
 
     @property
     def model_lines(self) -> list[str]:
         """What is known of a model, each in a line; none for other runs."""
-        return [] if self.estimate.model is None else self.estimate.model.lines()
+        if self.estimate.model is None:
+            return []
+        return self.estimate.model.lines()
 
     @property
     def largest_sequence(self) -> str:
         """The longest sequence that fits; "" when it is not known."""
         size = self.estimate.largest_sequence
-        return "" if not size else f"longest sequence that fits: {size} tokens"
+        if not size:
+            return ""
+        return f"longest sequence that fits: {size} tokens"
 
     @property
     def largest(self) -> str:
@@ -243,13 +274,17 @@ class Prediction:
         if batch is None:
             return self.largest_sequence
         whole = f"largest batch {batch}, longest sequence {tokens}"
-        return whole if batch else f"a batch of 1 fits with up to {tokens} tokens"
+        if batch:
+            return whole
+        return f"a batch of 1 fits with up to {tokens} tokens"
 
     @property
     def untried(self) -> str:
         """What was not looked for, where the answer is whole; "" for nothing."""
         left = self.estimate.untried
-        return f"not tried, since the time was over: {', '.join(left)}" if left else ""
+        if left:
+            return f"not tried, since the time was over: {', '.join(left)}"
+        return ""
 
     @cached_property
     def segments(self) -> list[tuple[str, int]]:
@@ -290,7 +325,9 @@ def change_text(alternative: RunChange) -> str:
     """What an alternative changes; a simulated device is marked."""
     text, device = alternative.change, alternative.device
     simulated = device is not None and kind_of(device) == "sim"
-    return f"{text} ({SIMULATED})" if simulated and SIMULATED not in text else text
+    if simulated and SIMULATED not in text:
+        return f"{text} ({SIMULATED})"
+    return text
 
 
 def price(alternative: RunChange) -> str:
@@ -298,10 +335,15 @@ def price(alternative: RunChange) -> str:
     parts = []
     if alternative.slowdown is not None:
         percent = round((alternative.slowdown - 1) * 100)
-        cost = "same time" if percent == 0 else f"{percent:+d} % time".replace("-", "−")
+        if percent == 0:
+            cost = "same time"
+        else:
+            cost = f"{percent:+d} % time".replace("-", "−")
         parts.append(f"{cost}, from {alternative.slowdown_from}" if alternative.slowdown_from else cost)
     if isinstance(alternative, Alternative) and alternative.ranks is not None:
-        same = "" if alternative.changes_training else "; same global batch"
+        same = "; same global batch"
+        if alternative.changes_training:
+            same = ""
         parts.append(f"takes {alternative.ranks} GPUs, time not predicted{same}")
     if isinstance(alternative, Alternative) and alternative.host_bytes is not None:
         held, seconds = format_bytes(alternative.host_bytes), alternative.bus_seconds or 0
@@ -317,7 +359,11 @@ def price(alternative: RunChange) -> str:
 
 def fit_text(fits: bool | None) -> str:
     """Whether it fits, in a word or two."""
-    return "may fit" if fits is None else "fits" if fits else "does not fit"
+    if fits is None:
+        return "may fit"
+    if fits:
+        return "fits"
+    return "does not fit"
 
 
 def _half_text(half: RankEstimate) -> str:
@@ -338,5 +384,8 @@ def _rank_text(rank: RankEstimate, name: str = "") -> str:
     if need is None or free is None:
         return f"{name}: {format_bytes(need)}"
     scale = SizeScale.of(need, free)
-    fit = AFTER_RELEASE if rank.fits and rank.released_bytes else fit_text(rank.fits)
+    if rank.fits and rank.released_bytes:
+        fit = AFTER_RELEASE
+    else:
+        fit = fit_text(rank.fits)
     return f"{name}: {scale.label(need)} of {scale.label(free)} free, {fit}"

@@ -67,12 +67,17 @@ def of_ranks(targets: Sequence[Target], strategy: str, judge: Callable[[Target],
     found = []
     for target in targets:
         same = next((estimate for other, estimate in known if replace(other, device=target.device) == target), None)
-        estimate = judge(target) if same is None else replace(same, device=target.device)
+        if same is None:
+            estimate = judge(target)
+        else:
+            estimate = replace(same, device=target.device)
         known.append((target, estimate))
         found.append(estimate)
     rank = deciding(targets)
     # one set of gradients is as large as the weights; fewer where some of them are frozen
-    late = found[rank].by_category.get(WEIGHTS, 0) if strategy == "ddp" and found[rank].communication_bytes else 0
+    late = 0
+    if strategy == "ddp" and found[rank].communication_bytes:
+        late = found[rank].by_category.get(WEIGHTS, 0)
     count = f"one of {len(targets)} ranks ({STRATEGIES[strategy]}, torch's own code without its peers)"
     return replace(
         found[rank],
@@ -123,7 +128,9 @@ def _shared(target: Target, count: int) -> Target:
 
 
 def _room(target: Target) -> float:
-    return float("-inf") if target.room_bytes is None else target.room_bytes
+    if target.room_bytes is None:
+        return float("-inf")
+    return target.room_bytes
 
 
 def _rank(rank: int, found: Estimate) -> RankEstimate:

@@ -36,7 +36,11 @@ class RecurrentCell(IntEnum):
     @property
     def gates(self) -> int:
         """Matrices of a kind in a layer and direction."""
-        return 4 if self is RecurrentCell.LSTM else 3 if self is RecurrentCell.GRU else 1
+        if self is RecurrentCell.LSTM:
+            return 4
+        if self is RecurrentCell.GRU:
+            return 3
+        return 1
 
 
 class Algorithm(IntEnum):
@@ -134,8 +138,14 @@ def working_bytes(
         chosen = Algorithm.STANDARD
     persists = chosen is not Algorithm.STANDARD
     is_one_stream = capability[0] == 8 and layers.directions == 1 and layers.layers > 1
-    streams = 0 if is_one_stream else layers.layers * layers.directions * STREAM_BYTES
-    lengths = 0 if given.packed else 2 * _rounded(4 * given.batch, 16)
+    if is_one_stream:
+        streams = 0
+    else:
+        streams = layers.layers * layers.directions * STREAM_BYTES
+    if given.packed:
+        lengths = 0
+    else:
+        lengths = 2 * _rounded(4 * given.batch, 16)
     rows = parts.of_a_forward_pass(persists), parts.of_a_backward_pass(persists, chosen, capability)
     return streams + 256 + lengths + max(rows) + parts.bytes_of(layers.matrices())
 
@@ -206,7 +216,9 @@ class _Parts:
         if layers.projection:
             taken += size(layers.directions * wide)
         if persists:
-            least = (_PERSISTENT_ROWS + self._given.batch) * layers.hidden if chosen is Algorithm.PERSISTENT else 0
+            least = 0
+            if chosen is Algorithm.PERSISTENT:
+                least = (_PERSISTENT_ROWS + self._given.batch) * layers.hidden
             kept = {RecurrentCell.LSTM: 4, RecurrentCell.GRU: 6}.get(layers.cell, 1)
             taken += size(max(8 * wide, least)) + size(kept * wide)
         return taken
@@ -223,7 +235,10 @@ class _Parts:
     def _of_states(self, persists: bool, gates: int) -> int:
         layers, size = self._layers, self.bytes_of
         states = layers.layers * self._given.batch * layers.hidden
-        taken = size(2 * states) if persists else size(gates * self._states * layers.hidden)
+        if persists:
+            taken = size(2 * states)
+        else:
+            taken = size(gates * self._states * layers.hidden)
         taken += size(2 * self._states * layers.hidden) if layers.cell is RecurrentCell.LSTM else 0
         return taken + (size(4 * states) if self._both else 0)
 
@@ -231,11 +246,18 @@ class _Parts:
         """Rows that several layers work on at once: some steps of each, fewer where many sequences fill the GPU."""
         batch = self._given.batch
         if batch <= 16:
-            steps = 32 if batch == 1 else 16 if batch <= 8 else 8
+            if batch == 1:
+                steps = 32
+            elif batch <= 8:
+                steps = 16
+            else:
+                steps = 8
         elif self._given.steps >= 128 and capability >= (8, 0):
             steps = 8
         else:
-            steps = 4 if batch <= 96 else 2
+            steps = 2
+            if batch <= 96:
+                steps = 4
         return (steps * self._layers.layers + max(steps, 8)) * batch
 
 

@@ -70,7 +70,9 @@ class KvCache:
 
     def _blocks(self, group: Group, length: int) -> int:
         if group.kind == STATE:
-            return 2 if self.prefix_caching else 1
+            if self.prefix_caching:
+                return 2
+            return 1
         if group.kind == SLIDING and self.window:
             kept = min(self.window - 1 + self.batched_tokens, length)
             return math.ceil(kept / group.block_tokens) + 1  # the window may begin inside a block
@@ -91,7 +93,10 @@ class KvCache:
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.blocks_of_a_request(middle) <= self.blocks else (low, middle - 1)
+            if self.blocks_of_a_request(middle) <= self.blocks:
+                low, high = (middle, high)
+            else:
+                low, high = (low, middle - 1)
         return low
 
 
@@ -139,14 +144,21 @@ def kv_cache(
     if STATE in counts:
         state = model.state_bytes(ranks, number)
         widest = max((size for kind, size in of_a_token.items() if kind != STATE), default=0)
-        steps = math.ceil(state / (BLOCK_TOKENS * widest)) if widest else 1
+        steps = 1
+        if widest:
+            steps = math.ceil(state / (BLOCK_TOKENS * widest))
         blocks_of = dict.fromkeys(counts, BLOCK_TOKENS * steps)
-        page = BLOCK_TOKENS * steps * widest if widest else state
+        page = state
+        if widest:
+            page = BLOCK_TOKENS * steps * widest
     else:
         page = max(of_a_token.values()) * BLOCK_TOKENS
         blocks_of = {kind: page // size for kind, size in of_a_token.items()}
     few, many = min(counts.values()), max(counts.values())
-    size = many if many < MANY_MORE * few else few
+    if many < MANY_MORE * few:
+        size = many
+    else:
+        size = few
     order = sorted(counts, key=(FULL, SLIDING, CHUNKED, STATE).index)
     return KvCache(
         groups=tuple(Group(kind, math.ceil(counts[kind] / size), blocks_of[kind]) for kind in order),

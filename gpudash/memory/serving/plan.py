@@ -207,11 +207,17 @@ class ModelServer:
         batched = flags.max_num_batched_tokens or max(requests, 8192 if card.takes_large_batches else 2048)
         batched = min(batched, requests * length)
         filled = replace(flags, max_num_seqs=requests, max_num_batched_tokens=batched)
-        number = model.dtype_bytes if flags.dtype == "auto" else DTYPES[flags.dtype]
+        if flags.dtype == "auto":
+            number = model.dtype_bytes
+        else:
+            number = DTYPES[flags.dtype]
         ranks = flags.tensor_parallel
         weights, source = self._weights_of(ranks, number, flags, marlin=card.marlin)
         activation = activation_bytes(model, batched_tokens=batched, requests=requests, ranks=ranks, dtype_bytes=number)
-        graphs = 0 if flags.enforce_eager else graph_bytes(model, requests)
+        if flags.enforce_eager:
+            graphs = 0
+        else:
+            graphs = graph_bytes(model, requests)
         non_torch = non_torch_bytes(ranks, shared_buffers=card.shares_buffers)
         left = int(card.total_bytes * flags.gpu_memory_utilization) - weights - activation - non_torch
         left -= graphs if flags.graphs_reserved else 0
@@ -233,7 +239,9 @@ class ModelServer:
         return self._weights[key]
 
     def _weigh(self, ranks: int, number: int, quantization: str | None, marlin: bool) -> tuple[int, str]:
-        stored = checkpoint_bytes(self._tensors, self.model, ranks) if self._tensors else None
+        stored = None
+        if self._tensors:
+            stored = checkpoint_bytes(self._tensors, self.model, ranks)
         try:
             computed = weight_bytes(self.model, ranks, number, quantization, marlin=marlin)
         except ValueError:
@@ -272,7 +280,9 @@ class ModelServer:
     def _way(self, change: str, card: ServerCard, flags: ServerFlags, users: int, length: int) -> Way:
         service = self.on(card, flags)
         possible = min(length, service.max_model_len)
-        served = service.users(possible) if service.fits else 0
+        served = 0
+        if service.fits:
+            served = service.users(possible)
         return Way(change, service, possible, served, possible == length and served >= users)
 
     def least_utilisation(self, card: ServerCard, flags: ServerFlags, users: int, length: int) -> float | None:
@@ -319,12 +329,21 @@ class ServingAnswer:
 
     def __init__(self, path: str, server: ModelServer, service: Service, length: int, users: int | None) -> None:
         self.path, self.server, self.service, self.length, self.users = path, server, service, length, users
-        self.served = service.users(min(length, service.max_model_len)) if service.fits else 0
+        if service.fits:
+            self.served = service.users(min(length, service.max_model_len))
+        else:
+            self.served = 0
         self.enough = service.fits and length <= service.max_model_len and self.served >= (users or 1)
         wanted = users or 1
         searched = users is not None or not service.fits
-        self.ways: list[Way] = server.ways(service, wanted, length) if searched else []
-        self.cards: list[Way] = server.cards(service.flags, wanted, length) if searched else []
+        if searched:
+            self.ways: list[Way] = server.ways(service, wanted, length)
+        else:
+            self.ways = []
+        if searched:
+            self.cards: list[Way] = server.cards(service.flags, wanted, length)
+        else:
+            self.cards = []
         self.utilisation = server.least_utilisation(service.card, service.flags, wanted, length)
 
     def to_json(self) -> dict[str, Any]:

@@ -58,7 +58,10 @@ def activation_bytes(
     hidden = batched_tokens * model.hidden * number
     logits = requests * model.vocabulary
     sampling = logits * (4 * SAMPLER_COPIES + number) + HIDDEN_AT_SAMPLING * hidden
-    width = model.width if not model.experts else model.expert_width * model.experts_of_a_token
+    if not model.experts:
+        width = model.width
+    else:
+        width = model.expert_width * model.experts_of_a_token
     forward = batched_tokens * width // ranks * number * MLP_TENSORS + HIDDEN_AT_MLP * hidden
     workspace = 0
     if model.experts and quantisation_name(model) != "mxfp4":  # kept for the next pass
@@ -81,14 +84,18 @@ def non_torch_bytes(ranks: int, *, shared_buffers: bool) -> int:
         ranks: of tensor parallelism.
         shared_buffers: whether the cards map one another's memory, as data-centre cards since Hopper do.
     """
-    return NON_TORCH_BYTES if ranks == 1 else BETWEEN_RANKS_BYTES[shared_buffers]
+    if ranks == 1:
+        return NON_TORCH_BYTES
+    return BETWEEN_RANKS_BYTES[shared_buffers]
 
 
 def graph_bytes(model: ServedModel, requests: int) -> int:
     """CUDA graphs, of batches of 1, 2, 4, every 8 to 256 and every 16 to 512, as far as ``requests`` reach."""
     largest = min(2 * requests, MOST_CAPTURED)
     captured = _sizes(largest) / _sizes(MOST_CAPTURED)
-    experts = GRAPHS_OF_EXPERTS_BYTES if model.experts else 0
+    experts = 0
+    if model.experts:
+        experts = GRAPHS_OF_EXPERTS_BYTES
     return round(captured * (GRAPHS_BYTES + GRAPHS_OF_A_LAYER_BYTES * model.layers + experts))
 
 

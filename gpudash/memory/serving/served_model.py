@@ -133,7 +133,10 @@ class ServedModel:
         self.head_dim = self._optional("head_dim") or self.hidden // self.heads
         self.vocabulary = self._number("vocab_size")
         self.latent = self._optional("kv_lora_rank")
-        self.window = self._optional("sliding_window") if self.text.get("use_sliding_window", True) else None
+        if self.text.get("use_sliding_window", True):
+            self.window = self._optional("sliding_window")
+        else:
+            self.window = None
         self.chunk = self._optional("attention_chunk_size")
         self.longest = self._optional("max_position_embeddings", "n_positions", "max_seq_len")
         self.kinds = self._kinds()
@@ -192,7 +195,9 @@ class ServedModel:
     def dtype_bytes(self) -> int:
         """Bytes of a number; a server loads a model of float32 in half precision unless it is told otherwise."""
         name = self.text.get("dtype") or self.text.get("torch_dtype") or self.whole.get("torch_dtype")
-        return 2 if name is None or DTYPES.get(str(name), 2) == 4 else DTYPES.get(str(name), 2)
+        if name is None or DTYPES.get(str(name), 2) == 4:
+            return 2
+        return DTYPES.get(str(name), 2)
 
     @property
     def experts(self) -> int:
@@ -268,7 +273,9 @@ class ServedModel:
         elif self.latent:
             yield from self._latent_attention(f"{at}.self_attn", self.latent)
         else:
-            gate = 2 if self.text.get("attn_output_gate", self.family.startswith(("qwen3_5", "qwen3_next"))) else 1
+            gate = 1
+            if self.text.get("attn_output_gate", self.family.startswith(("qwen3_5", "qwen3_next"))):
+                gate = 2
             queries, keys = gate * self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
             yield Matrix(f"{at}.self_attn.qkv_proj", hidden, queries + keys, copied=keys)
             yield Matrix(f"{at}.self_attn.o_proj", self.heads * self.head_dim, hidden, "rows")
@@ -291,7 +298,9 @@ class ServedModel:
 
     def _mlp(self, layer: int, at: str) -> Iterator[Matrix]:
         def mlp(name: str, width: int, count: int = 1) -> Iterator[Matrix]:
-            into = 1 if self.family in PLAIN_MLP else 2
+            into = 2
+            if self.family in PLAIN_MLP:
+                into = 1
             yield Matrix(f"{at}.mlp.{name}up_proj", self.hidden, width, "columns", into * count)
             yield Matrix(f"{at}.mlp.{name}down_proj", width, self.hidden, "rows", count)
 
@@ -316,7 +325,9 @@ class ServedModel:
             return
         inner = whole(vision, "intermediate_size") or 4 * width
         depth = whole(vision, "num_hidden_layers", "depth") or 0
-        gated = 3 if vision.get("model_type") in ("pixtral", "qwen2_5_vl") else 2
+        gated = 2
+        if vision.get("model_type") in ("pixtral", "qwen2_5_vl"):
+            gated = 3
         patch = whole(vision, "patch_size") or 14
         for layer in range(depth):
             at = f"vision_tower.layers.{layer}"
@@ -325,7 +336,10 @@ class ServedModel:
             yield Matrix(f"{at}.mlp", width, inner, "columns", gated)
         yield Matrix("vision_tower.patches", 3 * patch * patch, width, "whole", quantisable=False)
         yield Matrix("vision_tower.positions", ((whole(vision, "image_size") or 0) // patch) ** 2, width, "whole")
-        merge = 4 if "merge_kernel_size" in vision else (whole(self.whole, "spatial_merge_size") or 1) ** 2
+        if "merge_kernel_size" in vision:
+            merge = 4
+        else:
+            merge = (whole(self.whole, "spatial_merge_size") or 1) ** 2
         merged = whole(vision, "vision_output_dim") or width * merge
         if merge > 1:
             yield Matrix("multi_modal_projector.merging", merged, merged, "whole")
@@ -352,6 +366,8 @@ class ServedModel:
         kernel = self._optional("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel") or 4
         convolution = (2 * keys + values) // ranks * (kernel - 1) * dtype_bytes
         own = self.text.get("mamba_ssm_dtype")
-        state = DTYPES.get(str(own), dtype_bytes) if own else dtype_bytes
+        state = dtype_bytes
+        if own:
+            state = DTYPES.get(str(own), dtype_bytes)
         per_value = self._optional("linear_key_head_dim") or self._number("mamba_d_state", "ssm_state_size")
         return convolution + values // ranks * per_value * state

@@ -50,7 +50,9 @@ def weight_bytes(
     total = model.rotary_bytes(number)
     for matrix in model.matrices():
         inputs, outputs = _part(matrix, model, ranks)
-        stored = method(matrix) if matrix.quantisable else None
+        stored = None
+        if matrix.quantisable:
+            stored = method(matrix)
         size = inputs * outputs * number if stored is None else stored(inputs, outputs)
         total += _allocated(round(matrix.count * size))
     return total
@@ -72,7 +74,9 @@ def _allocated(size: int) -> int:
     """What torch's allocator counts of a tensor: it asks for large ones in steps of 2 MiB and does not part with a
     remainder of 1 MiB or less (``should_split`` of CUDACachingAllocator)."""
     rest = -size % (2 * MIB)
-    return size + rest if size >= 10 * MIB and rest <= MIB else size
+    if size >= 10 * MIB and rest <= MIB:
+        return size + rest
+    return size
 
 
 def quantisation(
@@ -103,9 +107,14 @@ def quantisation(
         if only_experts and ".experts." not in matrix.name:
             return None
         if only_experts and marlin:
-            steps = (MARLIN_HIDDEN, MARLIN_WIDTH) if matrix.split == "columns" else (MARLIN_WIDTH, MARLIN_HIDDEN)
+            if matrix.split == "columns":
+                steps = (MARLIN_HIDDEN, MARLIN_WIDTH)
+            else:
+                steps = (MARLIN_WIDTH, MARLIN_HIDDEN)
             return lambda i, o: _up(i, steps[0]) * _up(o, steps[1]) * (1 / 2 + 1 / 32)
-        return None if any(_names(pattern, matrix.name) for pattern in left_out) else stored
+        if any(_names(pattern, matrix.name) for pattern in left_out):
+            return None
+        return stored
 
     return of
 
@@ -121,7 +130,9 @@ def _names(pattern: str, name: str) -> bool:
             return re.match(pattern[3:], name) is not None
         except re.error:
             raise ValueError(f"config.json: {pattern!r} is no regular expression.") from None
-    return fnmatch.fnmatchcase(name, f"{pattern}*") if "*" in pattern else pattern in name
+    if "*" in pattern:
+        return fnmatch.fnmatchcase(name, f"{pattern}*")
+    return pattern in name
 
 
 def _stored(method: str, said: Mapping[str, Any]) -> Stored:
@@ -134,16 +145,23 @@ def _stored(method: str, said: Mapping[str, Any]) -> Stored:
     if method in ("gptq", "awq", "gptq_marlin", "awq_marlin", "auto-round", "auto_round"):
         bits = whole(said, "bits", "w_bit") or 4
         group = said.get("group_size")
-        size = group if isinstance(group, int) and group > 0 else None  # -1: of a whole row
+        # -1: of a whole row
+        size = None
+        if isinstance(group, int) and group > 0:
+            size = group
         return lambda i, o: i * o * bits / 8 + math.ceil(i / (size or i)) * o * (2 + bits / 8)
     if method == "compressed-tensors":
         return _compressed(said)
     if method == "mxfp4":  # the kernel wants inputs in steps
         return lambda i, o: _up(i, MXFP4_INPUTS) * o / 2 + i * o / 32
     if method == "modelopt" and said.get("quant_algo") in ("FP8", "NVFP4"):
-        return (lambda i, o: i * o + 4) if said["quant_algo"] == "FP8" else (lambda i, o: i * o * (1 / 2 + 1 / 16))
+        if said["quant_algo"] == "FP8":
+            return lambda i, o: i * o + 4
+        return lambda i, o: i * o * (1 / 2 + 1 / 16)
     if method == "bitsandbytes":
-        return (lambda i, o: i * o + 4 * o) if said.get("load_in_8bit") else (lambda i, o: i * o * (1 / 2 + 4 / 64))
+        if said.get("load_in_8bit"):
+            return lambda i, o: i * o + 4 * o
+        return lambda i, o: i * o * (1 / 2 + 4 / 64)
     raise ValueError(
         f"config.json: weights quantised by {method!r} are not known here; with the safetensors files or their index "
         "beside it their bytes are."

@@ -47,7 +47,9 @@ class Known:
     def step_at(self, time_us: int) -> int:
         """Number of the step that was on; 0 before the first."""
         at = bisect_right(self.steps, (time_us, 2**62)) - 1
-        return self.steps[at][1] if at >= 0 else 0
+        if at >= 0:
+            return self.steps[at][1]
+        return 0
 
 
 def held_in(
@@ -63,7 +65,9 @@ def held_in(
         device, []
     )
     traces = snapshot.get("device_traces") or []
-    trace = traces[device] if device < len(traces) else []
+    trace = []
+    if device < len(traces):
+        trace = traces[device]
     born = {entry["addr"]: entry["time_us"] for entry in trace if entry["action"] == "alloc" and "time_us" in entry}
     return MemoryState(
         device=f"cuda:{device}",
@@ -91,7 +95,9 @@ def _groups(
     of_addresses = {**known.categories, **_workspace(nameless, born, known)}
     for block in live:
         stack = _stack_of(block)
-        step = known.step_at(born[block.address]) if block.address in born else 0
+        step = 0
+        if block.address in born:
+            step = known.step_at(born[block.address])
         tally = found[of_addresses.get(block.address) or categories[stack], step, stack]
         tally[0] += block.size
         tally[1] += 1
@@ -102,11 +108,15 @@ def _groups(
 
 
 def _stack_of(block: BlockView) -> int:
-    return block.owner if isinstance(block.owner, int) else NONE
+    if isinstance(block.owner, int):
+        return block.owner
+    return NONE
 
 
 def _workspace(nameless: Sequence[BlockView], born: Mapping[int, int], known: Known) -> dict[int, str]:
     """The oldest block of the workspace's size that no line of Python asked for: it stays until the end, while later
     ones of that size are gradients on their way."""
     alike = [block.address for block in nameless if block.requested_size == known.workspace_bytes]
-    return {min(alike, key=lambda address: born.get(address, 0)): WORKSPACE} if alike else {}
+    if alike:
+        return {min(alike, key=lambda address: born.get(address, 0)): WORKSPACE}
+    return {}

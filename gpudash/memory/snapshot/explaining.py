@@ -99,7 +99,10 @@ def explain_history(
     Raises:
         ValueError: the trace has no such moment.
     """
-    at = chosen_moment(history) if moment is None else moment
+    if moment is None:
+        at = chosen_moment(history)
+    else:
+        at = moment
     if not -1 <= at < max(history.count, 0):
         raise ValueError(f"The trace has events 0 to {history.count - 1}, and no event {at}.")
     state = replace(history.state(at), allowed=allowed)
@@ -113,9 +116,16 @@ def explain_history(
         retries = retry_text(card_limits(history))
         found = replace(found, request_words=f"{found.request_words} {retries}".strip())
     if not history.is_recorded:
-        return of_nothing(found) if is_first(state) else found.with_remedies((), _how_to_record(history))
-    leak = _Leak.of(history, at, found.growing, source) if found.growing and _is_replayed(history) else None
-    capacity = state.capacity if allowed is None else min(state.capacity, allowed)
+        if is_first(state):
+            return of_nothing(found)
+        return found.with_remedies((), _how_to_record(history))
+    leak = None
+    if found.growing and _is_replayed(history):
+        leak = _Leak.of(history, at, found.growing, source)
+    if allowed is None:
+        capacity = state.capacity
+    else:
+        capacity = min(state.capacity, allowed)
     what_if = what_if or what_if_of(history.device, lambda: history)
     case = None
     if state.request is not None and at == int(history.ooms[-1]) and _is_replayed(history):
@@ -131,7 +141,10 @@ def explain_history(
     )
     if found.verdict == "leak" and suggested.cause:
         leak = None  # what is kept is more than a tensor, for which it has advice
-    found_remedies = suggested.remedies if leak is None else leak.with_rewrites(history, suggested.remedies)
+    if leak is None:
+        found_remedies = suggested.remedies
+    else:
+        found_remedies = leak.with_rewrites(history, suggested.remedies)
     note = suggested.note or _why_none(history) or ("" if leak is None else leak.advice(history, found.growing))
     return replace(found, cause=suggested.cause).with_remedies(found_remedies, note)
 
@@ -143,12 +156,16 @@ def _growing(history: History, moment: int, state: MemoryState, source: SourceLi
     if state.request is None or growing_lines(state.groups, state.step):
         return None
     growing = growing_lines(state.groups, state.step, source, FEWEST_STEPS_KEPT)
-    return growing if growing and _Leak.of(history, moment, growing, source).keepers else None
+    if growing and _Leak.of(history, moment, growing, source).keepers:
+        return growing
+    return None
 
 
 def chosen_moment(history: History) -> int:
     """The moment that tells most: the last request that was refused, else the peak."""
-    return int(history.ooms[-1]) if len(history.ooms) else history.peak
+    if len(history.ooms):
+        return int(history.ooms[-1])
+    return history.peak
 
 
 def peak_text(history: History, moment: int, found: Explanation) -> str:
@@ -159,7 +176,9 @@ def peak_text(history: History, moment: int, found: Explanation) -> str:
     if not history.is_recorded:
         head = "At the time of the snapshot"
     elif moment == history.peak:
-        head = f"Peak at {moment_text(history, moment)}" if moment >= 0 else "Peak before the first event"
+        head = "Peak before the first event"
+        if moment >= 0:
+            head = f"Peak at {moment_text(history, moment)}"
     else:
         head = f"At {moment_text(history, moment)}"
     mostly = max(found.by_category, key=lambda name: found.by_category[name], default="")
@@ -224,8 +243,12 @@ def remedies(
     kept = tuple(_release(history, found.growing, capacity if failed else None, edit, patch))
     if found.verdict == "leak" or is_leaking(found):
         # with anything else the run would only fail later
-        cause = kept_cause(case) if case is not None else None
-        return Found(kept) if cause is None else Found(cause.remedies, cause=cause.text)
+        cause = None
+        if case is not None:
+            cause = kept_cause(case)
+        if cause is None:
+            return Found(kept)
+        return Found(cause.remedies, cause=cause.text)
     # a card that refused a segment had PyTorch release what it kept, which one without end does not
     reserved = min(int(history.reserved.max()), what_if.run(None).peak_reserved)
     refused = what_if.ends_refused
@@ -235,8 +258,16 @@ def remedies(
     tries = not refused or found.verdict == "fragmentation"
     settings = tuple(setting_remedies(what_if.run, capacity, reserved, ends_refused=refused)) if tries else ()
     replayed = (*settings, *_larger(what_if, capacity))
-    cause, smaller = _in_the_program(case, settings) if case is not None else (None, ())
-    note = ENDS_HERE if refused else FROM_AN_EARLIER_STEP if what_if.goes_on else ""
+    if case is not None:
+        cause, smaller = _in_the_program(case, settings)
+    else:
+        cause, smaller = (None, ())
+    if refused:
+        note = ENDS_HERE
+    elif what_if.goes_on:
+        note = FROM_AN_EARLIER_STEP
+    else:
+        note = ""
     of_cause = () if cause is None else cause.remedies
     return Found(
         ordered((*kept, *of_cause, *replayed, *smaller)),
@@ -288,7 +319,9 @@ def is_leaking(found: Explanation) -> bool:
 def _release(
     history: History, growing: Sequence[Growth], capacity: int | None, edit: str, patch: str
 ) -> Iterator[Remedy]:
-    replayed = without_kept(history, growing, capacity) if growing else None
+    replayed = None
+    if growing:
+        replayed = without_kept(history, growing, capacity)
     if replayed is not None:
         before, without, fits = replayed
         if fits is not False and without < before:
@@ -321,7 +354,9 @@ class _Leak:
         keeper, value = self.keepers[0]
         write = self._written(history) or keeper.edit(is_number=_is_number(history, value))
         where = f"{short(keeper.place[0])}:{keeper.place[1]}"
-        return f"{where}: write {write}" if keeper.is_carried else f"{where}: write {write}, not {keeper.statement}"
+        if keeper.is_carried:
+            return f"{where}: write {write}"
+        return f"{where}: write {write}, not {keeper.statement}"
 
     def patch(self, history: History, source: SourceLine) -> str:
         """`edit` as a diff of the file; "" where the source shows none."""
@@ -334,7 +369,9 @@ class _Leak:
         """The first statement as it should be where it keeps several values; "" of one."""
         place = self.keepers[0][0].place
         kept = [(keeper, _is_number(history, value)) for keeper, value in self.keepers if keeper.place == place]
-        return edit_of_statement(kept) if len(kept) > 1 else ""
+        if len(kept) > 1:
+            return edit_of_statement(kept)
+        return ""
 
     def with_rewrites(self, history: History, remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
         """``remedies``, of which the edit has what it writes in place of everything that keeps something."""
@@ -388,7 +425,9 @@ def _makers(history: History, step: Ints, growing: Sequence[Growth]) -> list[Pla
 
 def _stack(history: History, life: int) -> Sequence[tuple[str, int, str]]:
     number = int(history.lives.stack[life])
-    return history.device.stacks[number] if number >= 0 else ()
+    if number >= 0:
+        return history.device.stacks[number]
+    return ()
 
 
 def _value(history: History, step: Ints, made: Place) -> int | None:
@@ -404,12 +443,17 @@ def _instead(keeper: Keeper, history: History, value: int | None, graph: str) ->
     place = f"{short(file)}:{line} ({keeper.statement})"
     if keeper.is_carried:
         return f"{place} carries the graph of every step on to the next: write {keeper.edit(is_number=False)}."
-    of_graph = f", and with it {graph} that made it" if graph and not keeper.detached else ""
+    of_graph = ""
+    if graph and not keeper.detached:
+        of_graph = f", and with it {graph} that made it"
     if _is_number(history, value):
         return f"{place} keeps {keeper.text}{of_graph}: keep {name}.item() instead."
     if keeper.is_added:
         return f"{place} adds up {keeper.text}{of_graph}: add {name}.detach() instead."
-    size = "" if value is None else f" {format_bytes(int(history.lives.bytes[value]))} of"
+    if value is None:
+        size = ""
+    else:
+        size = f" {format_bytes(int(history.lives.bytes[value]))} of"
     less = "keep less of it"
     if keeper.before.endswith("] = "):
         less += f" (del {keeper.before.removesuffix(' = ')} once no step reads it again)"
@@ -528,7 +572,9 @@ def without_kept(
     settings = history.device.settings
     without = Rerun(sooner, UNLIMITED if capacity is None else capacity, settings).run()
     before = Rerun(program, UNLIMITED, settings).run()
-    fits = None if capacity is None else without.fits
+    fits = None
+    if capacity is not None:
+        fits = without.fits
     return before.peak_reserved, without.peak_reserved, fits
 
 
@@ -591,7 +637,10 @@ def retry_text(limits: CardLimits) -> str:
     """That requests were refused and asked again, in a sentence; "" when none was."""
     if not limits.retries:
         return ""
-    times = "once" if limits.retries == 1 else f"{format_count(limits.retries)} times"
+    if limits.retries == 1:
+        times = "once"
+    else:
+        times = f"{format_count(limits.retries)} times"
     return f"The card ran short {times}: PyTorch released its idle cache, asked again and got the memory."
 
 

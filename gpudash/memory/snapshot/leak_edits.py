@@ -95,7 +95,9 @@ class Keeper:
         """What to keep in place of ``text``."""
         if is_number:
             return f"{self.name}.item()"
-        return f"{self.name}.detach()" if self.is_added else f"{self.name}.detach().cpu()"
+        if self.is_added:
+            return f"{self.name}.detach()"
+        return f"{self.name}.detach().cpu()"
 
     def patch(self, source: SourceLine, *, is_number: bool, written: str = "") -> str:
         """The edit as a unified diff of its file; "" where it cannot be made line by line.
@@ -161,7 +163,10 @@ def keepers(makers: Sequence[Place], source: SourceLine) -> list[Keeper]:
     for rule in (_kept_of, _derived_of, passed_of, _carried_of, _hooked_of):
         for file, line in makers:
             module = modules[file]
-            path = [] if module is None else _path(module, line)
+            if module is None:
+                path = []
+            else:
+                path = _path(module, line)
             if not path or not isinstance(path[-1], ast.stmt):
                 continue
             for keeper in rule(file, path):
@@ -197,7 +202,9 @@ def _path(module: ast.Module, line: int) -> list[ast.AST]:
 
 
 def _first(node: ast.AST) -> int:
-    return node.pattern.lineno if isinstance(node, ast.match_case) else int(getattr(node, "lineno", 0))
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno
+    return int(getattr(node, "lineno", 0))
 
 
 def _kept_of(file: str, path: Sequence[ast.AST], *, derived: bool = False) -> Iterator[Keeper]:
@@ -308,14 +315,22 @@ def _arguments(call: ast.Call, function: ast.FunctionDef) -> Iterator[tuple[ast.
     names = [argument.arg for argument in (*takes.posonlyargs, *takes.args)]
     if names[:1] in (["self"], ["cls"]):
         del names[0]
-    rest = takes.vararg.arg if takes.vararg is not None else ""
+    rest = ""
+    if takes.vararg is not None:
+        rest = takes.vararg.arg
     for place, value in enumerate(call.args):
-        name = names[place] if place < len(names) else rest
+        name = rest
+        if place < len(names):
+            name = names[place]
         yield from ((part, name) for part in _parts(value) if name)
     known = {*names, *(argument.arg for argument in takes.kwonlyargs)}
-    others = takes.kwarg.arg if takes.kwarg is not None else ""
+    others = ""
+    if takes.kwarg is not None:
+        others = takes.kwarg.arg
     for keyword in call.keywords:
-        name = keyword.arg if keyword.arg is not None and keyword.arg in known else others
+        name = others
+        if keyword.arg is not None and keyword.arg in known:
+            name = keyword.arg
         yield from ((part, name) for part in _parts(keyword.value) if name)
 
 
@@ -370,7 +385,9 @@ def _graph_of(value: ast.expr) -> set[str]:
     """Names whose graph goes on in a value; those of a call of detach() do not."""
     if any(isinstance(node, ast.Call) and "detach" in ast.unparse(node.func) for node in ast.walk(value)):
         return set()
-    return set() if "repackage" in ast.unparse(value) else _used(value)
+    if "repackage" in ast.unparse(value):
+        return set()
+    return _used(value)
 
 
 def _is_detached_in(loop: ast.AST, name: str) -> bool:
@@ -580,7 +597,9 @@ def _without_detach(expression: ast.expr) -> tuple[ast.expr, bool]:
 
 def _name_of(call: ast.Call) -> str:
     """Name of the function or method that is called; "" of anything else."""
-    return call.func.id if isinstance(call.func, ast.Name) else _method(call)
+    if isinstance(call.func, ast.Name):
+        return call.func.id
+    return _method(call)
 
 
 def _method(expression: ast.AST) -> str:

@@ -116,7 +116,9 @@ def filled(found: Explanation) -> list[Block]:
     """What filled the memory, as bars."""
     largest = max((part.bytes for part in found.parts), default=1)
     rows = [(part_name(part), format_bytes(part.bytes), part.bytes / largest) for part in found.parts]
-    return [HeadingBlock("What filled it"), BarsBlock(rows)] if rows else []
+    if rows:
+        return [HeadingBlock("What filled it"), BarsBlock(rows)]
+    return []
 
 
 OWNERS = (("own", True), ("total", True), ("blocks", True), ("per step", True), ("what", False), ("where", False))
@@ -132,7 +134,9 @@ def allocated(found: Explanation) -> list[Block]:
             parts.append(ParagraphBlock(f"{format_bytes(found.rest_bytes)} by {others_text(found.rest_owners)}."))
         parts += [_stack(owner) for owner in found.owners[:SHOWN_STACKS] if owner.stack]
     evidence = evidence_text(found.evidence)
-    return [*parts, ParagraphBlock(f"Evidence: {evidence}", "soft")] if evidence else parts
+    if evidence:
+        return [*parts, ParagraphBlock(f"Evidence: {evidence}", "soft")]
+    return parts
 
 
 def _cells(owner: Owner) -> tuple[Text, ...]:
@@ -152,7 +156,9 @@ def _stack(owner: Owner) -> FoldedBlock:
 
 
 def _file(line: StackLine) -> str:
-    return short(line.file) if line.is_library else line.file
+    if line.is_library:
+        return short(line.file)
+    return line.file
 
 
 def curve(history: History, moment: int, capacity: int | None = None) -> PlotScene | None:
@@ -177,7 +183,10 @@ def curve(history: History, moment: int, capacity: int | None = None) -> PlotSce
         items.append(SceneLevel(capacity, "capacity"))
         items.append(SceneNote(0, capacity, f"what if: {format_bytes(capacity)}", right=4, down=-4))
     mark = SceneMark(moment + 1, "mark")
-    aside: tuple[Anchor, int] = ("end", -5) if mark.place > count / 2 else ("start", 5)
+    if mark.place > count / 2:
+        aside: tuple[Anchor, int] = ("end", -5)
+    else:
+        aside = ("start", 5)
     items += [
         mark,
         SceneNote(mark.place, ABOVE * top, _moment_name(history, moment), "mark", *aside, down=12),
@@ -195,7 +204,9 @@ def curve(history: History, moment: int, capacity: int | None = None) -> PlotSce
 
 def _about(snapshot: Snapshot) -> str:
     events = sum(len(device.trace) for device in snapshot.devices)
-    kind = f"{snapshot.kind}, " if snapshot.kind else ""
+    kind = ""
+    if snapshot.kind:
+        kind = f"{snapshot.kind}, "
     count = len(snapshot.devices)
     return f"{kind}{format_count(events)} events on {count} device{'s' if count != 1 else ''}."
 
@@ -248,4 +259,6 @@ def _bands(history: History) -> list[SceneBand]:
 def _moment_name(history: History, moment: int) -> str:
     if moment in history.ooms.tolist():
         return "OOM"
-    return "peak" if moment == history.peak else "here"
+    if moment == history.peak:
+        return "peak"
+    return "here"

@@ -83,7 +83,9 @@ class Sidecar:
 
     def warned(self, snapshot: Snapshot) -> Snapshot:
         """``snapshot`` with these warnings beside its own."""
-        return replace(snapshot, warnings=(*snapshot.warnings, *self.warnings)) if self.warnings else snapshot
+        if self.warnings:
+            return replace(snapshot, warnings=(*snapshot.warnings, *self.warnings))
+        return snapshot
 
     def history(self, snapshot: Snapshot, device: DeviceSnapshot) -> History:
         """The history of a device of the snapshot, with its steps."""
@@ -104,14 +106,18 @@ class Sidecar:
             what_if: of the device, where there is one already.
         """
         card = self.cards.get(history.device.index)
-        allowed = None if card is None else card.allowed
+        allowed = None
+        if card is not None:
+            allowed = card.allowed
         found = explain_history(history, source=source, what_if=what_if, allowed=allowed, command=self.command)
         if card is not None:
             found = on_card(found, history, card, source)
         if self.command.folder:
             found = with_patches(found, self.command.folder)
         earlier = self.explanations.get(history.device.index)
-        return found if earlier is None else with_reruns_of(found, earlier)
+        if earlier is None:
+            return found
+        return with_reruns_of(found, earlier)
 
 
 NOTHING = Sidecar()
@@ -135,9 +141,10 @@ def on_card(found: Explanation, history: History, card: OutsideView, source: Sou
         allowed=card.allowed,
     )
     explanation = explain(whole, source, found.growing or None)
-    explanation = (
-        of_nothing(explanation) if is_first(whole) else explanation.with_remedies(found.remedies, found.remedies_note)
-    )
+    if is_first(whole):
+        explanation = of_nothing(explanation)
+    else:
+        explanation = explanation.with_remedies(found.remedies, found.remedies_note)
     if explanation.verdict == "other process":
         alone = _without_others(explanation, history, source)
         explanation = explanation.with_remedies(ordered((*alone, *explanation.remedies)), explanation.remedies_note)
@@ -153,7 +160,9 @@ def with_cause(explanation: Explanation, cause: str) -> Explanation:
     Args:
         cause: in a sentence; "" for none.
     """
-    return replace(explanation, cause=cause, headline=cause) if cause and explanation.verdict in CAUSED else explanation
+    if cause and explanation.verdict in CAUSED:
+        return replace(explanation, cause=cause, headline=cause)
+    return explanation
 
 
 def _without_others(explanation: Explanation, history: History, source: SourceLine) -> tuple[Remedy, ...]:
@@ -161,14 +170,19 @@ def _without_others(explanation: Explanation, history: History, source: SourceLi
     others = [part for part in explanation.parts if part.kind == "process"]
     together = sum(part.bytes for part in others)
     place = explanation.where
-    patch = "" if place.file is None or place.line is None else ended_before(SourceFile(place.file, source), place.line)
+    if place.file is None or place.line is None:
+        patch = ""
+    else:
+        patch = ended_before(SourceFile(place.file, source), place.line)
     if not history.is_recorded:
         passes = (explanation.segment_bytes or 0) <= explanation.capacity_bytes - explanation.part_bytes(
             "context", "unattributed"
         )
         return tuple(without_others(others, "" if not passes else REPLAY, patch=patch))
     ran = what_if_of(history.device, lambda: history).run(history.state(chosen_moment(history)).capacity + together)
-    peak = ran.peak_reserved if ran.fits else None
+    peak = None
+    if ran.fits:
+        peak = ran.peak_reserved
     return tuple(without_others(others, REPLAY if ran.fits else "", peak, patch=patch))
 
 

@@ -57,19 +57,26 @@ class SourceFile:
     def module(self) -> ast.Module | None:
         """The syntax of the file; ``None`` where it cannot be read or is no Python."""
         try:
-            return ast.parse("\n".join(self.lines)) if self.lines else None
+            if self.lines:
+                return ast.parse("\n".join(self.lines))
+            return None
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
     def path(self, line: int) -> list[ast.AST]:
         """The nodes that hold a line, from the module down to its statement; empty where there is none."""
-        found: list[ast.AST] = [] if self.module is None else [self.module]
+        if self.module is None:
+            found: list[ast.AST] = []
+        else:
+            found = [self.module]
         while found:
             inner = next((child for child in _blocks(found[-1]) if _holds(child, line)), None)
             if inner is None:
                 break
             found.append(inner)
-        return found if len(found) > 1 else []
+        if len(found) > 1:
+            return found
+        return []
 
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement that holds a line."""
@@ -77,7 +84,9 @@ class SourceFile:
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of the file."""
-        return iter(()) if self.module is None else ast.walk(self.module)
+        if self.module is None:
+            return iter(())
+        return ast.walk(self.module)
 
     def imports(self, name: str) -> bool:
         """Whether a module of this name can be used in the file under its own name."""
@@ -154,7 +163,9 @@ def method_of(node: ast.AST) -> str:
         return ""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
+    if isinstance(node.func, ast.Name):
+        return node.func.id
+    return ""
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
@@ -171,7 +182,9 @@ def imported_names(file: SourceFile) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             package = node.module or ""
             modules = [*filter(None, [package]), *(".".join(filter(None, (package, a.name))) for a in node.names)]
-        above = "../" * max(0, node.level - 1) if isinstance(node, ast.ImportFrom) else ""
+        above = ""
+        if isinstance(node, ast.ImportFrom):
+            above = "../" * max(0, node.level - 1)
         yield from (f"{above}{module.replace('.', '/')}.py" for module in modules)
 
 
@@ -203,7 +216,9 @@ def _imported(modules: Mapping[str, ast.Module | None], source: SourceLine) -> I
         for part in imported_names(SourceFile(file, source))
     ]
     for name in list(dict.fromkeys(names))[:MOST_IMPORTED]:
-        module = SourceFile(name, source).module if name not in modules else None
+        module = None
+        if name not in modules:
+            module = SourceFile(name, source).module
         if module is not None:
             yield module
 
@@ -217,7 +232,10 @@ def _blocks(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _holds(node: ast.AST, line: int) -> bool:
-    first = node.pattern.lineno if isinstance(node, ast.match_case) else int(getattr(node, "lineno", 0))
+    if isinstance(node, ast.match_case):
+        first = node.pattern.lineno
+    else:
+        first = int(getattr(node, "lineno", 0))
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     first = min([first, *(decorator.lineno for decorator in decorators)])
     return first <= line <= int(getattr(node, "end_lineno", None) or first)
@@ -229,7 +247,10 @@ def source_lines(file: str, source: SourceLine) -> list[str]:
     empty = 0
     while len(found) < MOST_LINES and empty < EMPTY_LINES:
         found.append(source(file, len(found) + 1))
-        empty = 0 if found[-1] else empty + 1
+        if found[-1]:
+            empty = 0
+        else:
+            empty = empty + 1
     while found and not found[-1]:
         found.pop()
     return found

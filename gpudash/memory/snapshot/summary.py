@@ -52,7 +52,10 @@ class DeviceStudy:
         self.outcome: ReplayRun | None = None
         self.outcome_text = ""
         if self.history.is_recorded and (capacity is not None or settings):
-            chosen = AllocatorSettings.parse(settings) if settings else device.settings
+            if settings:
+                chosen = AllocatorSettings.parse(settings)
+            else:
+                chosen = device.settings
             self.outcome = self.what_if.run(capacity, chosen)
             self.outcome_text = self.what_if.describe(self.outcome, capacity, settings)
         self.ways: tuple[Remedy, ...] = ()
@@ -100,7 +103,9 @@ def compared(studies: Sequence[DeviceStudy]) -> str:
     recorded = all(study.history.is_recorded for study, size in had if size)
     sizes = ", ".join(f"{format_bytes(size)} on device {study.device.index}" for study, size in had)
     out = [str(study.device.index) for study, _ in had if study.found.requested_bytes is not None]
-    ran_out = f"Device {' and '.join(out)} ran out of memory. " if out else ""
+    ran_out = ""
+    if out:
+        ran_out = f"Device {' and '.join(out)} ran out of memory. "
     return f"{ran_out}PyTorch reserved {f'at most {sizes}' if recorded else sizes}."
 
 
@@ -183,7 +188,9 @@ def _device(study: DeviceStudy) -> dict[str, Any]:
     actions = Counter({names[code]: int(n) for code, n in enumerate(np.bincount(history.columns.action)) if n})
     at = chosen_moment(history)
     timed = history.count and history.time_us[0] != NONE
-    limits = card_limits(history) if recorded else None
+    limits = None
+    if recorded:
+        limits = card_limits(history)
     return {
         "device": device.index,
         "events": history.count,

@@ -263,7 +263,10 @@ class Pyramid:
     def add(self, time_s: float, high: float, low: float) -> None:
         """Take a reading into the open bin; times ascend."""
         reading = Bin(time_s, time_s, high, low)
-        self._open = reading if self._open is None else self._open.joined(reading)
+        if self._open is None:
+            self._open = reading
+        else:
+            self._open = self._open.joined(reading)
 
     def close(self) -> None:
         """Close the open bin, if there is one, and every coarser one that is full with it."""
@@ -280,7 +283,9 @@ class Pyramid:
     @property
     def open_since_s(self) -> float | None:
         """When the open bin began; ``None`` when none is open."""
-        return None if self._open is None else self._open.began_s
+        if self._open is None:
+            return None
+        return self._open.began_s
 
     def clear(self) -> None:
         """Forget everything, as after a gap or at the beginning of a run."""
@@ -366,7 +371,10 @@ class Forecaster:
             self._steps[-1] = time_s, step
         else:
             self._steps.append((time_s, step))
-        self._steps_left = steps - step if steps > 0 else None
+        if steps > 0:
+            self._steps_left = steps - step
+        else:
+            self._steps_left = None
         self._used.step(time_s)
         if self._allocator is not None:
             self._needed.step(time_s)
@@ -395,7 +403,9 @@ class Forecaster:
         if ahead is None or self._run_ends_before(ahead):
             return None
         step_s = self._step_s()
-        per_step = ahead.bytes_per_second * step_s if step_s > 0 else None
+        per_step = None
+        if step_s > 0:
+            per_step = ahead.bytes_per_second * step_s
         return dataclasses.replace(ahead, bytes_per_step=per_step, cause=self._cause)
 
     def _surest(self, track: Track, limit: Literal["capacity", "guard"], limit_bytes: int) -> Forecast | None:

@@ -134,7 +134,9 @@ def lasting(growth: GrowthTrend, tables: Sequence[Array]) -> float:
         back = growth.at_s - table[:, 1]
         line = growth.at_level - growth.median * back
         off = (np.abs(table[:, 2] - line) > STRAY * growth.median * np.maximum(back, growth.lasted_s)).nonzero()[0]
-        first = int(off[-1]) + 1 if len(off) else 0
+        first = 0
+        if len(off):
+            first = int(off[-1]) + 1
         if first < len(table):
             longest = max(longest, float(back[first]))
     return longest
@@ -156,8 +158,12 @@ def settled(growth: GrowthTrend, table: Array, now_s: float, now: float) -> Grow
         return growth
     times, peaks = table[:, 1], np.maximum.accumulate(table[:, 2])
     pauses = np.diff(times[np.flatnonzero(np.diff(peaks, prepend=-np.inf) > 0)])
-    pauses = pauses[1:] if len(pauses) > 2 else pauses  # before the first rise it may have been level for long
-    longest = float(pauses.max()) if len(pauses) else 0.0
+    # before the first rise it may have been level for long
+    if len(pauses) > 2:
+        pauses = pauses[1:]
+    longest = 0.0
+    if len(pauses):
+        longest = float(pauses.max())
     bin_s = float(times[-1] - times[0]) / (len(times) - 1)
     since = now_s - float(times[int(np.argmax(peaks >= peaks[-1]))])
     if since > PATIENCE * longest + 2 * bin_s:
@@ -282,7 +288,9 @@ def outlook(
     slowed = _slowed(left, growth)
     if slowed is None or straight > HORIZON_S:
         return None
-    seconds = math.sqrt(straight * slowed) if straight else 0.0
+    seconds = 0.0
+    if straight:
+        seconds = math.sqrt(straight * slowed)
     width = max(LEAST_WIDTH, WIDER * growth.spread / 2)
     grain = growth.grain_s / 2
     low = max(0.0, min(straight, seconds) / (1 + width) - grain)
@@ -319,4 +327,6 @@ def _slowed(left: float, growth: GrowthTrend) -> float | None:
     if growth.slowing <= 0:
         return left / growth.median
     part = left / growth.to_come
-    return None if part >= 1 else -math.log1p(-part) / growth.slowing
+    if part >= 1:
+        return None
+    return -math.log1p(-part) / growth.slowing

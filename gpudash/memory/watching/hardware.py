@@ -63,7 +63,10 @@ class HardwareWatch:
             yield self._slowed(sample.time_s, uuid, "its power supply asks for it")
 
     def _of_errors(self, time_s: float, uuid: str, errors: int) -> Warning:
-        counted = "1 memory error" if errors == 1 else f"{errors} memory errors"
+        if errors == 1:
+            counted = "1 memory error"
+        else:
+            counted = f"{errors} memory errors"
         return self._warning(
             time_s,
             uuid,
@@ -80,7 +83,9 @@ class HardwareWatch:
 
     def _of_xid(self, time_s: float, uuid: str, code: int) -> Warning:
         meaning = xid(code)
-        level: Level = "critical" if meaning.level == "critical" else "warning"
+        level: Level = "warning"
+        if meaning.level == "critical":
+            level = "critical"
         text = f" reported XID error {code}: {meaning.label}; {meaning.advice}."
         return self._warning(time_s, uuid, text, level)
 

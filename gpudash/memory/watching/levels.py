@@ -31,14 +31,18 @@ def memory_of(sample: Sample) -> str | None:
     """Which memory a sample speaks of: "host" or a GPU's UUID; ``None`` for other tables."""
     if sample.table == "host":
         return HOST
-    return sample.device if sample.table == "gpu" else None
+    if sample.table == "gpu":
+        return sample.device
+    return None
 
 
 def used_of(sample: Sample) -> tuple[str, int] | None:
     """Memory and the bytes used in it, as its source counts them; ``None`` when the sample does not have them."""
     memory = memory_of(sample)
     used = sample.values.get("used_bytes")
-    return None if memory is None or not isinstance(used, int | float) else (memory, int(used))
+    if memory is None or not isinstance(used, int | float):
+        return None
+    return (memory, int(used))
 
 
 class LevelReader:

@@ -106,7 +106,9 @@ class MemoryWatch:
         memory = self._memory(name)
         self._follow(name, memory, level)
         warning = self._threshold(name, memory, level) or self._growth(name, memory, level)
-        return [] if warning is None else [warning]
+        if warning is None:
+            return []
+        return [warning]
 
     def observe_event(self, event: Event) -> None:
         """Take in what a run tells: its beginning, its steps and its end divide readings into those of equal phase.
@@ -155,7 +157,9 @@ class MemoryWatch:
     def forecast(self, device: str) -> Forecast | None:
         """When ``device`` ("host" or a UUID) reaches its capacity or its guard; ``None`` when it does not grow."""
         memory = self._memories.get(self.pool_of(device))
-        return None if memory is None else memory.ahead
+        if memory is None:
+            return None
+        return memory.ahead
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """``warning`` with the newest figures, and what can be done now; ``None`` where nothing is known that is newer.
@@ -166,7 +170,9 @@ class MemoryWatch:
         """
         name = self.pool_of(warning.device)
         memory = self._memories.get(name)
-        level = None if memory is None else memory.level
+        level = None
+        if memory is not None:
+            level = memory.level
         if memory is None or level is None or (warning.level == "note" and warning.cause is None):
             return None
         if warning.level in ("warning", "critical"):
@@ -174,7 +180,10 @@ class MemoryWatch:
         elif warning.level == "forecast" and ahead is not None:
             text = self._filling(name, ahead, level)
         else:
-            grows = warning.text if warning.cause is not None else _grows(memory.cause)
+            if warning.cause is not None:
+                grows = warning.text
+            else:
+                grows = _grows(memory.cause)
             text = f"{grows} {self.describe(name)}: {_pair(level)}{_left(ahead)}.".lstrip()
         return replace(warning, text=text, actions=self._actions(name))
 
@@ -182,7 +191,9 @@ class MemoryWatch:
         """What can be done about a memory now: Stop is of the run that uses it, Free of the cache of gpudash's runs."""
         if not self.is_here:
             return (SAVE,)
-        run = self._run if name in self._stepping else None
+        run = None
+        if name in self._stepping:
+            run = self._run
         watches = run is not None and run.workload == WATCH
         stops = run is not None and not (watches and "pid" in run.spec)  # a process that is attached to goes on
         frees = not watches and (run is not None or name == HOST or self._holds_itself(name))
@@ -195,7 +206,9 @@ class MemoryWatch:
         memory.level = level
         memory.forecaster.observe(level.time_s, level.used, level.capacity)
         guard = self.guards.get(name)
-        guard_level = None if guard is None else guard.level_bytes
+        guard_level = None
+        if guard is not None:
+            guard_level = guard.level_bytes
         if guard_level is not None:
             guard_level += level.driver_reserved  # a guard counts what the driver calls used, without its own share
         if guard_level != memory.guard_level:
@@ -209,7 +222,9 @@ class MemoryWatch:
             return
         self._memory(name).idle = max(0, int(reserved - allocated))
         peak = sample.values.get("peak_allocated_bytes")
-        known = peak if isinstance(peak, int | float) else None
+        known = None
+        if isinstance(peak, int | float):
+            known = peak
         self._memory(name).forecaster.observe_allocator(sample.time_s, allocated, reserved, known)
 
     def _threshold(self, name: str, memory: _Memory, level: Level) -> Warning | None:
@@ -219,7 +234,9 @@ class MemoryWatch:
         held = sum(ratio >= limit - self._hysteresis - ROUNDING for limit in self._levels)
         memory.height = max(reached, min(before, held))
         if memory.height > before:
-            gravity: Gravity = "critical" if memory.height == 2 else "warning"
+            gravity: Gravity = "warning"
+            if memory.height == 2:
+                gravity = "critical"
             return self._warning(gravity, name, level, self._full(name, level, memory.ahead, memory.cause))
         if before and not memory.height:
             memory.foretold = False
@@ -235,7 +252,9 @@ class MemoryWatch:
         if memory.foretold and level.time_s - memory.growing_s >= CALM_S:
             memory.foretold = False
             text = f"{self.describe(name)} has stopped filling at {_pair(level)}."
-            return None if memory.height else self._warning("passed", name, level, text)
+            if memory.height:
+                return None
+            return self._warning("passed", name, level, text)
         if ahead is None or memory.foretold or not self._due(memory, ahead, level):
             return None
         memory.foretold = True
@@ -272,7 +291,10 @@ class MemoryWatch:
         rate = f"+{_rounded(speed, unit)}/s"
         if ahead.bytes_per_step is not None:
             rate += f", +{_rounded(ahead.bytes_per_step, unit)} per step"
-        cause = "" if ahead.cause is None else f" {_grows(ahead.cause)}"
+        if ahead.cause is None:
+            cause = ""
+        else:
+            cause = f" {_grows(ahead.cause)}"
         if ahead.limit == "guard":
             used = format_pair(level.used, ahead.limit_bytes)
             return f"{self.describe(name)} reaches the guard in about {seconds}: {used}, {rate}.{cause}"
@@ -285,8 +307,14 @@ class MemoryWatch:
         choices = [*(buttons[action] for action in self._actions(name) if action in buttons), *more]
         if not choices:
             return ""
-        last = f"or {choices[-1]}" if choices[:-1] else choices[-1]
-        text = f"{choices[0]} {last}." if len(choices) == 2 else ", ".join([*choices[:-1], f"{last}."])
+        if choices[:-1]:
+            last = f"or {choices[-1]}"
+        else:
+            last = choices[-1]
+        if len(choices) == 2:
+            text = f"{choices[0]} {last}."
+        else:
+            text = ", ".join([*choices[:-1], f"{last}."])
         return text[0].upper() + text[1:]
 
     def _process(self, sample: Sample) -> None:
@@ -300,8 +328,13 @@ class MemoryWatch:
     def _rows(self, name: str) -> list[Mapping[str, Value]]:
         """The processes that hold something of a memory, by lists that are not out of date."""
         memory = self._memories.get(name)
-        level = None if memory is None else memory.level
-        since_s = -math.inf if level is None else level.time_s - PROCESSES_S
+        level = None
+        if memory is not None:
+            level = memory.level
+        if level is None:
+            since_s = -math.inf
+        else:
+            since_s = level.time_s - PROCESSES_S
         lists = [rows for of, rows in tuple(self._processes.items()) if self.pool_of(of) == name]
         return [row for time_s, rows in lists if time_s >= since_s for row in tuple(rows)]
 
@@ -318,26 +351,41 @@ class MemoryWatch:
         size, row = max(sized, key=lambda item: item[0])
         if self.is_here and row.get("pid") == os.getpid():
             return self._own_share(name, size)
-        user = f", user {row['user']}" if row.get("user") else ""
+        user = ""
+        if row.get("user"):
+            user = f", user {row['user']}"
         return f"{row.get('name') or 'A process'} (pid {row.get('pid')}{user}) holds {format_bytes(size)}."
 
     def _own_share(self, name: str, size: float) -> str:
         """What this process holds of a memory, and for what, in a sentence."""
         holds = f"holds {format_bytes(size)}"
         if self._run is not None:
-            return f"gpudash itself, with the run, {holds}." if name in self._stepping else f"gpudash itself {holds}."
+            if name in self._stepping:
+                return f"gpudash itself, with the run, {holds}."
+            return f"gpudash itself {holds}."
         memory = self._memories.get(name)
-        idle = 0 if memory is None else memory.idle
-        rest = f", {format_bytes(idle)} of it idle in gpudash's cache" if idle else ""
-        return f"gpudash itself {holds}." if name == HOST else f"No run is on; gpudash itself {holds}{rest}."
+        if memory is None:
+            idle = 0
+        else:
+            idle = memory.idle
+        rest = ""
+        if idle:
+            rest = f", {format_bytes(idle)} of it idle in gpudash's cache"
+        if name == HOST:
+            return f"gpudash itself {holds}."
+        return f"No run is on; gpudash itself {holds}{rest}."
 
 
 def _describe(name: str) -> str:
-    return "This computer's memory" if name == HOST else f"GPU {name}"
+    if name == HOST:
+        return "This computer's memory"
+    return f"GPU {name}"
 
 
 def _memory_of(device: str) -> str | None:
-    return HOST if device == "cpu" else None
+    if device == "cpu":
+        return HOST
+    return None
 
 
 def _rounded(size: float, unit: str) -> str:
@@ -346,7 +394,9 @@ def _rounded(size: float, unit: str) -> str:
 
 
 def _grows(cause: str | None) -> str:
-    return "" if cause is None else f"The growth comes from {cause}."
+    if cause is None:
+        return ""
+    return f"The growth comes from {cause}."
 
 
 def ends_in(ahead: Forecast) -> str:
@@ -368,7 +418,9 @@ def run_left(run: RunView, ahead: Forecast | None) -> str:
     if left is None:
         return ""
     filling = run.workload == PressureSpec.name and run.spec.get("until") == "oom"
-    return ends_in(ahead) if ahead is not None and (filling or ahead.seconds < left) else f"{format_left(left)} left"
+    if ahead is not None and (filling or ahead.seconds < left):
+        return ends_in(ahead)
+    return f"{format_left(left)} left"
 
 
 def _left(ahead: Forecast | None) -> str:

@@ -88,7 +88,9 @@ _GPU = re.compile(r"(?<!imulated )\bGPU\b")
 
 def of_gpu(text: str, *, simulated: bool) -> str:
     """``text`` of our own that speaks of a GPU, which is called simulated where it is."""
-    return _GPU.sub("simulated GPU", text) if simulated else text
+    if simulated:
+        return _GPU.sub("simulated GPU", text)
+    return text
 
 
 def pitfall(run: Run) -> str:
@@ -97,7 +99,9 @@ def pitfall(run: Run) -> str:
     if found is None:
         return ending(run)
     message = " ".join((found["message"] or "").split())
-    text = f"torch: “{message}”" if message else "PyTorch reports no error."
+    text = "PyTorch reports no error."
+    if message:
+        text = f"torch: “{message}”"
     return f"{text} {of_gpu(found['remedy'], simulated=run['simulated'])}"
 
 
@@ -134,8 +138,14 @@ def placement(run: Run) -> str:
 def trained(run: Run) -> str:
     """One training of scene 4."""
     loss = _loss(run)
-    text = ending(run) if loss is None else f"loss {loss:.3f} after {format_count(run['steps'])} steps"
-    speed = "" if run["simulated"] else f", {_speed(run)}"
+    if loss is None:
+        text = ending(run)
+    else:
+        text = f"loss {loss:.3f} after {format_count(run['steps'])} steps"
+    if run["simulated"]:
+        speed = ""
+    else:
+        speed = f", {_speed(run)}"
     return f"{shown_name(run['device'])}: {text}{speed}."
 
 
@@ -185,16 +195,24 @@ FILLERS = ({"weights"}, {"activations"}, {"optimizer state"})
 
 def fixed(runs: Runs) -> MeasuredScene:
     """Scene 5: what filled the memory, and whether the fix let the run reach its end."""
-    first = runs[0] if runs else None
-    error = None if first is None else first["error"]
-    explanation = None if error is None else error.get("explanation")
+    first = None
+    if runs:
+        first = runs[0]
+    error = None
+    if first is not None:
+        error = first["error"]
+    explanation = None
+    if error is not None:
+        explanation = error.get("explanation")
     if first is None or explanation is None:
         return _nothing(runs)
     held = explanation["by_category"]
     category = max(held, key=lambda name: held[name])
     answer = next((number for number, names in enumerate(FILLERS) if category in names), None)
     sentence = f"Memory was full of {category}: {format_bytes(held[category])}."
-    second = runs[1] if len(runs) > 1 else None
+    second = None
+    if len(runs) > 1:
+        second = runs[1]
     if second is None:
         return MeasuredScene(f"{sentence} No change was found that could be tried.", answer)
     changed = changed_text(first["workload"], first["spec"], second["spec"]) or "a larger memory cap"
@@ -217,12 +235,19 @@ def ending(run: Run) -> str:
 def changed_text(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The fields of ``after`` that are not as in ``before``: "batches moved instead of resident"; "" without any."""
     kind = workloads().get(workload)
-    fields = {} if kind is None else kind.model_fields
+    if kind is None:
+        fields = {}
+    else:
+        fields = kind.model_fields
     changes = []
     for name, value in after.items():
         if value != before.get(name):
-            extra = fields[name].json_schema_extra if name in fields else None
-            labels = extra.get("labels") if isinstance(extra, dict) else None
+            extra = None
+            if name in fields:
+                extra = fields[name].json_schema_extra
+            labels = None
+            if isinstance(extra, dict):
+                labels = extra.get("labels")
             changes.append(_changed(name, value, before.get(name), labels if isinstance(labels, dict) else {}))
     return ", ".join(changes)
 
@@ -237,12 +262,18 @@ def _changed(name: str, value: Any, before: Any, labels: Mapping[str, Any]) -> s
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+    if ratio < 10:
+        return f"{ratio:.1f} times"
+    return f"{ratio:.0f} times"
 
 
 def _finished(runs: Runs, number: int) -> Run | None:
-    run = runs[number] if number < len(runs) else None
-    return run if run is not None and run["status"] == "finished" else None
+    run = None
+    if number < len(runs):
+        run = runs[number]
+    if run is not None and run["status"] == "finished":
+        return run
+    return None
 
 
 def _nothing(runs: Runs) -> MeasuredScene:
@@ -263,7 +294,9 @@ def _copied_bytes(run: Run) -> int:
 
 def _loss(run: Run) -> float | None:
     loss = run["metrics"].get("loss", {}).get("last_20_median")
-    return None if loss is None else float(loss)
+    if loss is None:
+        return None
+    return float(loss)
 
 
 def _speed(run: Run) -> str:

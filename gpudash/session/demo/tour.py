@@ -129,7 +129,9 @@ class Tour:
             return self.scene.points_at
         if self._between and self.act is not None and self.act.then is not None and self._runs[-1] is not None:
             return self.act.then
-        return self.act.watch_for if self.act is not None else self.scene.acts[0].watch_for
+        if self.act is not None:
+            return self.act.watch_for
+        return self.scene.acts[0].watch_for
 
     @property
     def caption(self) -> str:
@@ -146,7 +148,9 @@ class Tour:
             return "That was the demo."
         if self._between and self.log:
             return self.log[-1]
-        return self.act_text if self.act is not None and self.state == "playing" else self.said(self.scene.watch_for)
+        if self.act is not None and self.state == "playing":
+            return self.act_text
+        return self.said(self.scene.watch_for)
 
     def said(self, text: str) -> str:
         """``text`` of a scene as it is true of the GPU there is: a simulated one is called so."""
@@ -182,15 +186,21 @@ class Tour:
             return ""
         with self._session.store.lock:
             run = run_of(self._session.store.runs, self._run_id)
-            return "" if run is None or not run.steps else f"Step {run.step} of {run.steps}."
+            if run is None or not run.steps:
+                return ""
+            return f"Step {run.step} of {run.steps}."
 
     @property
     def verdict(self) -> str:
         """Whether the guess was right, in a word; "" without a guess or where the runs do not tell."""
-        answer = None if self.measured is None else self.measured.answer
+        answer = None
+        if self.measured is not None:
+            answer = self.measured.answer
         if self.guess is None or answer is None or self.question is None:
             return ""
-        return "Right. " if self.guess == answer else f"Not quite: {self.said(self.question.choices[answer])}. "
+        if self.guess == answer:
+            return "Right. "
+        return f"Not quite: {self.said(self.question.choices[answer])}. "
 
     @property
     def _between(self) -> bool:
@@ -281,7 +291,10 @@ class Tour:
 
     def _ask(self) -> None:
         """Ask what may be guessed on the devices there are, or begin at once."""
-        self.question = self.scene.question(kind_of(self._device("best") or "cpu")) if self.guesses else None
+        if self.guesses:
+            self.question = self.scene.question(kind_of(self._device("best") or "cpu"))
+        else:
+            self.question = None
         if self.question is None:
             self._play()
         else:
@@ -316,7 +329,10 @@ class Tour:
             self._since = now_s
             return
         reading = self.act is not None and self.act.then is not None
-        pause_s = self._pace.read if reading else self._pace.act
+        if reading:
+            pause_s = self._pace.read
+        else:
+            pause_s = self._pace.act
         held = bool(self._runs) and now_s - (self._since or 0.0) < pause_s
         if self.paused or held:
             return
@@ -344,8 +360,12 @@ class Tour:
         else:
             self._fail(NO_REMEDY)
             return
-        cap = None if kind_of(device) == "cpu" else cap
-        self._before = None if self.playing_spec is None else (self.playing_spec, self.playing_device)
+        if kind_of(device) == "cpu":
+            cap = None
+        if self.playing_spec is None:
+            self._before = None
+        else:
+            self._before = (self.playing_spec, self.playing_device)
         self.playing_spec, self.playing_device = spec, device
         try:
             self._run_id = self._session.start_run(spec, device, None, cap, self._isolate())
@@ -364,7 +384,9 @@ class Tour:
         act = self.act
         with self._session.store.lock:
             self._ended = run = run_of(self._session.store.runs, self._run_id)
-            summary = None if run is None else run.summary()
+            summary = None
+            if run is not None:
+                summary = run.summary()
         self._runs.append(summary)
         if act is None or summary is None:
             return
@@ -385,9 +407,15 @@ class Tour:
         usable = [device.name for device in self._session.devices() if device.problem is None]
         if self._gpu not in usable:
             default = self._session.default_device()
-            self._gpu = default if kind_of(default) == "cuda" else None
+            if kind_of(default) == "cuda":
+                self._gpu = default
+            else:
+                self._gpu = None
         simulated = next((name for name in usable if kind_of(name) == "sim"), None)
-        found = (simulated or self._gpu) if self._simulate else (self._gpu or simulated)
+        if self._simulate:
+            found = simulated or self._gpu
+        else:
+            found = self._gpu or simulated
         return found or ("cpu" if where == "best" else None)
 
 
@@ -401,7 +429,9 @@ def fixed(run: RunView, cap: MemoryCap | None) -> tuple[Spec, MemoryCap | None] 
         run: that ran out of memory.
         cap: what the run was allowed.
     """
-    explanation = None if run.error is None else run.error.explanation
+    explanation = None
+    if run.error is not None:
+        explanation = run.error.explanation
     kind = workloads().get(run.workload)
     if explanation is None or kind is None:
         return None

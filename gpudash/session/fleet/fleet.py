@@ -170,7 +170,9 @@ class Fleet:
     def now_s(self) -> float:
         """The server's time in seconds since the epoch; this machine's before it has answered."""
         server_s, here_s = self._at
-        return server_s + self._clock() - here_s if server_s else time.time()
+        if server_s:
+            return server_s + self._clock() - here_s
+        return time.time()
 
     def poll(self) -> float:
         """Ask once, and take in what comes; seconds to wait before the next time."""
@@ -196,7 +198,10 @@ class Fleet:
         silent = silent_before(self._overview.missing())
         self._server_warnings = [*silent, *of_server(answer.warnings), *odd_entries(reported)]
         self.empty = not shown
-        self.problem = self._nothing() if self.empty else None
+        if self.empty:
+            self.problem = self._nothing()
+        else:
+            self.problem = None
         self._show(shown, now_s)
         return self._period_s
 
@@ -292,8 +297,13 @@ class _Followed:
     def think(self, answer: int) -> None:
         self.thought = answer
         ahead = self.forecaster.forecast()
-        ahead_s = None if ahead is None or ahead.confidence < LEAST_SURE else ahead.seconds * self.interval_s
-        self.ahead_s = ahead_s if ahead_s is not None and ahead_s <= HORIZON_S else None
+        ahead_s = None
+        if not (ahead is None or ahead.confidence < LEAST_SURE):
+            ahead_s = ahead.seconds * self.interval_s
+        if ahead_s is not None and ahead_s <= HORIZON_S:
+            self.ahead_s = ahead_s
+        else:
+            self.ahead_s = None
 
 
 class Forecasts:

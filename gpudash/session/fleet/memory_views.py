@@ -72,14 +72,22 @@ def fullest_memory(replay: Replay, name: str) -> FleetGpu:
     memories: list[Gpu | None] = [*(gpu for gpu in replay.gpus if not gpu.instances), None]
     with replay.store.lock:
         for gpu in memories:
-            table: Table = "host" if gpu is None else "gpu"
-            uuid = None if gpu is None else gpu.uuid
+            table: Table = "gpu"
+            if gpu is None:
+                table = "host"
+            uuid = None
+            if gpu is not None:
+                uuid = gpu.uuid
             series = replay.store.series(table, "used_bytes", uuid)
-            peak = None if series is None else series.statistics(*replay.extent_s)
+            peak = None
+            if series is not None:
+                peak = series.statistics(*replay.extent_s)
             if peak is None or (gpu is None and found):
                 continue
             total = replay.store.latest(table, "total_bytes", uuid).value
-            fullness = peak.max / total if isinstance(total, int | float) and total > 0 else 0.0
+            fullness = 0.0
+            if isinstance(total, int | float) and total > 0:
+                fullness = peak.max / total
             found.append((fullness, _entry(replay, name, gpu)))
     if not found:
         raise RecordingError(f"{name} holds no reading of any memory")
@@ -87,7 +95,10 @@ def fullest_memory(replay: Replay, name: str) -> FleetGpu:
 
 
 def _entry(replay: Replay, name: str, gpu: Gpu | None) -> FleetGpu:
-    uuid = "" if gpu is None else gpu.uuid
+    if gpu is None:
+        uuid = ""
+    else:
+        uuid = gpu.uuid
     return FleetGpu(
         key=f"{name}/{uuid or 'host'}",
         host=name,

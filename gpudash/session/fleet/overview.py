@@ -121,13 +121,17 @@ class FleetGpu:
     @property
     def taken_bytes(self) -> int | None:
         """Bytes that are not free, the driver's own share with them; ``None`` where they are not known."""
-        return None if self.used_bytes is None else self.used_bytes + (self.reserved_bytes or 0)
+        if self.used_bytes is None:
+            return None
+        return self.used_bytes + (self.reserved_bytes or 0)
 
     @property
     def fullness(self) -> float | None:
         """How full its memory is, 0 to 1; ``None`` where it is not known."""
         taken = self.taken_bytes
-        return None if taken is None or not self.total_bytes else taken / self.total_bytes
+        if taken is None or not self.total_bytes:
+            return None
+        return taken / self.total_bytes
 
     @property
     def where(self) -> tuple[str, str]:
@@ -138,9 +142,16 @@ class FleetGpu:
     def reported_by(self) -> str:
         """Whose figures are shown, and who else knows the GPU: "gpudash (dcgm-exporter knows it too)"."""
         others = " and ".join(SPOKEN[exporter] for exporter in self.also)
-        verb = "knows" if len(self.also) == 1 else "know"
-        reported_by = _OVER_SSH if self.exporter == "ssh" else SPOKEN[self.exporter]
-        return f"{reported_by} ({others} {verb} it too)" if others else reported_by
+        verb = "know"
+        if len(self.also) == 1:
+            verb = "knows"
+        if self.exporter == "ssh":
+            reported_by = _OVER_SSH
+        else:
+            reported_by = SPOKEN[self.exporter]
+        if others:
+            return f"{reported_by} ({others} {verb} it too)"
+        return reported_by
 
     @property
     def name(self) -> str:
@@ -148,7 +159,9 @@ class FleetGpu:
         if self.is_host:
             return f"{self.host}'s memory"
         number = f"{self.number} {self.profile}".rstrip()
-        return f"{self.host} GPU {number}" if self.index is not None else f"{self.host} {self.uuid[:12]}".rstrip()
+        if self.index is not None:
+            return f"{self.host} GPU {number}"
+        return f"{self.host} {self.uuid[:12]}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +232,10 @@ class Overview:
             instance = gpu.where[0]
             also = tuple({other.exporter: None for other in reports[key] if other.exporter != gpu.exporter})
             stale = now_s - seen_s > self._patience(gpu)
-            host = instance if instance and gpu.host in shared else gpu.host
+            if instance and gpu.host in shared:
+                host = instance
+            else:
+                host = gpu.host
             made = _made(gpu, host, seen_s, also, stale=stale)
             self._known[key] = replace(made, drawn_j=self._energy.drawn_j(key, made.health))
             self.reported[key] = gpu
@@ -361,9 +377,12 @@ class FleetWarnings:
         elif reported is not None and any(level != "forecast" for level in reported.warnings):
             level = _gravest(reported.warnings)
             found.append(FleetWarning(gpu.key, level, f"{gpu.name}: gpudash there warns of its memory"))
-        ahead_s = ahead_s if reported is None or reported.forecast_s is None else reported.forecast_s
+        if not (reported is None or reported.forecast_s is None):
+            ahead_s = reported.forecast_s
         if ahead_s is not None:
-            level = "critical" if ahead_s <= SOON_S else "warning"
+            level = "warning"
+            if ahead_s <= SOON_S:
+                level = "critical"
             when = format_duration(ahead_s)
             text = f"{gpu.name} will be full in {when} if it goes on growing as it does"
             found.append(FleetWarning(gpu.key, level, text, "forecast"))
@@ -378,7 +397,10 @@ class FleetWarnings:
             yield FleetWarning(gpu.key, meaning.level, text, "hardware")
         errors = int(gpu.health.get("ecc_uncorrected_errors", 0))
         if errors:
-            counted = "1 memory error" if errors == 1 else f"{errors} memory errors"
+            if errors == 1:
+                counted = "1 memory error"
+            else:
+                counted = f"{errors} memory errors"
             text = f"{gpu.name} has had {counted} that ECC could not correct"
             yield FleetWarning(gpu.key, "warning", text, "hardware")
         if not int(gpu.health.get("clocks_event_reasons", 0)) & HEAT:
@@ -420,18 +442,27 @@ def odd_entries(reported: ReportedGpus) -> list[FleetWarning]:
     """That a part of an answer could not be read."""
     if not reported.odd:
         return []
-    entries = "1 entry" if reported.odd == 1 else f"{reported.odd} entries"
-    left_out = "it is left out" if reported.odd == 1 else "they are left out"
+    if reported.odd == 1:
+        entries = "1 entry"
+    else:
+        entries = f"{reported.odd} entries"
+    left_out = "they are left out"
+    if reported.odd == 1:
+        left_out = "it is left out"
     text = f"The server's answer holds {entries} that cannot be read; {left_out}"
     return [FleetWarning("", "warning", text, "server")]
 
 
 def _gravest(levels: Sequence[str]) -> Level:
-    return "critical" if "critical" in levels else "warning"
+    if "critical" in levels:
+        return "critical"
+    return "warning"
 
 
 def _of_host(instance: str, levels: Sequence[str]) -> FleetWarning:
-    what = "foretells that host memory runs out" if levels == ("forecast",) else "warns of host memory"
+    what = "warns of host memory"
+    if levels == ("forecast",):
+        what = "foretells that host memory runs out"
     return FleetWarning("", _gravest(levels), f"{machine_of(instance)}: gpudash there {what}", "host")
 
 
@@ -445,11 +476,17 @@ def _silent(gpus: Iterable[FleetGpu], now_s: float) -> list[FleetWarning]:
     for host, stale in sorted(machines.items()):
         count = _gpus(len(stale))
         seen_s = max(gpu.seen_s for gpu in stale)
-        ago = f"{format_duration(max(0.0, now_s - seen_s))} ago" if seen_s > 0 else "at an unknown time"
-        key = stale[0].key if len(stale) == 1 else ""
+        ago = "at an unknown time"
+        if seen_s > 0:
+            ago = f"{format_duration(max(0.0, now_s - seen_s))} ago"
+        key = ""
+        if len(stale) == 1:
+            key = stale[0].key
         found.append(FleetWarning(key, "warning", f"{host}: {count} last heard of {ago}", "stale"))
     return found
 
 
 def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
+    if count == 1:
+        return "1 GPU"
+    return f"{count} GPUs"

@@ -128,7 +128,10 @@ class FleetView:
         """What could not be had, a sentence each."""
         if self._problem:
             return [self._problem]
-        nothing = [] if self.loading or not self.empty else [f"{self.gpu.name} told nothing in this range"]
+        if self.loading or not self.empty:
+            nothing = []
+        else:
+            nothing = [f"{self.gpu.name} told nothing in this range"]
         return [*nothing, *(f"The server says: {text}" for text in self._reported)]
 
     def show_range(self, began_wall_s: float, ended_wall_s: float, points: int) -> None:
@@ -198,7 +201,10 @@ class FleetView:
         try:
             self._fetch(request)
         except PrometheusError as error:
-            self._problem = "" if error.kind == "closed" else str(error)
+            if error.kind == "closed":
+                self._problem = ""
+            else:
+                self._problem = str(error)
             return False
         except Exception as error:  # whatever the other end sends
             logger.exception("the past of a GPU could not be taken in")

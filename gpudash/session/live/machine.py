@@ -147,15 +147,22 @@ class Machine:
         if self._monitor.problem is not None:
             return unread_gpus(self.torch or {}, self._monitor.problem)
         order = self.cuda_order()
-        why = None if self.torch is None else why_torch_has_no_gpu(self.torch, order)
+        why = None
+        if self.torch is not None:
+            why = why_torch_has_no_gpu(self.torch, order)
         return why or order.reason or None
 
     def gpu_facts(self) -> list[tuple[str, str]]:
         """What driver, library, torch and environment say of GPUs: (what, answer) pairs for a bug report."""
         torch = self.torch or {}
         hip = torch.get("hip_version")
-        without = f"none: a build for ROCm {hip}" if hip else "none: a CPU build"
-        cuda = "not known yet" if self.torch is None else str(torch.get("cuda_version") or without)
+        without = "none: a CPU build"
+        if hip:
+            without = f"none: a build for ROCm {hip}"
+        if self.torch is None:
+            cuda = "not known yet"
+        else:
+            cuda = str(torch.get("cuda_version") or without)
         simulated = ", ".join(f"{found.name}" for found in self.devices() if found.simulated)
         names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
         return [
@@ -176,14 +183,18 @@ class Machine:
         """What torch this is, or that there is none; ``None`` while it loads."""
         if self.torch is None:
             return None
-        return "no torch" if self.torch.get("version") is None else f"torch {self.torch['version']}"
+        if self.torch.get("version") is None:
+            return "no torch"
+        return f"torch {self.torch['version']}"
 
     def memory_name(self, memory: str) -> str:
         """How a memory (a GPU's UUID or "host") is called at the beginning of a sentence."""
         names = {found.uuid: shown_name(found.name) for found in self.devices()}
         if memory == HOST:
             sharing = " and ".join(names.get(gpu.uuid, f"GPU {gpu.number}") for gpu in self.gpus if gpu.shared_memory)
-            return f"This computer's memory, shared with {sharing}," if sharing else "This computer's memory"
+            if sharing:
+                return f"This computer's memory, shared with {sharing},"
+            return "This computer's memory"
         number = next((f"GPU {gpu.number}" for gpu in self.gpus if gpu.uuid == memory), None)
         return names.get(memory) or number or shown_name(self._store.torch_name(memory) or memory)
 
@@ -195,7 +206,13 @@ class Machine:
         """The memory that is watched for ``memory``: the host's for a GPU that shares it, none for one whose MIG
         instances are, else itself."""
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
-        return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
+        if gpu is None:
+            return memory
+        if gpu.shared_memory:
+            return HOST
+        if gpu.instances:
+            return ""
+        return memory
 
     def remember_contexts(self) -> None:
         """Keep what the contexts that this process has made took, where the driver tells."""
@@ -222,7 +239,9 @@ class Machine:
             and isinstance(pid := row.get("pid"), int | float)
             and pid != os.getpid()
         )
-        context = None if memory == HOST else self.context_bytes(memory) or measured_context(memory)
+        context = None
+        if memory != HOST:
+            context = self.context_bytes(memory) or measured_context(memory)
         return Surroundings(others, context)
 
     def listed(self, uuid: str, pid: int) -> tuple[float, int] | None:
@@ -242,7 +261,9 @@ class Machine:
         with self._store.lock:
             found = self._store.latest("gpu", "process_bytes", uuid)
         is_old = found.time_s is None or found.time_s <= self._released_s
-        return int(found.value) if not is_old and isinstance(found.value, int | float) else None
+        if not is_old and isinstance(found.value, int | float):
+            return int(found.value)
+        return None
 
     def context_bytes(self, uuid: str) -> int | None:
         """What our CUDA context takes of a GPU; ``None`` where the driver does not tell, or nothing of ours is there.
@@ -254,7 +275,9 @@ class Machine:
             series = self._store.series("gpu", "context_bytes", uuid)
             newest = () if series is None else series.newest(CONTEXT_READINGS)[1].tolist()
         there = Counter(size for size in newest if size > 0)  # a gap is NaN, which is not
-        return int(there.most_common(1)[0][0]) if there else None
+        if there:
+            return int(there.most_common(1)[0][0])
+        return None
 
     def host_run(self, uuid: str | None, pid: int | None) -> None:
         """Count a run's own process as ours, or with ``None`` none any more; called by the worker's thread.
@@ -265,7 +288,9 @@ class Machine:
         if pid is None:
             with self._store.lock:
                 self._released_s = self._store.newest_s
-        taken = self.context_bytes(uuid) if pid is None and uuid is not None else None
+        taken = None
+        if pid is None and uuid is not None:
+            taken = self.context_bytes(uuid)
         if uuid is not None and taken is not None:
             remember_context(uuid, taken)
         self._monitor.adopt(pid)
@@ -306,15 +331,22 @@ class Machine:
             raise ValueError(f"There is no device {name!r}; there is: {there}. --simulate 8GiB adds a simulated GPU.")
         if name.partition(":")[0] not in ("cuda", "xpu", "mps"):
             raise ValueError(f"{name!r} is not a device; there is: {there}.")
-        reason = f" ({self.problem.rstrip('.')})" if self.problem else ""
+        reason = ""
+        if self.problem:
+            reason = f" ({self.problem.rstrip('.')})"
         raise ValueError(f"There is no device {name!r}{reason}; there is: {there}.")
 
     def latest(self, memory: str, metric: str) -> int | None:
         """The newest reading of the host or of a GPU; ``None`` when there is none."""
-        table, device = ("host", None) if memory == HOST else ("gpu", memory)
+        if memory == HOST:
+            table, device = ("host", None)
+        else:
+            table, device = ("gpu", memory)
         with self._store.lock:
             value = self._store.latest(table, metric, device).value
-        return int(value) if isinstance(value, (int, float)) else None
+        if isinstance(value, (int, float)):
+            return int(value)
+        return None
 
     def knows_enough(self, now_s: float) -> bool:
         """Whether a run can be started: torch, if expected, and the machine are known, or the latter had its time."""
@@ -338,7 +370,9 @@ class Machine:
         """Whether neither NVML nor torch has a GPU, once both have had their say."""
         if self._monitor.gpus or self._monitor.problem is None:
             return False
-        return not self.expects_torch if self.torch is None else not self.torch["cuda_available"]
+        if self.torch is None:
+            return not self.expects_torch
+        return not self.torch["cuda_available"]
 
     def level(self, memory: str) -> MemoryLevel | None:
         """How full a memory is; ``None`` without a reading."""
@@ -402,7 +436,9 @@ class EnergyCounters:
         """
         if uuid is None:
             joules = self._package.joules()
-            return joules if isinstance(joules, str) else (time.monotonic(), joules)
+            if isinstance(joules, str):
+                return joules
+            return (time.monotonic(), joules)
         with self._store.lock:
             reading = self._store.latest("gpu", "energy_j", uuid)
         if reading.time_s is None:
@@ -475,7 +511,10 @@ def program_of_run(workload: str, fields: Mapping[str, Any], device: str, device
     found = workloads().get(workload)
     if found is None:
         own = workload == "watch"
-        what = "your own program, which is one already" if own else f"the workload {workload}, which is not here"
+        if own:
+            what = "your own program, which is one already"
+        else:
+            what = f"the workload {workload}, which is not here"
         raise ValueError(f"This was {what}; there is no program to copy.")
     remark = () if kind_of(device) == "cpu" else NOT_KEPT
     return program_of(build(found, dict(fields)), device, devices, remark=remark)

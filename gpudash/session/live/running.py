@@ -129,7 +129,9 @@ class Running:
     def busy_s(self) -> float:
         """For how long one message of the program that is watched has been taken in, 0 between messages."""
         watched = self._watched
-        return 0.0 if watched is None else watched.busy_s
+        if watched is None:
+            return 0.0
+        return watched.busy_s
 
     def start(
         self,
@@ -200,13 +202,17 @@ class Running:
     def stopping(self) -> StopProgress | None:
         """How far the end of the program that is watched has come; ``None`` where it was not asked to end."""
         watched = self._watched
-        return None if watched is None or not self.on else watched.stopping
+        if watched is None or not self.on:
+            return None
+        return watched.stopping
 
     @property
     def finding_need_s(self) -> float | None:
         """For how long the program has been run again to find out what it needs; ``None`` where it is not."""
         watched = self._watched
-        return None if watched is None or not self.on else watched.finding_need_s
+        if watched is None or not self.on:
+            return None
+        return watched.finding_need_s
 
     def stop(self, when: str, *, shutdown: bool = False) -> None:
         """Ask the run to end.
@@ -279,7 +285,10 @@ class Running:
         """End the run, whatever it is; false when it did not end in time."""
         deadline = time.monotonic() + timeout_s
         watched = self._watched
-        ended = self._release(timeout_s) if watched is None else watched.close(timeout_s)
+        if watched is None:
+            ended = self._release(timeout_s)
+        else:
+            ended = watched.close(timeout_s)
         return self._worker.close(deadline - time.monotonic()) and ended
 
     def _release(self, timeout_s: float) -> bool:
@@ -305,7 +314,9 @@ class Running:
 
     def _arm(self, memories: Sequence[str], guard_bytes: int | None) -> None:
         settings, latest = self._settings(), self._machine.latest
-        critical = settings.critical_ratio if settings.guard else None
+        critical = None
+        if settings.guard:
+            critical = settings.critical_ratio
         total = latest(HOST, "total_bytes")
         found: dict[str, tuple[int, str]] = {}
         for memory in memories:
@@ -430,7 +441,9 @@ class RunGuards:
         if memory is None:
             return None
         sentence = self._guard(memory).observe(sample)
-        return None if sentence is None else (memory, sentence)
+        if sentence is None:
+            return None
+        return (memory, sentence)
 
     def refusal(self, memory: str, others: Mapping[str, str] | None = None) -> Callable[..., str | None]:
         """What a run on ``memory`` asks before it takes bytes of "cpu" or of its device: a sentence refuses.
@@ -443,7 +456,10 @@ class RunGuards:
         elsewhere = dict(others or {})
 
         def refuse(size: int, device: str, used: int | None = None) -> str | None:
-            refused = HOST if device == "cpu" else elsewhere.get(device, memory)
+            if device == "cpu":
+                refused = HOST
+            else:
+                refused = elsewhere.get(device, memory)
             sentence = self._guard(refused).refuse(size, used)
             if sentence is not None:
                 self._report(refused, sentence)
@@ -497,7 +513,10 @@ def profile_request(steps: int, recording: Path | None, spec: Spec | None = None
     from gpudash.workloads.profiling import ProfileRequest
 
     check_steps(steps)
-    name = "profile" if spec is None else spec.name
+    if spec is None:
+        name = "profile"
+    else:
+        name = spec.name
     base = recording or recording_name(recordings_folder(), name)
     single = spec is not None and spec.steps_field is not None and getattr(spec, spec.steps_field) == 1
     return ProfileRequest(steps, str(base.absolute().with_suffix("")), from_start=single)
@@ -525,5 +544,8 @@ def trace_of(details: Mapping[str, Any], recording: Path | None) -> Path | None:
     trace = details.get("trace")
     if not isinstance(trace, str) or not trace:
         return None
-    places = [Path(trace)] if recording is None else [recording.parent / Path(trace).name, Path(trace)]
+    if recording is None:
+        places = [Path(trace)]
+    else:
+        places = [recording.parent / Path(trace).name, Path(trace)]
     return next((place for place in places if place.is_file()), None)

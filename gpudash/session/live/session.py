@@ -220,7 +220,9 @@ class Session:
     def run_title(self, number: int) -> str:
         """What the user has called the run ``number``, counted from 1, since it is recorded."""
         recorder = self._recorder
-        return "" if recorder is None else run_title(recorder.annotations, number, len(self.store.runs))
+        if recorder is None:
+            return ""
+        return run_title(recorder.annotations, number, len(self.store.runs))
 
     def clock(self) -> float:
         """Session time: monotonic seconds since the session began."""
@@ -287,7 +289,9 @@ class Session:
             RuntimeError: when a run is on, or the session is closed.
         """
         where = self.machine.find(device)
-        request = profile_request(profile_steps, self.recording, spec) if profile_steps else None
+        request = None
+        if profile_steps:
+            request = profile_request(profile_steps, self.recording, spec)
         return self._runs.start(
             spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
         )
@@ -581,7 +585,10 @@ class Session:
         except Exception as error:
             logger.exception("%s", trouble if record is None else f"{_named(record)} {trouble}")
             what = type(error).__name__
-            sentence = trouble if record is None else f"{_named(record)} {trouble}"
+            if record is None:
+                sentence = trouble
+            else:
+                sentence = f"{_named(record)} {trouble}"
             fault = f"{sentence}: {what}"
             if fault not in self._broken and len(self._broken) < MOST_FAULTS:
                 self._broken.add(fault)
@@ -605,7 +612,9 @@ class Session:
     def _warning(
         self, text: str, device: str = "session", level: Level = "warning", actions: tuple[str, ...] = ()
     ) -> Warning:
-        run_id = self._runs.run_id if self.running else None
+        run_id = None
+        if self.running:
+            run_id = self._runs.run_id
         return Warning(time_s=self.clock(), run_id=run_id, level=level, device=device, text=text, actions=actions)
 
     def _warn_of_guard(self, memory: str, sentence: str) -> None:
@@ -635,7 +644,9 @@ class Session:
 
 def _named(record: Record) -> str:
     """What a record is called in a sentence."""
-    return f"A reading of {record.table}" if isinstance(record, Sample) else f"The event {record.kind}"
+    if isinstance(record, Sample):
+        return f"A reading of {record.table}"
+    return f"The event {record.kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -693,7 +704,9 @@ def metrics(store: Store, uuid: str | None) -> dict[str, dict[str, Value]]:
 
     ``last`` is ``None`` where the newest tick had no reading, and ``state`` says why; the others leave gaps out.
     """
-    table = "host" if uuid is None else "gpu"
+    table = "gpu"
+    if uuid is None:
+        table = "host"
     with store.lock:
         return {
             metric: _summary(series, store.latest(table, metric, uuid))
@@ -715,10 +728,14 @@ def _summary(series: Series, latest: Reading) -> dict[str, Value]:
 def _had(series: Series) -> int:
     """Readings that were had; the others are gaps."""
     figures = _figures(series)
-    return 0 if figures is None else figures.count
+    if figures is None:
+        return 0
+    return figures.count
 
 
 def _figures(series: Series) -> Statistics | None:
     """Figures of all readings; ``None`` where none was had."""
     extent = series.extent()
-    return None if extent is None else series.statistics(*extent)
+    if extent is None:
+        return None
+    return series.statistics(*extent)

@@ -129,7 +129,9 @@ class SimulatedGpus:
             self.mirror(f"sim:{index}", mirror)
 
     def _make(self, wanted: Sequence[SimulatedCard]) -> None:
-        others = {OTHER_PROCESS: self._wanted.others} if self._wanted.others else {}
+        others = {}
+        if self._wanted.others:
+            others = {OTHER_PROCESS: self._wanted.others}
         self.cards = tuple(
             card_of(index, card, others=None if index else others, settings=self._settings)
             for index, card in enumerate(wanted)

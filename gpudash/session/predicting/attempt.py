@@ -194,7 +194,10 @@ class Attempt:
         self._selector = selectors.DefaultSelector()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._scratch = None if self._launch.lets_write else self._sandbox()
+            if self._launch.lets_write:
+                self._scratch = None
+            else:
+                self._scratch = self._sandbox()
             path = self._folder / "socket"
             listener.bind(str(path))
             listener.listen(64)
@@ -220,7 +223,9 @@ class Attempt:
     def _held_by(self) -> str:
         if self._launch.lets_write:
             return NOT_HELD
-        return HELD_BY_PYTHON if self._scratch is None else HELD_BY_SYSTEM
+        if self._scratch is None:
+            return HELD_BY_PYTHON
+        return HELD_BY_SYSTEM
 
     def _sandbox(self) -> PrivateFolder | None:
         """Where overlays take what is written; ``None`` where there can be none."""
@@ -249,7 +254,9 @@ class Attempt:
             environment |= {name: value.format(scratch=written) for name, value in TRACKERS_ELSEWHERE.items()}
         if launch.is_aside:
             environment |= OFFLINE
-        quiet = subprocess.DEVNULL if launch.is_aside else None
+        quiet = None
+        if launch.is_aside:
+            quiet = subprocess.DEVNULL
         try:
             program = subprocess.Popen(
                 self._command(environment),
@@ -282,7 +289,9 @@ class Attempt:
             layers = str(self._scratch.path / LAYERS)
             kept = [str(self._folder), *([] if launch.is_aside else self._caches(environment))]
             return sandbox.command_in_sandbox(command, layers, kept, as_usual=not launch.is_aside)
-        return sandbox.command_in_sandbox(command) if launch.is_aside else command
+        if launch.is_aside:
+            return sandbox.command_in_sandbox(command)
+        return command
 
     def _caches(self, environment: Mapping[str, str]) -> list[str]:
         """Folders of downloads, which are there another time."""
@@ -337,7 +346,9 @@ class Attempt:
             code = self._program.poll()
             if code is not None:
                 self._hear(listener)
-                found = None if code else self._followed(ended=True)
+                found = None
+                if not code:
+                    found = self._followed(ended=True)
                 return self._failure or found or self._ended(code)
             if time.monotonic() >= due:
                 seen_s = max(seen_s, _processor_s(self._program.pid))
@@ -406,7 +417,9 @@ class Attempt:
             return None  # its exit code says whether it came to its end
         wanted = int(answers[0]["world_size"])
         ranks = {answer["rank"] for answer in answers}
-        return FollowedRun(answers, self._numbers, self._held_by) if ended or len(ranks) >= wanted else None
+        if ended or len(ranks) >= wanted:
+            return FollowedRun(answers, self._numbers, self._held_by)
+        return None
 
     def _ended(self, code: int) -> NotFollowed:
         name = script_name(self._launch.command)
@@ -428,7 +441,9 @@ class Attempt:
         where = self._stack()
         what = NEVER[self._furthest()]
         name = script_name(self._launch.command)
-        at = f"; it stands at {where}" if where else ""
+        at = ""
+        if where:
+            at = f"; it stands at {where}"
         stands = f"{name} {what} in {waited_s:.0f} s ({processor_s:.0f} s of processor time){at}."
         more = f"Allow it more: --time-limit {self._launch.time_limit_s * 4:g}."
         return NotFollowed(Problem("no_step", stands, more))
@@ -501,7 +516,9 @@ def script_name(command: Sequence[str]) -> str:
     """What a command is called: its script, also where a launcher such as torchrun starts that."""
     name = program_name(command)
     scripts = (Path(word).name for word in command if word.endswith((".py", ".sh")))
-    return name if name.endswith(".py") else next(scripts, name)
+    if name.endswith(".py"):
+        return name
+    return next(scripts, name)
 
 
 def standing(text: str) -> str:

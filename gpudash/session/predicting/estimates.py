@@ -67,7 +67,9 @@ class Estimates:
             ValueError: one sentence, when there is no such device.
         """
         level = self._machine.level(self._machine.find(device).memory)
-        return None if level is None else level.used_bytes
+        if level is None:
+            return None
+        return level.used_bytes
 
     def ask(
         self,
@@ -97,7 +99,9 @@ class Estimates:
         """
         spec = spec.predicted
         names = spec.device_names
-        where = names[0] if names else device
+        where = device
+        if names:
+            where = names[0]
         if isinstance(spec, ModelSpec):
             if spec.missing:
                 raise ValueError(spec.missing)
@@ -187,7 +191,9 @@ class Estimates:
 
 def _within(target: Target, cap: MemoryCap | None) -> Target:
     """``target`` with no more room than a cap leaves the allocator; the context lies beside it."""
-    allowed = None if cap is None or target.device == "cpu" else cap.allowed_bytes(target.capacity_bytes)
+    allowed = None
+    if not (cap is None or target.device == "cpu"):
+        allowed = cap.allowed_bytes(target.capacity_bytes)
     if allowed is None or target.free_bytes is None:
         return target
     return replace(target, free_bytes=min(target.free_bytes, allowed + target.overhead_bytes))
@@ -217,13 +223,22 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
     if device.remark:
         raise ValueError(f"What a run takes of {device.name} is not predicted: its allocator is not CUDA's.")
     settings = AllocatorSettings.parse(allocator_text())
-    free = None if device.uuid is None else machine.latest(device.uuid, "free_bytes")
+    free = None
+    if device.uuid is not None:
+        free = machine.latest(device.uuid, "free_bytes")
     reserved, allocated = (_allocator_bytes(store, name, device.name) for name in ("reserved_bytes", "allocated_bytes"))
-    idle = reserved - allocated if reserved is not None and allocated is not None else 0
-    own = None if device.uuid is None else machine.own_bytes(device.uuid)
+    idle = 0
+    if reserved is not None and allocated is not None:
+        idle = reserved - allocated
+    own = None
+    if device.uuid is not None:
+        own = machine.own_bytes(device.uuid)
     opened = bool(own) or bool(reserved)  # a run's own process has taken its context with it, and reserves nothing
     architecture = architecture_of(next((gpu for gpu in machine.gpus if gpu.uuid == device.uuid), None))
-    overhead, overhead_text = (0, "the CUDA context is there already") if opened else _context(device, architecture)
+    if opened:
+        overhead, overhead_text = (0, "the CUDA context is there already")
+    else:
+        overhead, overhead_text = _context(device, architecture)
     return Target(
         device.name,
         device.total_bytes,
@@ -239,17 +254,25 @@ def _room_on(device: Device, machine: Machine, store: Store) -> Target:
 
 def _context(device: Device, architecture: Architecture) -> tuple[int, str]:
     """Bytes of a CUDA context that is still to be made, and how they are known."""
-    measured = None if device.uuid is None else measured_context(device.uuid)
+    measured = None
+    if device.uuid is not None:
+        measured = measured_context(device.uuid)
     if measured is not None:
         return measured, f"a CUDA context of {format_bytes(measured)} as measured on this card"
-    assumed = HOPPER_CONTEXT_BYTES if architecture.capability == (9, 0) else ASSUMED_CONTEXT_BYTES
+    assumed = ASSUMED_CONTEXT_BYTES
+    if architecture.capability == (9, 0):
+        assumed = HOPPER_CONTEXT_BYTES
     return assumed, f"a CUDA context of {format_bytes(assumed)} assumed"
 
 
 def architecture_of(gpu: Gpu | None) -> Architecture:
     """A GPU's design, as far as its driver tells it."""
-    capability = gpu.cuda_capability if gpu is not None else None
-    multiprocessors = gpu.multiprocessors if gpu is not None else None
+    capability = None
+    if gpu is not None:
+        capability = gpu.cuda_capability
+    multiprocessors = None
+    if gpu is not None:
+        multiprocessors = gpu.multiprocessors
     return Architecture(capability or A100.capability, multiprocessors or A100.multiprocessors)
 
 
@@ -258,10 +281,13 @@ def _simulated(device: Device, machine: Machine) -> Target:
     card = next(card for card in machine.simulated.cards if card.uuid == device.uuid)
     free, capacity = card.free_and_total()
     idle = card.reserved_bytes() - card.statistics()["allocated_bytes.all.current"]
-    overhead = 0 if card.opened else CONTEXT_BYTES
-    overhead_text = (
-        "the context is there already" if card.opened else f"a simulated context of {format_bytes(overhead)}"
-    )
+    overhead = CONTEXT_BYTES
+    if card.opened:
+        overhead = 0
+    if card.opened:
+        overhead_text = "the context is there already"
+    else:
+        overhead_text = f"a simulated context of {format_bytes(overhead)}"
     return Target(
         device.name,
         capacity,
@@ -277,4 +303,6 @@ def _simulated(device: Device, machine: Machine) -> Target:
 def _allocator_bytes(store: Store, metric: str, device: str) -> int | None:
     with store.lock:
         value = store.latest("allocator", metric, device).value
-    return int(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return int(value)
+    return None

@@ -157,7 +157,10 @@ class Estimator:
                 raise RuntimeError("The estimator is closed.")
             self._newest_id += 1
             by = tuple(command or self._command)
-            longest = LONGEST_RATIO * time_limit_s if longest_s is None else longest_s
+            if longest_s is None:
+                longest = LONGEST_RATIO * time_limit_s
+            else:
+                longest = longest_s
             self._wanted = _Request(self._newest_id, {**message, "id": self._newest_id}, time_limit_s, longest, by)
             self._answer = None
             if self._thread is None:
@@ -242,14 +245,22 @@ class Estimator:
                 return
             self._wanted = None
         now = time.monotonic()
-        patience_s = PATIENCE_S if child.has_answered else FIRST_PATIENCE_S
-        child.answer_until = now + patience_s if child.request is not None else None
+        patience_s = FIRST_PATIENCE_S
+        if child.has_answered:
+            patience_s = PATIENCE_S
+        if child.request is not None:
+            child.answer_until = now + patience_s
+        else:
+            child.answer_until = None
         child.worked_before_s = child.process.processor_s
         child.request, child.until, child.at_most_until = request, now + request.limit_s, now + request.longest_s
         child.process.send(request.message)
 
     def _start_child(self, request: _Request | None = None) -> bool:
-        command = self._command if request is None else request.command
+        if request is None:
+            command = self._command
+        else:
+            command = request.command
         try:
             self._child = _Child(ChildProcess(command), command, time.monotonic() + self._start_limit_s)
         except OSError as error:
@@ -262,7 +273,9 @@ class Estimator:
     def _end_child(self) -> str:
         """End the process; how it ended, in words."""
         child, self._child = self._child, None
-        return child.process.end() if child is not None else ""
+        if child is not None:
+            return child.process.end()
+        return ""
 
     def _due(self) -> float | None:
         child = self._child
@@ -272,7 +285,9 @@ class Estimator:
             return child.start_until
         if child.request is None:
             return None
-        return child.until if child.answer_until is None else min(child.until, child.answer_until)
+        if child.answer_until is None:
+            return child.until
+        return min(child.until, child.answer_until)
 
     def _listen(self) -> None:
         """Take what the process has written."""
@@ -306,7 +321,9 @@ class Estimator:
             child.request = None
         try:
             error = message.get("error")
-            problem = Problem(**error) if error else None
+            problem = None
+            if error:
+                problem = Problem(**error)
             estimate = None
             if not error:
                 estimate = replace(_reader().validate_python(message.get("estimate")), torch=child.torch)
@@ -366,7 +383,9 @@ class Estimator:
         with self._changed:
             if self._wanted is request:
                 self._wanted = None
-            known = self._answer.estimate if self._answer is not None and self._answer.id == request.id else None
+            known = None
+            if self._answer is not None and self._answer.id == request.id:
+                known = self._answer.estimate
         self._report(Answer(request.id, known, problem, final=True))
 
     def _report(self, answer: Answer) -> None:

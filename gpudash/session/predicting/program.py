@@ -98,11 +98,9 @@ def predict_program(
     found = Attempt(launch, "unknown").run(interrupted)
     if isinstance(found, NotFollowed) and found.because_of_numbers:
         computes = found.peak_bytes * WITH_NUMBERS_RATIO <= int(psutil.virtual_memory().available)
-        how = (
-            "with numbers, which takes longer"
-            if computes
-            else "and goes on by guesses, since it is too large for this computer"
-        )
+        how = "and goes on by guesses, since it is too large for this computer"
+        if computes:
+            how = "with numbers, which takes longer"
         notice(f"{found.problem.message} The program is started again, {how}.")
         found = Attempt(launch, "computed" if computes else "guessed").run(interrupted)
     if isinstance(found, NotFollowed):
@@ -143,8 +141,13 @@ def _judged(question: ProgramQuestion, found: FollowedRun) -> Estimate:
         if question.alternatives and place.room_bytes is not None and not one.has_room:
             one = replace(one, alternatives=tuple(unchanged(partial(_same, trace), place, one, ())))
         judged.append(replace(one, by_line=dict(card["lines"]), assumptions=tuple(answer["assumptions"])))
-    what = EACH if len(ranked) > 1 else EACH_CARD
-    estimate = judged[0] if len(judged) == 1 else of_halves(judged, what)
+    what = EACH_CARD
+    if len(ranked) > 1:
+        what = EACH
+    if len(judged) == 1:
+        estimate = judged[0]
+    else:
+        estimate = of_halves(judged, what)
     assumptions = tuple(dict.fromkeys(said for answer in ranked for said in answer["assumptions"]))
     method = estimate.method
     if found.numbers == "computed":

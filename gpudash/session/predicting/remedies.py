@@ -114,7 +114,9 @@ class Remedies:
     def so_far(self) -> SoFar | None:
         """How far the search has come; ``None`` while nothing is looked for. For any thread."""
         search = self._search
-        return None if search is None or search.reported.is_set() else search.so_far
+        if search is None or search.reported.is_set():
+            return None
+        return search.so_far
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the store has what is looked for; true at once when nothing is looked for."""
@@ -226,12 +228,19 @@ class _Search:
             return replace(explanation, remedies_note=f"{error}")
         began = time.monotonic()
         answer = self._answer()
-        estimate = None if answer is None else answer.estimate
-        problem = None if answer is None else answer.problem
+        estimate = None
+        if answer is not None:
+            estimate = answer.estimate
+        problem = None
+        if answer is not None:
+            problem = answer.problem
         if answer is None or not answer.final or (problem is not None and problem.kind == TOOK_TOO_LONG):
             note = f"Looking for remedies was stopped after {format_duration(time.monotonic() - began)}."
         else:
-            note = "" if problem is None else problem.message
+            if problem is None:
+                note = ""
+            else:
+                note = problem.message
         if estimate is None:
             return replace(explanation, remedies_note=note)
         return self._with(estimate, note)
@@ -246,7 +255,9 @@ class _Search:
             answer = self._estimates.wait(0.1)
             if answer is not None and answer.final:
                 break
-            estimate = None if answer is None else answer.estimate
+            estimate = None
+            if answer is not None:
+                estimate = answer.estimate
             if estimate is not None and (not self._known.predicted or len(estimate.alternatives) > self._known.tried):
                 found = self._with(estimate, LOOKING).remedies
                 self._known = SoFar(found, len(estimate.alternatives), predicted=True)
@@ -275,7 +286,9 @@ class _Afterwards(Estimates):
         return replace(found, overhead_bytes=0, overhead_words="the context is there already")
 
     def used_bytes(self, device: str) -> int | None:
-        return self._others_bytes if device == self._explanation.device else super().used_bytes(device)
+        if device == self._explanation.device:
+            return self._others_bytes
+        return super().used_bytes(device)
 
     @property
     def _others_bytes(self) -> int:

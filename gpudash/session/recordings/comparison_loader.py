@@ -122,14 +122,21 @@ def load_run(
                 for mark in standing_marks(replay.store.markers)
                 if view.began_s <= mark.time_s <= end and mark.category != "warning"
             ]
-            taken = _crowding(replay.store, view, end, int(cores)) if _NUMBER.fullmatch(cores) and int(cores) else 0.0
+            taken = 0.0
+            if _NUMBER.fullmatch(cores) and int(cores):
+                taken = _crowding(replay.store, view, end, int(cores))
     finally:
         replay.close()
     reported = {name: np.array(mask, dtype=bool) for name, mask in gathered.reported.items()}
     steps = StepColumns(**{name: np.array(column) for name, column in gathered.steps.items()}, reported=reported)
     stages = {name: np.array(column) for name, column in gathered.stages.items()}
-    file = path.name if number is None else f"{path.name}#{number}"
-    name = title or given_name(view.workload, view.device, view.spec) if named else file
+    if number is None:
+        file = path.name
+    else:
+        file = f"{path.name}#{number}"
+    name = file
+    if named:
+        name = title or given_name(view.workload, view.device, view.spec)
     return ComparedRun(name, str(path), view, steps, stages, memory, marks, machine, taken, notes)
 
 
@@ -139,7 +146,10 @@ def _chosen(path: Path, runs: Sequence[RunView], number: int | None) -> RunView:
     if number is None:
         return runs[-1]
     if number > len(runs):
-        there = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+        if len(runs) == 1:
+            there = "one run"
+        else:
+            there = f"{len(runs)} runs"
         raise RecordingError(f"{path} holds {there}; there is no run {number}")
     return runs[number - 1]
 
@@ -173,7 +183,9 @@ def _machine(recording: Recording, gathered: _Gathered, replay: Replay, view: Ru
 
 
 def _end(view: RunView, store: Store) -> float:
-    return store.newest_s if view.ended_s is None else view.ended_s
+    if view.ended_s is None:
+        return store.newest_s
+    return view.ended_s
 
 
 def _memory(store: Store, view: RunView, end: float) -> Iterator[tuple[str, Curve]]:
@@ -211,5 +223,9 @@ def _crowding(store: Store, view: RunView, end: float, cores: int) -> float:
 
 def _mean(store: Store, metric: str, start: float, end: float) -> float | None:
     series = store.series("host", metric)
-    known = None if series is None else series.statistics(start, end)
-    return None if known is None else known.mean
+    known = None
+    if series is not None:
+        known = series.statistics(start, end)
+    if known is None:
+        return None
+    return known.mean

@@ -66,7 +66,9 @@ def find_file(path: Path) -> FoundFile:
     path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  # resolve() would follow links and rename the tab
     try:
         folder = path.is_dir()
-        target = path / SNAPSHOT_NAME if folder else path
+        target = path
+        if folder:
+            target = path / SNAPSHOT_NAME
         if folder and not target.exists():
             raise ValueError(f"{path.name} is a folder without a {SNAPSHOT_NAME} in it; name the file itself.")
         with open_regular(target) as file:

@@ -56,7 +56,9 @@ class _Node:
     def rows(self) -> list[dict[str, Any]]:
         """The ranks it runs, as far as they make sense."""
         rows = self.about.get("ranks")
-        return [row for row in rows if _rank(row) is not None] if isinstance(rows, list) else []
+        if isinstance(rows, list):
+            return [row for row in rows if _rank(row) is not None]
+        return []
 
     @property
     def ranks(self) -> set[int]:
@@ -87,7 +89,8 @@ class JoinedRecording:
             self._folder = PrivateFolder(runtime_folder(), "gpudash-joined-")
             try:
                 name = " + ".join(path.stem for path in paths)
-                name = name if len(name) <= LONGEST_NAME else f"{len(paths)} nodes of {nodes[0].recording.path.stem}"
+                if not (len(name) <= LONGEST_NAME):
+                    name = f"{len(paths)} nodes of {nodes[0].recording.path.stem}"
                 self.path = self._folder.path / f"{name}.gpudash"
                 _write(nodes, self.path)
             except BaseException:
@@ -104,7 +107,9 @@ class JoinedRecording:
 def _node(recording: Recording) -> _Node:
     rows = recording.select("SELECT json FROM event WHERE kind = 'Note' ORDER BY rowid")
     notes = [one for one in recording.events_of(rows) if isinstance(one, Note) and one.topic == Topic.RANKS]
-    last = notes[-1] if notes else None
+    last = None
+    if notes:
+        last = notes[-1]
     run = next((run for run in reversed(recording.runs) if last is not None and run.id == last.run_id), None)
     if last is None or run is None:
         raise ValueError(f"{recording.path.name} holds no run with ranks, so that there is nothing to join it by.")
@@ -129,7 +134,10 @@ def _check(nodes: Sequence[_Node]) -> None:
             )
         for other in nodes[:place]:
             if shared := sorted(node.ranks & other.ranks):
-                text = f"rank {shared[0]}" if len(shared) == 1 else f"ranks {shared[0]} to {shared[-1]}"
+                if len(shared) == 1:
+                    text = f"rank {shared[0]}"
+                else:
+                    text = f"ranks {shared[0]} to {shared[-1]}"
                 raise ValueError(f"{other.name} and {node.name} both hold {text}; open one of them.")
             if not _overlap(other, node):
                 raise ValueError(f"{other.name} and {node.name} are of different times; they cannot be one run.")
@@ -141,7 +149,10 @@ def _describe(about: Mapping[str, Any]) -> str:
 
 def _overlap(one: _Node, other: _Node) -> bool:
     def extent(node: _Node) -> tuple[float, float]:
-        ended_s = node.run.ended_s if node.run.ended_s is not None else node.recording.latest_s
+        if node.run.ended_s is not None:
+            ended_s = node.run.ended_s
+        else:
+            ended_s = node.recording.latest_s
         return node.began_wall_s + node.run.began_s, node.began_wall_s + ended_s
 
     (began, ended), (other_began, other_ended) = extent(one), extent(other)
@@ -207,7 +218,10 @@ class _Joining:
         if own:
             yield from node.recording.records()
             return
-        ended_s = node.run.ended_s if node.run.ended_s is not None else node.recording.latest_s
+        if node.run.ended_s is not None:
+            ended_s = node.run.ended_s
+        else:
+            ended_s = node.recording.latest_s
         endings = node.recording.select(
             "SELECT json FROM event WHERE kind IN ('RunFailed', 'OutOfMemory', 'RunFinished')"
         )
@@ -300,13 +314,21 @@ def _peaks(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rank(row: Any) -> int | None:
-    number = row.get("rank") if isinstance(row, dict) else None
-    return number if isinstance(number, int) and 0 <= number < 2**16 else None
+    number = None
+    if isinstance(row, dict):
+        number = row.get("rank")
+    if isinstance(number, int) and 0 <= number < 2**16:
+        return number
+    return None
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float):
+        return float(value)
+    return None
 
 
 def _size(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float):
+        return int(value)
+    return None

@@ -85,8 +85,12 @@ class LibraryEntry:
     @property
     def began_s(self) -> float:
         """When it began, seconds since the epoch; when it was last written where it does not say."""
-        began = self.facts.began_wall_s if self.facts is not None else None
-        return self.changed_s if began is None else began
+        began = None
+        if self.facts is not None:
+            began = self.facts.began_wall_s
+        if began is None:
+            return self.changed_s
+        return began
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,9 @@ class LibraryWatcher:
     def _empty(self) -> None:
         kept = empty_trash(self.trash)
         if kept:
-            others = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+            others = ""
+            if len(kept) > 1:
+                others = f" and {len(kept) - 1} more"
             raise RecordingError(f"{kept[0]}{others} cannot be deleted and stays in the trash.")
 
     def _work(self) -> None:
@@ -334,7 +340,9 @@ class LibraryWatcher:
             with suppress(OSError):
                 status = path.stat()
                 log = log_files(path)[0]
-                log_status = log.stat() if log.exists() else None
+                log_status = None
+                if log.exists():
+                    log_status = log.stat()
                 size = status.st_size + (log_status.st_size if log_status is not None else 0)
                 size += sum(trace.stat().st_size for trace in (traces_of(path) if traced else ()))
                 changed = max(status.st_mtime_ns, log_status.st_mtime_ns if log_status is not None else 0)

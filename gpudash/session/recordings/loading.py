@@ -90,7 +90,9 @@ def load(
         growing: whether it is being written: then what comes meanwhile is left to whoever follows it.
     """
     rows = recording.last_rows()
-    ends = rows if growing else None
+    ends = None
+    if growing:
+        ends = rows
     pages = Pages(recording)
     count = sum(rows.values())
     until = 0
@@ -113,7 +115,9 @@ def load(
 
 def take_links(store: Store, note: Note) -> None:
     """Have the store know which GPU is which device of torch's, where ``note`` tells."""
-    names = note.details.get("torch_names") if note.topic == Topic.GPUS else None
+    names = None
+    if note.topic == Topic.GPUS:
+        names = note.details.get("torch_names")
     for name, uuid in names.items() if isinstance(names, dict) else ():
         if isinstance(uuid, str):
             store.link(name, uuid)
@@ -127,7 +131,9 @@ def _fix(recording: Recording, pages: Pages, until: int, progress: Progress) -> 
     links = Loaded(Store(), pages, {}, 0.0)
     links.take(event for event in recording.rare_events(pages.pages[until - 1].rows["event"], MAX_EVENTS))
     for number, page in enumerate(damaged):
-        before = pages.pages[page - 1] if page else None
+        before = None
+        if page:
+            before = pages.pages[page - 1]
         after, time_s = ({}, 0.0) if before is None else (before.rows, before.time_s)
         part = read_part(recording, links.store.links, after, pages.pages[page].rows, time_s)
         pages.fix(page, {key: series.newest(len(series)) for key, series in part.curves()})

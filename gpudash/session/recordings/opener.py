@@ -199,7 +199,9 @@ class Incoming(Replay):
     @property
     def notices(self) -> list[str]:
         """What could not be read, and that the stream has ended, a sentence each."""
-        bad = [f"{self._bad} lines of the stream make no sense and are left out"] if self._bad else []
+        bad = []
+        if self._bad:
+            bad = [f"{self._bad} lines of the stream make no sense and are left out"]
         return [*super().notices, *bad, *(text for text in (self._recorder.failed, self._ended) if text)]
 
     def close(self) -> bool:
@@ -307,7 +309,9 @@ def record_from_line(line: bytes) -> Record:
     if table not in schema.TABLES or not isinstance(device, str | None):
         raise ValueError("not a reading")
     raw = data.get("states")
-    states = {name: _state(word) for name, word in raw.items()} if isinstance(raw, dict) else {}
+    states = {}
+    if isinstance(raw, dict):
+        states = {name: _state(word) for name, word in raw.items()}
     values: dict[str, Value] = {}
     for metric in METRICS[table]:
         value = data.get(metric.name)

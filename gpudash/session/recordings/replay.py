@@ -110,8 +110,13 @@ class Replay:
     @property
     def notices(self) -> list[str]:
         """What could not be read, a sentence each."""
-        odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"] if self._odd else []
-        late = [] if self._following is None or not self._following.problem else [self._following.problem]
+        odd = []
+        if self._odd:
+            odd = [f"{self._odd} rows of {self.recording.name} make no sense and are left out"]
+        if self._following is None or not self._following.problem:
+            late = []
+        else:
+            late = [self._following.problem]
         return [*self._backend.notices, *odd, *late]
 
     def seek(self, time_s: float | None) -> None:
@@ -184,11 +189,15 @@ class Replay:
     def default_device(self) -> str:
         """The device of the last run."""
         run = self.store.end.run
-        return "cpu" if run is None else run.device
+        if run is None:
+            return "cpu"
+        return run.device
 
     def device_text(self, device: str) -> str:
         """How a reading's device is called."""
-        return "cpu" if device == "host" else shown_name(self.store.torch_name(device) or device)
+        if device == "host":
+            return "cpu"
+        return shown_name(self.store.torch_name(device) or device)
 
     def run_title(self, number: int) -> str:
         """What the user had called the run ``number``, counted from 1, when the recording was opened."""
@@ -220,7 +229,9 @@ class Replay:
 def origin(text: str | None, recording: Path) -> float:
     """Seconds since the epoch at session time 0; when the file was last written where it does not say."""
     found = wall_clock_s(text or "")
-    return recording.stat().st_mtime if found is None else found
+    if found is None:
+        return recording.stat().st_mtime
+    return found
 
 
 def _gpu(facts: Mapping[str, Any]) -> Gpu:

@@ -138,7 +138,9 @@ def _program_command(path: Path) -> ProgramCommand:
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON.") from None
-    return program_command(found) if isinstance(found, dict) else UNKNOWN_COMMAND
+    if isinstance(found, dict):
+        return program_command(found)
+    return UNKNOWN_COMMAND
 
 
 def _read(path: Path) -> bytes | None:

@@ -51,12 +51,16 @@ def given_name(workload: str, device: str, spec: Mapping[str, Any]) -> str:
         changes = ", ".join(differences[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
         name = f"{workload} {changes}".strip()
     where = shown_devices(device, spec).replace(f" ({SIMULATED})", "")
-    return f"{name} on {where}" if where else name
+    if where:
+        return f"{name} on {where}"
+    return name
 
 
 def kind_of_run(run: RunFacts) -> str:
     """The workload of a run, or the script of a program of the user's."""
-    return _program(run.spec.get("command"), arguments=False) if run.workload == WATCH else run.workload
+    if run.workload == WATCH:
+        return _program(run.spec.get("command"), arguments=False)
+    return run.workload
 
 
 def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
@@ -69,15 +73,20 @@ def process_text(run: RunView | None, newest_s: float = 0.0) -> str:
     if run is None or run.workload != WATCH:
         return THIS_PROCESS
     name = _program(run.spec.get("command"), arguments=False)
-    name = name if len(name) <= LONGEST_PROCESS else f"{name[: LONGEST_PROCESS - 1]}…"
+    if not (len(name) <= LONGEST_PROCESS):
+        name = f"{name[: LONGEST_PROCESS - 1]}…"
     gone = run.ended_s is not None and newest_s > run.ended_s + LATE_READINGS_S
-    return f"{name}, then gpudash" if gone else name
+    if gone:
+        return f"{name}, then gpudash"
+    return name
 
 
 def differences_of(workload: str, spec: Mapping[str, Any]) -> list[str]:
     """Every field in which a run differs from its workload's default, in words: "width 1024"."""
     kind = workloads().get(workload)
-    return [] if kind is None else list(_differences(kind, spec))
+    if kind is None:
+        return []
+    return list(_differences(kind, spec))
 
 
 def _differences(kind: type[Spec], spec: Mapping[str, Any]) -> Iterator[str]:
@@ -111,16 +120,23 @@ def _folder_name(path: str) -> str:
 def _difference(name: str, value: object, size: bool) -> str:
     field = name.replace("_", " ")
     if isinstance(value, bool):
-        return field if value else f"no {field}"
+        if value:
+            return field
+        return f"no {field}"
     if size and isinstance(value, int):
         return f"{field} {format_bytes(value)}"
-    written = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        written = f"{value:g}"
+    else:
+        written = str(value)
     return f"{field} {written if len(written) <= LONGEST_VALUE else written[: LONGEST_VALUE - 1] + '…'}"
 
 
 def _program(command: object, *, arguments: bool = True) -> str:
     """A command in words: its script or program and what follows it."""
-    argv = [str(word) for word in command] if isinstance(command, Sequence) and not isinstance(command, str) else []
+    argv = []
+    if isinstance(command, Sequence) and not isinstance(command, str):
+        argv = [str(word) for word in command]
     if not argv or not argv[0]:
         return "program"
     name = program_name(argv)

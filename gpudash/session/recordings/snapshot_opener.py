@@ -146,7 +146,9 @@ class OpenedSnapshot:
         with self._changed:
             self._closing = True
             if self._refusal is None:
-                when = " before it was read" if self._snapshot is None else ""
+                when = ""
+                if self._snapshot is None:
+                    when = " before it was read"
                 self._refusal = f"{self._name} was closed{when}."
             self._changed.notify_all()
             self._rouse()
@@ -169,7 +171,10 @@ class OpenedSnapshot:
             logger.exception("a snapshot could not be opened")
             self._refuse(f"{self._name} could not be opened ({type(error).__name__}: {error}).")
         finally:
-            how = "" if process is None else process.end()
+            if process is None:
+                how = ""
+            else:
+                how = process.end()
             self._refuse(self._ending(how))
             self._remove_folder()
             assert self._waker is not None

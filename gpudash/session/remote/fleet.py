@@ -63,7 +63,10 @@ class SshFleet:
         if len(hosts) > MOST_HOSTS:
             raise ValueError(f"{len(hosts)} machines are too many to be read over ssh; {MOST_HOSTS} are the most.")
         self.hosts = tuple(hosts)
-        self.address = hosts[0].name if len(hosts) == 1 else f"{len(hosts)} machines over ssh"
+        if len(hosts) == 1:
+            self.address = hosts[0].name
+        else:
+            self.address = f"{len(hosts)} machines over ssh"
         self.asking = f"Linking {', '.join(host.name for host in hosts)}…"
         self.machines: list[RemoteMachine] = []
         self._clock = clock
@@ -212,8 +215,12 @@ def _gpus(machine: RemoteMachine) -> Iterable[FleetGpu]:
         return  # it has not told yet which GPUs there are
     memories: Iterable[Gpu | None] = whole or [None]
     for known in memories:
-        uuid = None if known is None else known.uuid
-        table = "host" if uuid is None else "gpu"
+        uuid = None
+        if known is not None:
+            uuid = known.uuid
+        table = "gpu"
+        if uuid is None:
+            table = "host"
 
         def latest(metric: str, table: str = table, uuid: str | None = uuid) -> Value:
             return machine.store.latest(table, metric, uuid).value

@@ -161,13 +161,17 @@ class RemoteMachine:
     @property
     def host_capacity_source(self) -> str:
         """Where the size of its memory is known from."""
-        return "RAM" if self.greeting is None else self.greeting.capacity_source
+        if self.greeting is None:
+            return "RAM"
+        return self.greeting.capacity_source
 
     @property
     def gpu_problem(self) -> str | None:
         """Why there is none, in one sentence; ``None`` before that is known."""
         why = self._readings.gpu_problem
-        return None if why is None else f"{self.name}: {why}."
+        if why is None:
+            return None
+        return f"{self.name}: {why}."
 
     @property
     def driver_fails(self) -> bool:
@@ -211,7 +215,10 @@ class RemoteMachine:
         """Its memory as a device; which of its GPUs torch can use is not known from here."""
         with self.store.lock:
             size = self.store.latest("host", "total_bytes").value
-        product = self.name if self.greeting is None else self.greeting.processor
+        if self.greeting is None:
+            product = self.name
+        else:
+            product = self.greeting.processor
         return [Device("cpu", product, int(size) if isinstance(size, int | float) else None)]
 
     def memory_name(self, memory: str) -> str:
@@ -223,7 +230,9 @@ class RemoteMachine:
 
     def forecast(self, memory: str) -> Forecast | None:
         """When a memory is full, if it grows on as it does; ``None`` while nothing comes."""
-        return self._watch.forecast(memory) if self.state == "linked" else None
+        if self.state == "linked":
+            return self._watch.forecast(memory)
+        return None
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """A warning with the newest figures; as `MemoryWatch.standing`."""
@@ -233,7 +242,13 @@ class RemoteMachine:
         """The memory that is watched for ``memory``: the machine's, where a GPU has none of its own, and none for one
         whose MIG instances are."""
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == memory), None)
-        return memory if gpu is None else HOST if gpu.shared_memory else "" if gpu.instances else memory
+        if gpu is None:
+            return memory
+        if gpu.shared_memory:
+            return HOST
+        if gpu.instances:
+            return ""
+        return memory
 
     def start(self, *, prompt: bool = False, asks: bool = False) -> None:
         """Begin to link.
@@ -250,7 +265,9 @@ class RemoteMachine:
     def question(self) -> SshQuestion | None:
         """What ssh asks now, to be answered or refused; ``None`` for nothing."""
         with self._lock:
-            return None if self._connection is None else self._connection.question
+            if self._connection is None:
+                return None
+            return self._connection.question
 
     def link_again(self) -> None:
         """Try it now, where there is no link; ssh may ask by `question`. What was told before stays."""
@@ -353,7 +370,9 @@ class RemoteMachine:
             with self._lock:
                 self._connection, self._asking = None, False
             fault = connection.end(greeted=self._failures == 0 and self.greeting is not None)
-        return fault if silence is None else LinkFault(silence)
+        if silence is None:
+            return fault
+        return LinkFault(silence)
 
     def _follow(self, connection: Connection, quiet_s: float) -> str | None:
         """Take in what comes until it ends; a sentence where the other side fell silent.
@@ -429,9 +448,15 @@ class RemoteMachine:
         if was_linked or self._failures == 0 or fault.lasting:
             logger.warning("no link to ssh://%s: %s", self.name, fault.text)
         self._failures += 1
-        self.state = "given up" if fault.lasting else "waiting"
+        if fault.lasting:
+            self.state = "given up"
+        else:
+            self.state = "waiting"
         self._fault = f"{fault.text}."
-        self.problem = self._fault if fault.lasting else f"{fault.text}; it is tried again."
+        if fault.lasting:
+            self.problem = self._fault
+        else:
+            self.problem = f"{fault.text}; it is tried again."
         if was_linked:
             self._gap(now_s)
         if self.greeting is not None and (was_linked or fault.lasting):
@@ -492,7 +517,9 @@ class RemoteReplay(Replay):
         """What could not be read, why there is no GPU, and that there is no link, a sentence each."""
         machine = self.machine
         bad = machine.left_out
-        left_out = [f"{bad} lines of {machine.name} make no sense and are left out"] if bad else []
+        left_out = []
+        if bad:
+            left_out = [f"{bad} lines of {machine.name} make no sense and are left out"]
         return [*super().notices, *left_out, *filter(None, (machine.gpu_problem, machine.problem))]
 
     @property
@@ -502,11 +529,15 @@ class RemoteReplay(Replay):
 
     def forecast(self, device: str) -> Forecast | None:
         """When a memory is full, while the present is shown."""
-        return self.machine.forecast(device) if self.present else None
+        if self.present:
+            return self.machine.forecast(device)
+        return None
 
     def standing(self, warning: Warning, ahead: Forecast | None) -> Warning | None:
         """A warning with the newest figures, while the present is shown."""
-        return self.machine.standing(warning, ahead) if self.present else None
+        if self.present:
+            return self.machine.standing(warning, ahead)
+        return None
 
     def device_text(self, device: str) -> str:
         """How a reading's device is called."""
@@ -537,6 +568,10 @@ def summary(machine: RemoteMachine) -> dict[str, Any]:
         for name, product, uuid, shared in listed
     ]
     why = machine.why_not_linked
-    error = {"kind": "ConnectionError", "message": why, "remedy": ""} if why else None
-    status_word = "failed" if why else "finished"
+    error = None
+    if why:
+        error = {"kind": "ConnectionError", "message": why, "remedy": ""}
+    status_word = "finished"
+    if why:
+        status_word = "failed"
     return {**found, "status": status_word, "error": error, "devices": devices, "machine": str(machine.host)}

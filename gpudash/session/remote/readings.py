@@ -69,7 +69,9 @@ class Greeting:
     @property
     def processor(self) -> str:
         """The processor in words, as this computer's is."""
-        return f"{self.product}, {self.cores} cores" if self.cores else self.product
+        if self.cores:
+            return f"{self.product}, {self.cores} cores"
+        return self.product
 
 
 @dataclass(slots=True)
@@ -133,7 +135,10 @@ class Readings:
 
     def _checked(self, sample: Sample, arrival_s: float) -> Sample:
         listed = sample.table == "process"
-        time_s = self._listed_s(sample, arrival_s) if listed else self._clock.here(sample.time_s, arrival_s)
+        if listed:
+            time_s = self._listed_s(sample, arrival_s)
+        else:
+            time_s = self._clock.here(sample.time_s, arrival_s)
         values, states = dict(sample.values), dict(sample.states)
         for name, value in values.items():
             if isinstance(value, str):
@@ -159,7 +164,10 @@ class Readings:
     def _devices(self, data: Mapping[str, Any], arrival_s: float) -> Note:
         self.gpus = tuple(_gpu(facts) for facts in list(data["gpus"])[:MOST_GPUS])
         code = data.get("problem")
-        self.gpu_problem = None if self.gpus else _why_none(code)
+        if self.gpus:
+            self.gpu_problem = None
+        else:
+            self.gpu_problem = _why_none(code)
         self.driver_fails = not self.gpus and code not in _NOTHING_THERE
         names = {f"GPU {gpu.number}": gpu.uuid for gpu in self.gpus}  # what torch there calls them is not known
         details = {"gpus": [asdict(gpu) for gpu in self.gpus], "torch_names": names}
@@ -171,7 +179,9 @@ class Readings:
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
     """Text of another machine as it can be shown: short, and without anything that is not printed."""
     kept = "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
-    return kept if len(text) <= longest else f"{kept[:-1]}…"
+    if len(text) <= longest:
+        return kept
+    return f"{kept[:-1]}…"
 
 
 def _greeting(data: Mapping[str, Any]) -> Greeting:
@@ -213,7 +223,9 @@ def _gpu(facts: Mapping[str, Any]) -> Gpu:
 
 
 def _small(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 1000 else None
+    if isinstance(value, int) and 0 <= value < 1000:
+        return value
+    return None
 
 
 _NOTHING_THERE = (-1, -2, 6)

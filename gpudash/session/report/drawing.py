@@ -132,7 +132,9 @@ def _style(plot: PlotSpec, curve: CurveSpec) -> Style:
         return "pulses"
     if plot.nested:
         return "area"
-    return "dashed" if curve.style == "dash" else "line"
+    if curve.style == "dash":
+        return "dashed"
+    return "line"
 
 
 def figure(
@@ -177,7 +179,9 @@ def figure(
 
 def _left_axis(plot: PlotSpec, shown: Sequence[Drawn]) -> SceneAxis:
     low, high = _range(plot, shown)
-    unit = float(parse_size(f"1{memory_unit(high)}")) if plot.unit == "bytes" else 1.0
+    unit = 1.0
+    if plot.unit == "bytes":
+        unit = float(parse_size(f"1{memory_unit(high)}"))
     plain = plot.unit_name in RATES
     ticks = (
         (value, f"{value:g}" if plain or not value else _written(plot, value)) for value in _ticks(low, high, unit)
@@ -240,7 +244,9 @@ def _line_kind(drawn: Drawn) -> str:
 
 
 def _kind(mark: Marker) -> str:
-    return mark.category if mark.category in _KINDS else "user"
+    if mark.category in _KINDS:
+        return mark.category
+    return "user"
 
 
 def _labels(marks: Sequence[Marker], scene: PlotScene) -> Iterator[SceneNote]:
@@ -260,18 +266,25 @@ def _labels(marks: Sequence[Marker], scene: PlotScene) -> Iterator[SceneNote]:
 
 def _written(plot: PlotSpec, value: float) -> str:
     """A value of the left axis in words; a loss is a plain number."""
-    return f"{value:.3g}" if plot.unit in ("nats", "loss") else format_value(plot.unit, value, plot.unit_name)
+    if plot.unit in ("nats", "loss"):
+        return f"{value:.3g}"
+    return format_value(plot.unit, value, plot.unit_name)
 
 
 def _formatted(plot: PlotSpec, drawn: Drawn, value: float) -> str:
-    return format_percent(value) if drawn.right else _written(plot, value)
+    if drawn.right:
+        return format_percent(value)
+    return _written(plot, value)
 
 
 def _key(plot: PlotSpec, drawn: Drawn, inside: bool) -> Key:
     least, most = (_formatted(plot, drawn, float(value)) for value in (drawn.known.min(), drawn.known.max()))
     text = f"{least} to {most}"
     if drawn.style == "limit":
-        text = most if inside else f"{most}, above the axis"
+        if inside:
+            text = most
+        else:
+            text = f"{most}, above the axis"
     return Key(_line_kind(drawn), drawn.name, text)
 
 

@@ -89,15 +89,22 @@ def _plots_of(replay: Replay, run: RunView | None, uuid: str | None) -> list[Plo
         uuid: of the GPU, ``None`` for the CPU.
     """
     store = replay.store
-    device = (store.torch_name(uuid or "") or "") if run is None else run.device
-    simulated = f" ({SIMULATED})" if run is not None and run.simulated else ""
+    if run is None:
+        device = store.torch_name(uuid or "") or ""
+    else:
+        device = run.device
+    simulated = ""
+    if run is not None and run.simulated:
+        simulated = f" ({SIMULATED})"
     found = []
     for plot in _described(store, device, uuid, run):
         known = tuple(
             curve for curve in plot.curves if curve.key[:2] not in _LEFT_OUT and store.series(*curve.key) is not None
         )
         if known:
-            speeds = simulated if plot.id in ("throughput", "transfer") else ""
+            speeds = ""
+            if plot.id in ("throughput", "transfer"):
+                speeds = simulated
             found.append(replace(plot, title=f"{_TITLES.get(plot.id, plot.title)}{speeds}", curves=known))
     return found
 
@@ -106,7 +113,9 @@ def _described(store: Store, device: str, uuid: str | None, run: RunView | None)
     own = process_text(run)
     yield memory_levels(device, uuid, own)
     if run is not None:
-        title = "Loss and accuracy" if run.workload == WATCH else "Loss (nats) and accuracy"
+        title = "Loss (nats) and accuracy"
+        if run.workload == WATCH:
+            title = "Loss and accuracy"
         yield replace(loss(run), title=title, lines=())
         yield throughput(run)
     if halves := devices_of_halves(run):
@@ -235,13 +244,17 @@ def _title(runs: Sequence[RunView]) -> Phrase:
         return Phrase("Watched, no run")
     run = runs[-1]
     device = shown_devices(run.device, run.spec).replace(f" ({SIMULATED})", "")
-    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+    more = ""
+    if len(runs) > 1:
+        more = f" and {len(runs) - 1} more"
     return Phrase(f"{run.workload} on {device}", badge=SIMULATED if run.simulated else "", rest=more)
 
 
 def _about(replay: Replay, runs: int) -> str:
     began = datetime.fromtimestamp(replay.began_wall_s, tz=UTC)
-    count = f"{runs} run{'s' if runs != 1 else ''}" if runs else "no run"
+    count = "no run"
+    if runs:
+        count = f"{runs} run{'s' if runs != 1 else ''}"
     return f"{replay.recording.name}: {began:%Y-%m-%d %H:%M:%S} UTC, {format_duration(replay.store.newest_s)}, {count}."
 
 
@@ -255,7 +268,9 @@ def _peak(run: RunView) -> str:
     own, used = run.peak_allocated_bytes, run.peak_used_bytes
     if own is not None:
         return f"{format_bytes(own)} allocated"
-    return "" if used is None else f"{format_bytes(used)} {whose_peak(run.device)}"
+    if used is None:
+        return ""
+    return f"{format_bytes(used)} {whose_peak(run.device)}"
 
 
 def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
@@ -263,8 +278,12 @@ def _contents(runs: Sequence[RunView], meta: Mapping[str, str]) -> list[Block]:
     head = (("run", False), ("ended", False), ("peak", True), ("duration", True), ("loss", True), ("tags", False))
     rows: list[list[Text]] = []
     for number, run in enumerate(runs, 1):
-        link = f"run-{number}" if number > len(runs) - MOST_RUNS else ""
-        loss = run.metrics["loss"].last if "loss" in run.metrics else None
+        link = ""
+        if number > len(runs) - MOST_RUNS:
+            link = f"run-{number}"
+        loss = None
+        if "loss" in run.metrics:
+            loss = run.metrics["loss"].last
         rows.append(
             [
                 _name(run, meta, number, len(runs), link),
@@ -286,9 +305,16 @@ def _run(replay: Replay, run: RunView, annotation: RunText) -> list[Block]:
     parts: list[Block] = [
         ParagraphBlock(text) for text in (annotation.note, annotation.tags and f"Tags: {annotation.tags}") if text
     ]
-    bad = " bad" if run.status in ("failed", "out_of_memory") else ""
-    ended = "" if run.seconds is None else f" after {format_duration(run.seconds)}"
-    steps = f", {format_count(run.step)} of {format_count(run.steps)} steps" if run.steps else ""
+    bad = ""
+    if run.status in ("failed", "out_of_memory"):
+        bad = " bad"
+    if run.seconds is None:
+        ended = ""
+    else:
+        ended = f" after {format_duration(run.seconds)}"
+    steps = ""
+    if run.steps:
+        steps = f", {format_count(run.step)} of {format_count(run.steps)} steps"
     parts.append(ParagraphBlock(f"{STATUS[run.status].capitalize()}{ended}{steps}.", f"status{bad}"))
     parts += _sensible(lambda: _error(run))
     parts += _sensible(lambda: [FactsBlock(list(_figures(replay, run)))])
@@ -364,7 +390,10 @@ def _sharpen(replay: Replay, run: RunView | None) -> None:
     """Have the part that is drawn read sample by sample, where the recording is so long that it was not."""
     with replay.store.lock:
         start, end = _span(replay, run)
-        uuids = [None, *(gpu.uuid for gpu in replay.gpus)] if run is None else [_uuid(replay, run)]
+        if run is None:
+            uuids = [None, *(gpu.uuid for gpu in replay.gpus)]
+        else:
+            uuids = [_uuid(replay, run)]
         for uuid in uuids if start < end else ():
             for plot in _plots_of(replay, run, uuid):
                 read(replay.store, plot, (start, end))
@@ -376,7 +405,10 @@ def _span(replay: Replay, run: RunView | None) -> tuple[float, float]:
     newest = replay.store.newest_s
     if run is None:
         return 0.0, newest
-    end = newest if run.ended_s is None else run.ended_s
+    if run.ended_s is None:
+        end = newest
+    else:
+        end = run.ended_s
     margin = (end - run.began_s) * MARGIN_RATIO
     return max(0.0, run.began_s - margin), end + margin
 
@@ -422,7 +454,9 @@ def _metrics(run: RunView) -> TableBlock:
 
 
 def _number(value: float | None) -> str:
-    return "not reported" if value is None else f"{value:.4g}"
+    if value is None:
+        return "not reported"
+    return f"{value:.4g}"
 
 
 _MOMENTS = (("at", True), ("", False), ("", False))
@@ -431,12 +465,16 @@ _MOMENTS = (("at", True), ("", False), ("", False))
 
 def _warnings(warnings: Sequence[Warning]) -> list[Block]:
     rows = [[f"{warning.time_s:.2f} s", warning.level, warning.text] for warning in warnings]
-    return [HeadingBlock("Warnings"), TableBlock(_MOMENTS, rows)] if rows else []
+    if rows:
+        return [HeadingBlock("Warnings"), TableBlock(_MOMENTS, rows)]
+    return []
 
 
 def _notes(notes: Sequence[Note]) -> list[Block]:
     rows = [[f"{note.time_s:.2f} s", note.topic, note.text] for note in notes if note.text]
-    return [HeadingBlock("Notes"), TableBlock(_MOMENTS, rows)] if rows else []
+    if rows:
+        return [HeadingBlock("Notes"), TableBlock(_MOMENTS, rows)]
+    return []
 
 
 def _machine(replay: Replay, meta: Mapping[str, str]) -> list[Block]:
@@ -448,9 +486,14 @@ def _machine(replay: Replay, meta: Mapping[str, str]) -> list[Block]:
 def _spec(run: RunView) -> Iterator[tuple[str, str]]:
     """What was asked for, sizes as sizes; a field of a newer or foreign workload as JSON writes it."""
     kind = workloads().get(run.workload)
-    fields = {} if kind is None else kind.model_fields
+    if kind is None:
+        fields = {}
+    else:
+        fields = kind.model_fields
     for name, value in run.spec.items():
-        extra = fields[name].json_schema_extra if name in fields else None
+        extra = None
+        if name in fields:
+            extra = fields[name].json_schema_extra
         if value is None:
             yield name, "not set"
         elif isinstance(extra, dict) and extra.get("unit") == "bytes" and isinstance(value, int):
@@ -477,14 +520,18 @@ def rank_table(result: Mapping[str, Any] | None) -> list[Block]:
         TableBlock(_HEAD, [_cells(row) for row in rows if isinstance(row, dict)]),
     ]
     text = parameters_text(result)
-    return [*parts, ParagraphBlock(text)] if text else parts
+    if text:
+        return [*parts, ParagraphBlock(text)]
+    return parts
 
 
 def _cells(row: Mapping[str, Any]) -> Sequence[str]:
     def cell(key: str, write: Any) -> str:
         value = row.get(key)
         known = isinstance(value, int | float) and not isinstance(value, bool)
-        return str(write(value)) if known else ""
+        if known:
+            return str(write(value))
+        return ""
 
     return [
         cell("rank", str),

@@ -51,7 +51,9 @@ class Address:
     port: int = PORT
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 def read_address(text: str) -> Address:
@@ -120,7 +122,9 @@ def resolve(address: Address) -> tuple[socket.AddressFamily, Address]:
 def _is_loopback(host: str) -> bool:
     """Whether only this machine reaches the IP address ``host``."""
     address = ipaddress.ip_address(host)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    mapped = None
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
     return (mapped or address).is_loopback
 
 
@@ -152,7 +156,9 @@ def take_token(file: Path | None) -> Token | None:
     given = os.environ.pop(TOKEN_VARIABLE, None)
     if file is not None:
         return _token(_read_secret(file), f"The token file {file}")
-    return None if given is None else _token(given, TOKEN_VARIABLE)
+    if given is None:
+        return None
+    return _token(given, TOKEN_VARIABLE)
 
 
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
@@ -164,7 +170,9 @@ def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | 
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        missing = "--serve-cert" if certificate is None else "--serve-key"
+        missing = "--serve-key"
+        if certificate is None:
+            missing = "--serve-cert"
         raise ServingError("TLS needs a certificate and its key", f"Give {missing} FILE as well.")
     _opened(certificate, "certificate").close()
     _opened(key, "key", stat.S_IROTH).close()
@@ -177,7 +185,9 @@ def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | 
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ServingError(f"The key {key} does not belong to the certificate {certificate}") from None
-        why = f" ({error.reason})" if error.reason else ""
+        why = ""
+        if error.reason:
+            why = f" ({error.reason})"
         text = f"{certificate} and {key} are not a certificate and its key in PEM format{why}"
         raise ServingError(text) from None
     except OSError as error:
@@ -244,6 +254,8 @@ def _opened(file: Path, what: str, forbidden: int = 0) -> BinaryIO:
     if not readers:
         return stream
     stream.close()
-    who = "Everybody on this machine" if readers & stat.S_IROTH else "A whole group"
+    who = "A whole group"
+    if readers & stat.S_IROTH:
+        who = "Everybody on this machine"
     remedy = f"chmod {'go' if forbidden & stat.S_IRGRP else 'o'}-r {file}"
     raise ServingError(f"{who} can read the {what} {file}", remedy)

@@ -74,7 +74,10 @@ class Figures:
     def __init__(self, session: Session | RemoteMachine, host: str | None = None) -> None:
         self._session = session
         self._warnings = _StandingWarnings()
-        self._host = socket.gethostname() if host is None else host
+        if host is None:
+            self._host = socket.gethostname()
+        else:
+            self._host = host
 
     def gather(self, predicted: Estimate | None) -> Mapping[ServedMetric, Rows]:
         """Rows of every metric that has any. Holds the store's lock for as long as copying takes.
@@ -105,7 +108,10 @@ class Figures:
                 left_s = ahead.get(memories.get(run.device, ""))
                 _run_rows(run, store, now_s, left_s, predicted, self._host, rows)
         rows[names.GPU_FORECAST] = [(labels, ahead[uuid]) for uuid, labels in named.items() if uuid in ahead]
-        rows[names.HOST_FORECAST] = [((), ahead[HOST])] if HOST in ahead else []
+        if HOST in ahead:
+            rows[names.HOST_FORECAST] = [((), ahead[HOST])]
+        else:
+            rows[names.HOST_FORECAST] = []
         rows[names.BUILD] = [((__version__,), 1.0)]
         rows[names.HOST_INFO] = [((self._host, cpu.product, session.host_capacity_source), 1.0)]
         rows[names.WARNING] = [(standing, 1.0) for standing in self._warnings.standing()]
@@ -127,7 +133,10 @@ class Figures:
         rows[names.GPU_INFO].append(((*labels, *facts, _flag(gpu.shared_memory)), 1.0))
         used = store.latest("gpu", "used_bytes", gpu.uuid)
         if used is not NEVER_READ:
-            state = used.state if _fresh(used, now_s) else State.STALE
+            if _fresh(used, now_s):
+                state = used.state
+            else:
+                state = State.STALE
             rows[names.GPU_STATE] += [((*labels, each.value), float(each is state)) for each in State]
         _age(rows, gpu.uuid, used, now_s)
         sized = [(size, row) for row in store.processes(gpu.uuid) if isinstance(size := row.get("memory_bytes"), int)]
@@ -157,7 +166,10 @@ def _readings(
         for device, labels in devices[table]:
             reading = store.latest(table, metric, device)
             # a step may take longer than any reading is fresh; a rank's row holds until the next one
-            holds = _fresh(reading, now_s) if table != "rank" else (reading.time_s or 0.0) >= run_began_s
+            if table != "rank":
+                holds = _fresh(reading, now_s)
+            else:
+                holds = (reading.time_s or 0.0) >= run_began_s
             if holds and isinstance(reading.value, int | float):
                 rows[served].append((labels, float(reading.value)))
 
@@ -182,7 +194,9 @@ def _age(rows: defaultdict[ServedMetric, Rows], memory: str, reading: Reading, n
 
 
 def _flag(value: bool) -> str:
-    return "true" if value else "false"
+    if value:
+        return "true"
+    return "false"
 
 
 def _run_rows(
@@ -204,7 +218,10 @@ def _run_rows(
     labels = ("" if run.run_id is None else str(run.run_id), run.workload, run.device)
     rows[names.RUN_INFO].append(((*labels, "true" if run.simulated else "false", host), 1.0))
     rows[names.RUN_STATUS] += [((*labels, status), float(status == run.status)) for status in STATUSES]
-    seconds = now_s - run.began_s if run.seconds is None else run.seconds
+    if run.seconds is None:
+        seconds = now_s - run.began_s
+    else:
+        seconds = run.seconds
     figures: list[tuple[ServedMetric, float | None]] = [
         (names.RUN_STEP, run.step if run.stepped_s is not None or not run.running else None),
         (names.RUN_STEPS, run.steps or None),
@@ -234,13 +251,19 @@ def _rank_names(run: RunView | None) -> Sequence[str]:
     if run is None or not run.running:
         return ()
     size = _world_size(run)
-    return ENVELOPE if size > MOST_RANKS else [str(rank) for rank in range(size)]
+    if size > MOST_RANKS:
+        return ENVELOPE
+    return [str(rank) for rank in range(size)]
 
 
 def _world_size(run: RunView) -> int:
     ranks = next((note for note in reversed(run.notes) if isinstance(note, Note) and note.topic == Topic.RANKS), None)
-    size = None if ranks is None else ranks.details.get("world_size")
-    return size if isinstance(size, int) else 0
+    size = None
+    if ranks is not None:
+        size = ranks.details.get("world_size")
+    if isinstance(size, int):
+        return size
+    return 0
 
 
 def _ranks(run: RunView, store: Store, labels: tuple[str, ...], rows: defaultdict[ServedMetric, Rows]) -> None:
@@ -262,8 +285,12 @@ def _newest(store: Store, run: RunView, name: str) -> float | None:
     if metric is None:
         return None
     series = store.series("run", name)
-    last = None if series is None else series.last()
-    return None if last is None or last[0] < run.began_s or (math.isnan(last[1]) and name != "loss") else last[1]
+    last = None
+    if series is not None:
+        last = series.last()
+    if last is None or last[0] < run.began_s or (math.isnan(last[1]) and name != "loss"):
+        return None
+    return last[1]
 
 
 def _by_kind(

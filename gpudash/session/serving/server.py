@@ -82,7 +82,10 @@ def _checked_request(line: str, fields: Message) -> HttpRequest:
         name = name.lower()
         if name in headers and name in ("host", "authorization", "content-length"):
             raise BadRequestError(400, "A header field stands there twice.")
-        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+        if name in headers:
+            headers[name] = f"{headers[name]}, {value.strip()}"
+        else:
+            headers[name] = value.strip()
     if fields.defects:
         raise BadRequestError(400, "A header field cannot be read.")
     if match[3] == "1" and "host" not in headers:
@@ -204,7 +207,10 @@ class Server(ThreadingMixIn, TCPServer):
             raise
         self._make_room(self._limits.connections)
         try:
-            taken = plain if self._tls is None else self._encrypted(plain, self._tls)
+            if self._tls is None:
+                taken = plain
+            else:
+                taken = self._encrypted(plain, self._tls)
         except ValueError as error:
             raise OSError from error
         with self._changed:

@@ -83,7 +83,10 @@ class Serving:
     def __init__(self, request: ServeRequest) -> None:
         self._token: Token | None = take_token(request.token_file)
         self._tls: ssl.SSLContext | None = tls_context(request.certificate, request.key)
-        address = read_address(request.address) if request.address else Address()
+        if request.address:
+            address = read_address(request.address)
+        else:
+            address = Address()
         where = require_guarded(address, token=self._token is not None, tls=self._tls is not None)
         self._listener = _listener(where)
         bound = Address(where.host, self._listener.getsockname()[1])
@@ -139,8 +142,12 @@ class Serving:
 
     def _predicted(self) -> Estimate | None:
         assert self._session is not None
-        answer = None if self._prediction is None else self._session.estimates.newest()
-        return answer.estimate if answer is not None and answer.id == self._prediction else None
+        answer = None
+        if self._prediction is not None:
+            answer = self._session.estimates.newest()
+        if answer is not None and answer.id == self._prediction:
+            return answer.estimate
+        return None
 
     def _reply(self, request: HttpRequest) -> HttpResponse:
         """The answer to a request.
@@ -240,7 +247,10 @@ def _names_a_domain(host: str) -> bool:
     A page of the web reaches a loopback server under a domain of its own, whose address it turns to 127.0.0.1 (DNS
     rebinding); whoever asks for this machine by purpose writes an address or ``localhost``.
     """
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if host.startswith("["):
+        name = host.rpartition("]")[0].removeprefix("[")
+    else:
+        name = host.partition(":")[0]
     if name.lower() == "localhost":
         return False
     try:

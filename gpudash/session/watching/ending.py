@@ -105,13 +105,17 @@ class Raised:
     @property
     def place(self) -> str:
         """Where it was raised: "train.py:12"; "" when that is not known."""
-        return f"{short(self.file)}:{self.line}" if self.file else ""
+        if self.file:
+            return f"{short(self.file)}:{self.line}"
+        return ""
 
     def at_own_line(self) -> Raised:
         """The same, placed at the innermost line of the program's own code where its traceback has one."""
         frames = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames_of(self.details.splitlines())]
         own = site_of(frames[::-1])
-        return self if own is None or is_library(own) else replace(self, file=own.file, line=own.line, name=own.name)
+        if own is None or is_library(own):
+            return self
+        return replace(self, file=own.file, line=own.line, name=own.name)
 
     @property
     def frames(self) -> list[dict[str, Any]]:
@@ -200,7 +204,8 @@ def cause_of(ran: EndedRun) -> Raised | None:
     others = [raised for raised in ran.raised if raised.who]
     if own is not None and not (own.error in _PASSED_ON and others):
         return own
-    others = others if own is None else of_last_start(reported(own.message), others)
+    if own is not None:
+        others = of_last_start(reported(own.message), others)
     full = next((raised for raised in others if raised.error == "out_of_memory"), None)
     return (
         full
@@ -250,7 +255,10 @@ def own_place(frames: Sequence[Mapping[str, Any]]) -> str:
     """The innermost line of the program's own code, "train.py:12"; of all code where there is none."""
     stack = [Frame(frame["file"], frame["line"], frame["name"]) for frame in frames]
     own = site_of(stack[::-1])
-    found = stack[-1] if own is None or is_library(own) else own
+    if own is None or is_library(own):
+        found = stack[-1]
+    else:
+        found = own
     return f"{short(found.file)}:{found.line}"
 
 
@@ -269,8 +277,11 @@ def _printed(lines: Sequence[str]) -> Raised | None:
         if match is None or not frames:
             continue
         last, error = frames[-1], match["error"].rpartition(".")[2]
-        kind = "out_of_memory" if _OUT_OF_MEMORY.search(line) else error
-        kind = OUT_OF_HOST_MEMORY if _OUT_OF_HOST_MEMORY.search(line) else kind
+        kind = error
+        if _OUT_OF_MEMORY.search(line):
+            kind = "out_of_memory"
+        if _OUT_OF_HOST_MEMORY.search(line):
+            kind = OUT_OF_HOST_MEMORY
         details = "\n".join(lines)
         raised = Raised(kind, match["message"] or error, last["file"], last["line"], last["name"], details)
         return raised.at_own_line()
@@ -302,12 +313,21 @@ def _failed(ran: EndedRun, error: str, message: str, remedy: str, raised: Raised
 
 
 def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
-    who = f"{raised.who[:1].upper()}{raised.who[1:]}: " if raised.who else ""
+    who = ""
+    if raised.who:
+        who = f"{raised.who[:1].upper()}{raised.who[1:]}: "
     first = next((line.strip() for line in raised.message.splitlines() if any(map(str.isalnum, line))), "")
-    first = _REPORTED_PLACE.sub("", first) if raised.place else first
-    first = first if len(first) <= LONGEST_MESSAGE else f"{first[:LONGEST_MESSAGE]}…"
-    text = f"{raised.error}: {first}" if first and first != raised.error else raised.error
-    place = f" ({raised.place})" if raised.place else ""
+    if raised.place:
+        first = _REPORTED_PLACE.sub("", first)
+    if not (len(first) <= LONGEST_MESSAGE):
+        first = f"{first[:LONGEST_MESSAGE]}…"
+    if first and first != raised.error:
+        text = f"{raised.error}: {first}"
+    else:
+        text = raised.error
+    place = ""
+    if raised.place:
+        place = f" ({raised.place})"
     remedies = {
         "ModuleNotFoundError": "Install it for the Python that runs the script, or name the Python that has it.",
         "SyntaxError": "Correct that line; if the file is not Python, run it with what it is written for.",
@@ -323,7 +343,9 @@ def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
     if lacks_cuda:
         return replace(failed, result={**failed.result, "misses_cuda": True})
     lacks_torch = raised.error == "ModuleNotFoundError" and first == "No module named 'torch'"
-    python = ran.python_with_torch() if lacks_torch else None
+    python = None
+    if lacks_torch:
+        python = ran.python_with_torch()
     if python is None:
         return failed
     return replace(failed, remedy=f"{python} has PyTorch.", result={**failed.result, "python_with_torch": str(python)})
@@ -364,22 +386,38 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
 
 def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
     """The end of a program to which CUDA itself had no memory to give: for its context, or pinned."""
-    place = f" ({raised.place})" if raised.place else ""
+    place = ""
+    if raised.place:
+        place = f" ({raised.place})"
     if _PINS.search(raised.details):
         return _of_host(ran, raised, f"{who} could not pin as much host memory{place}.", LESS_PINNED)
-    gpu = "its GPU" if kind_of(ran.device) == "cpu" else ran.device  # of a program that has come no further
+    # of a program that has come no further
+    if kind_of(ran.device) == "cpu":
+        gpu = "its GPU"
+    else:
+        gpu = ran.device
     text = f"{who} ran out of memory on {gpu}: CUDA had no room for its context or for code{place}."
     return replace(_of_host(ran, raised, text, NO_CONTEXT), error="cuda")
 
 
 def _out_of_host_memory(ran: EndedRun, raised: Raised) -> OutOfMemory:
-    who = f"{raised.who[:1].upper()}{raised.who[1:]}" if raised.who else ran.name
+    if raised.who:
+        who = f"{raised.who[:1].upper()}{raised.who[1:]}"
+    else:
+        who = ran.name
     requested = _TRIED.search(raised.message)
-    amount = "" if requested is None else f": {format_bytes(int(requested[1]))} were asked for at once"
-    place = f" ({raised.place})" if raised.place else ""
+    if requested is None:
+        amount = ""
+    else:
+        amount = f": {format_bytes(int(requested[1]))} were asked for at once"
+    place = ""
+    if raised.place:
+        place = f" ({raised.place})"
     text = f"{who} ran out of host memory{amount}{place}."
     ended = _of_host(ran, raised, text, LESS_HOST_MEMORY)
-    return ended if requested is None else replace(ended, requested_bytes=int(requested[1]))
+    if requested is None:
+        return ended
+    return replace(ended, requested_bytes=int(requested[1]))
 
 
 def _of_host(ran: EndedRun, raised: Raised, text: str, remedy: str) -> OutOfMemory:
@@ -411,12 +449,16 @@ def _killed_by_the_kernel(ran: EndedRun, who: str = "", why: str = "") -> OutOfM
 
 
 def _kind(code: int) -> str:
-    return "exit" if code >= 0 else "signal"
+    if code >= 0:
+        return "exit"
+    return "signal"
 
 
 def _remedy(ran: EndedRun) -> str:
     last = next((line.strip() for line in reversed(ran.errors) if line.strip()), "")
-    return f"The last it printed was: {last[:200]}" if last else "It printed nothing that says why."
+    if last:
+        return f"The last it printed was: {last[:200]}"
+    return "It printed nothing that says why."
 
 
 _FAILURE = re.compile(
@@ -498,19 +540,27 @@ def died(failures: Sequence[RankFailure], errors: Sequence[_Error]) -> RankFailu
     """
     ended = [one for one in failures if one.code not in (0, _ENDED_BY_LAUNCHER)]
     silent = [failure for failure in ended if not any(failure.is_of(error) for error in errors)]
-    return silent[-1] if silent else None
+    if silent:
+        return silent[-1]
+    return None
 
 
 def awaited(processes: Mapping[int, int], errors: Sequence[_Error]) -> tuple[int, ...]:
     """Ranks that hang: those that raised nothing while all others waited for them until their patience ended."""
     waiting = {one.rank for one in errors if _WAITED.search(one.message)}
     silent = tuple(rank for rank in sorted(processes) if rank not in {one.rank for one in errors})
-    return silent if waiting and silent and len(waiting) + len(silent) >= len(processes) else ()
+    if waiting and silent and len(waiting) + len(silent) >= len(processes):
+        return silent
+    return ()
 
 
 def hang_text(ranks: Sequence[int], processes: Mapping[int, int], steps: int) -> str:
     """That these ranks hang, in a sentence."""
     names = " and ".join(f"rank {rank} (pid {processes[rank]})" for rank in ranks)
-    after = f" after step {steps}" if steps else ""
-    hangs = "hangs" if len(ranks) == 1 else "hang"
+    after = ""
+    if steps:
+        after = f" after step {steps}"
+    hangs = "hang"
+    if len(ranks) == 1:
+        hangs = "hangs"
     return f"{names[:1].upper()}{names[1:]} {hangs}{after}: the others waited in vain until their collective timed out."

@@ -152,7 +152,9 @@ class Hearing:
         lie on a file system that does not answer.
         """
         since_s = self._taking_since
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        if since_s is None:
+            return 0.0
+        return time.monotonic() - since_s
 
     def want_snapshot(self) -> None:
         """Have the program asked for a memory snapshot; any thread may call.
@@ -292,7 +294,10 @@ class Hearing:
     def _name_of(self, peer: Peer) -> str:
         if peer.pid not in self._names:
             known = psutil.pid_exists(peer.pid)
-            self._names[peer.pid] = process_name(psutil.Process(peer.pid)) if known else self._name
+            if known:
+                self._names[peer.pid] = process_name(psutil.Process(peer.pid))
+            else:
+                self._names[peer.pid] = self._name
         return self._names[peer.pid]
 
 

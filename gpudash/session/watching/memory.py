@@ -204,7 +204,8 @@ class WatchedMemory:
             command: as it is said in a sentence.
         """
         text = " ".join(command.split())
-        text = text if len(text) <= LONGEST_COMMAND else f"{text[:LONGEST_COMMAND]}…"
+        if not (len(text) <= LONGEST_COMMAND):
+            text = f"{text[:LONGEST_COMMAND]}…"
         self._processes.setdefault(pid, _Process()).command = text
 
     def take_stacks(self, pid: int, message: Message) -> None:
@@ -296,11 +297,19 @@ class WatchedMemory:
                 return Surroundings(found, card.newest.context)
             return Surroundings(found, int(own.figures.get(device, {}).get("context_bytes", 0)))
         memory = self._machine.memory_of(device)
-        around = Surroundings() if memory is None else self._machine.surroundings(memory)
+        if memory is None:
+            around = Surroundings()
+        else:
+            around = self._machine.surroundings(memory)
         using = {user: process for user, process in self._processes.items() if device in process.figures}
-        started = {} if pid is None else {user: one for user, one in using.items() if user != pid and one.command}
+        if pid is None:
+            started = {}
+        else:
+            started = {user: one for user, one in using.items() if user != pid and one.command}
         listed = {process.pid: process.bytes for process in around.processes}
-        usual = None if memory is None else measured_context(memory)
+        usual = None
+        if memory is not None:
+            usual = measured_context(memory)
         children = tuple(
             self._other(user, listed.get(user) or _held(one, device, one.contexts.get(device, usual)))
             for user, one in started.items()
@@ -308,7 +317,9 @@ class WatchedMemory:
         ours = [one for one in around.processes if one.pid in self._processes and one.pid not in started]
         users = [process for user, process in using.items() if user not in started]
         reserved = sum(int(process.figures[device]["reserved_bytes"]) for process in users)
-        context = sum(process.bytes for process in ours) - reserved if ours else None
+        context = None
+        if ours:
+            context = sum(process.bytes for process in ours) - reserved
         strangers = (one for one in around.processes if one not in ours and one.pid not in started)
         others = (*children, *strangers)
         known = [found.contexts.get(device, usual) for found in users]
@@ -354,7 +365,9 @@ class WatchedMemory:
     def _name_of(self, pid: int) -> str:
         """What a process of a simulated card is called."""
         known = self._processes.get(pid)
-        return f"another process, {SIMULATED}" if known is None else known.name
+        if known is None:
+            return f"another process, {SIMULATED}"
+        return known.name
 
     def _note_highest(self, device: str, pid: int, name: str, figures: Figures) -> None:
         if len(self._highest) >= MOST_PROCESSES and (pid, device) not in self._highest:
@@ -363,7 +376,10 @@ class WatchedMemory:
         for key in ("allocated_bytes", "reserved_bytes"):
             peak = max(int(figures[key]), int(figures.get(f"peak_{key}", 0)))
             row[f"peak_{key}"] = max(row.get(f"peak_{key}", 0), peak)
-        row["context_bytes"] = int(figures["context_bytes"]) if "context_bytes" in figures else None
+        if "context_bytes" in figures:
+            row["context_bytes"] = int(figures["context_bytes"])
+        else:
+            row["context_bytes"] = None
 
     def _measure_context(self, process: _Process, pid: int, device: str) -> None:
         """Learn how large a process's context is, once the driver has listed it while what it reserved stayed the same.
@@ -376,7 +392,9 @@ class WatchedMemory:
             process.steady[device] = reserved, now_s
             return
         memory = self._machine.memory_of(device)
-        found = None if memory is None else self._machine.listed(memory, pid)
+        found = None
+        if memory is not None:
+            found = self._machine.listed(memory, pid)
         if found is not None and since_s < found[0] <= now_s:
             process.contexts[device] = max(0, found[1] - reserved)
 
@@ -387,7 +405,9 @@ class WatchedMemory:
             self._allocators[device] = PushedReading(self._clock, STALE_S)
             self._probe(device, self._allocators[device])
             if not self.peaks:
-                called = f", which it calls {address_of(device).replace('sim', 'cuda')}" if self._as_cuda else ""
+                called = ""
+                if self._as_cuda:
+                    called = f", which it calls {address_of(device).replace('sim', 'cuda')}"
                 self._turn_to(device, f"The program allocates on {badged_name(device)}{called}.")
         if kind_of(device) == "sim":
             by_process = self._shown_card(device, pid, name, by_process)
@@ -426,7 +446,9 @@ class WatchedMemory:
                 busy_s=float(figures.get("busy_s", 0.0)),
                 capacity_bytes=int(figures.get("capacity_bytes", card.capacity)),
             )
-        return {card.pid: by_process[card.pid]} if card.pid in by_process else sharing or by_process
+        if card.pid in by_process:
+            return {card.pid: by_process[card.pid]}
+        return sharing or by_process
 
     def _sharing(self, device: str, card: MirroredCard) -> dict[int, Figures]:
         """Figures of the processes that share a card, by process number."""
@@ -441,7 +463,10 @@ class WatchedMemory:
         """Show a card by the figures of those who share it; those of them that are still there."""
         busy = self._busy.setdefault(device, {})  # of those that have ended too: time spent does not shrink
         busy.update((pid, float(figures.get("busy_s", 0.0))) for pid, figures in sharing.items())
-        listed = {} if self.table is None else self.table.held_by_others(card.index, card.capacity, living=True)
+        if self.table is None:
+            listed = {}
+        else:
+            listed = self.table.held_by_others(card.index, card.capacity, living=True)
         living = [pid for pid in sharing if pid in listed] or list(sharing)  # one that was killed sends nothing more
         # what a process sends is of one moment with its allocator's reading, by which the card is divided into bands
         held = {
@@ -487,7 +512,9 @@ class WatchedMemory:
         for key in ("allocated_bytes", "reserved_bytes"):
             # of one process it is exact; of several the peaks need not have come at the same time
             peak = peaks[key] = max(int(figures.get(f"peak_{key}", 0)) for figures in by_process.values())
-            risen = peak if peak > before.get(key, 0) else 0
+            risen = 0
+            if peak > before.get(key, 0):
+                risen = peak
             reading[f"peak_{key}"] = max(sums[key], risen)
             highest[key] = max(highest.get(key, 0), sums[key], peak)
         self._before[device] = peaks
@@ -501,7 +528,9 @@ def _held(process: _Process, device: str, context: int | None) -> int:
 
 def _index(device: str) -> int:
     number = address_of(device).partition(":")[2]
-    return int(number) if number.isdecimal() else 0
+    if number.isdecimal():
+        return int(number)
+    return 0
 
 
 def _figures(found: Any) -> Figures | None:
@@ -513,7 +542,9 @@ def _figures(found: Any) -> Figures | None:
         for key, value in found.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
     }
-    return figures if "allocated_bytes" in figures and "reserved_bytes" in figures else None
+    if "allocated_bytes" in figures and "reserved_bytes" in figures:
+        return figures
+    return None
 
 
 def _frames(found: Any) -> Iterator[Frame]:

@@ -351,7 +351,10 @@ class OutOfMemoryReports:
         kept = self._steps.setdefault(pid, deque(maxlen=MOST_STEPS))
         if len(self._steps) > MOST_CONNECTIONS:
             del self._steps[next(iter(self._steps))]
-        next_ = 0 if message.get("source") == COUNTED else 1  # a block's step is numbered as the agent does
+        # a block's step is numbered as the agent does
+        next_ = 1
+        if message.get("source") == COUNTED:
+            next_ = 0
         rows = message.get("steps")
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, list) and len(row) >= 2 and _is_step(row[0]) and _is_step(row[1]):
@@ -363,9 +366,14 @@ class OutOfMemoryReports:
         time_s = news.time_of(message)
         self.newest = {**message, "who": news.who(peer), "rank": peer.rank, "time_s": time_s}
         requested, free = message.get("requested_bytes"), message.get("free_bytes")
-        text = "" if not isinstance(requested, int) else f": {format_bytes(requested)} were asked for"
+        if not isinstance(requested, int):
+            text = ""
+        else:
+            text = f": {format_bytes(requested)} were asked for"
         text += f" and {format_like(free, requested)} were free" if text and isinstance(free, int) else ""
-        problem = f" {message['problem']}" if message.get("problem") else ""
+        problem = ""
+        if message.get("problem"):
+            problem = f" {message['problem']}"
         news.note(Topic.OUT_OF_MEMORY, f"Memory of {device} ran out{text}.{problem}", device=device, pid=peer.pid)
         snapshot = self._staged(message.get("snapshot"))
         uuid = self._wiring.machine.memory_of(memory.name_of(device))
@@ -477,7 +485,9 @@ class OutOfMemoryReports:
         if not isinstance(path, str) or not self.staging:
             return None
         found = Path(path)
-        return found if found.parent == Path(self.staging) and found.is_file() and not found.is_symlink() else None
+        if found.parent == Path(self.staging) and found.is_file() and not found.is_symlink():
+            return found
+        return None
 
     def _begin(self) -> None:
         """Write the report of the newest out-of-memory, one at a time, on a thread of its own."""
@@ -493,7 +503,9 @@ class OutOfMemoryReports:
             self._explanation = self._recorder.record(refused, self._given_up.is_set)
             self._tidy(self.folder)
         except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
+            where = ""
+            if error.filename:
+                where = f" ({error.filename})"
             problem = f"Its report could not be written: {error.strerror or error}{where}."
         except ValueError as error:
             problem = f"What filled the memory could not be explained: {error}"
@@ -503,7 +515,9 @@ class OutOfMemoryReports:
         if problem:
             self._note(problem)
         if self.folder is not None:
-            verdict = None if self._explanation is None else self._explanation.verdict
+            verdict = None
+            if self._explanation is not None:
+                verdict = self._explanation.verdict
             self._note(f"The report of the out-of-memory: {self.folder}", folder=str(self.folder), verdict=verdict)
 
     def _note(self, text: str, **details: Any) -> None:

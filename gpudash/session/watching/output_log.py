@@ -110,14 +110,19 @@ class LineCutter:
         *whole, begun = (self._begun + data).split(b"\n")
         if b"\r" in begun:
             last = begun.rstrip(b"\r").rpartition(b"\r")[2]
-            begun = last + b"\r" if begun.endswith(b"\r") else last
+            if begun.endswith(b"\r"):
+                begun = last + b"\r"
+            else:
+                begun = last
         self._begun = begun[:LONGEST_LINE]
         return [OutputLine(self._stream, shown(line)) for line in whole]
 
     def end(self) -> list[OutputLine]:
         """What was begun when the stream ended."""
         begun, self._begun = self._begun, b""
-        return [OutputLine(self._stream, shown(begun))] if begun.strip(b"\r") else []
+        if begun.strip(b"\r"):
+            return [OutputLine(self._stream, shown(begun))]
+        return []
 
 
 def shown(line: bytes) -> str:

@@ -131,7 +131,9 @@ class WholeLines:
     @property
     def timeout_ms(self) -> float | None:
         """Longest that the next piece of a line may be waited for; ``None`` where none is begun."""
-        return UNFINISHED_S * 1000 if any(self._begun.values()) else None
+        if any(self._begun.values()):
+            return UNFINISHED_S * 1000
+        return None
 
     def passed(self, stream: int, data: bytes) -> bytes:
         """What is to be written now that a stream has brought ``data``: its lines that are whole."""
@@ -151,7 +153,9 @@ class WholeLines:
             return b""
         cut = stream != self._newest and self._newest_byte != b"\n"
         self._newest, self._newest_byte = stream, data[-1:]
-        return b"\n" + data if cut else data
+        if cut:
+            return b"\n" + data
+        return data
 
 
 class TerminalStatus:
@@ -191,7 +195,9 @@ class TerminalStatus:
             self._text = packet[1:]
         elif packet.startswith(NOTICE):
             self.erase()
-            begin = b"" if self._newest.endswith(b"\n") else b"\n"
+            begin = b"\n"
+            if self._newest.endswith(b"\n"):
+                begin = b""
             self.passed(begin + packet[1:] + b"\n")
             _written(2, begin + packet[1:] + b"\n")
         else:
@@ -261,7 +267,10 @@ def relay(
                 copies.put(stream, data)
             passed = data
             if lines is not None:
-                passed = lines.passed(stream, data) if data else lines.unfinished(stream)
+                if data:
+                    passed = lines.passed(stream, data)
+                else:
+                    passed = lines.unfinished(stream)
             if status is not None and passed:
                 status.passed(passed)
             whole = _written(stream, passed) and bool(data)
@@ -270,7 +279,9 @@ def relay(
                 poll.unregister(source)
                 os.close(source)  # where the reader went away the program learns that from its own pipe
                 del sources[source]
-        timeout_ms = None if status is None else status.refresh()
+        timeout_ms = None
+        if status is not None:
+            timeout_ms = status.refresh()
 
 
 def _written(target: int, data: bytes) -> bool:
@@ -289,7 +300,9 @@ def _written(target: int, data: bytes) -> bool:
 def main(output: int, error: int, connection: int, mode: str = "") -> None:
     """Relay both streams to their ends."""
     copies = Copies(socket.socket(fileno=connection))
-    status = TerminalStatus(socket.socket(fileno=int(mode))) if mode.isdecimal() else None
+    status = None
+    if mode.isdecimal():
+        status = TerminalStatus(socket.socket(fileno=int(mode)))
     relay({output: 1, error: 2}, copies, WholeLines() if mode == "lines" else None, status)
     if status is not None:
         status.erase()

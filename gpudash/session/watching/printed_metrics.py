@@ -277,7 +277,10 @@ class PrintedMetrics:
         It is once some line tells a step's loss, by another name and alone: until one does, or none has for a while,
         the first such line waits. An evaluation's figure is a loss of its own.
         """
-        name = "" if training is None else training.name.casefold()
+        if training is None:
+            name = ""
+        else:
+            name = training.name.casefold()
         if training is not None and not is_evaluation:
             self._of_steps.add(name)
             self._release(of_steps=self._held is not None and self._held[1] in self._of_steps)
@@ -306,8 +309,11 @@ class PrintedMetrics:
         value = accuracy.value
         if not accuracy.is_ratio:
             self._in_percent = self._in_percent or value > 1
-            value = value / 100 if self._in_percent else value
-        return value if math.isnan(value) or 0 <= value <= 1 else None
+            if self._in_percent:
+                value = value / 100
+        if math.isnan(value) or 0 <= value <= 1:
+            return value
+        return None
 
     def _chosen(self, metrics: Sequence[_Metric]) -> _Metric | None:
         """The first of a training, or of a validation where no training tells any."""
@@ -374,7 +380,9 @@ def _named_fields(line: str) -> _Fields:
             if kind == "loss" and (pair.whole or pair.is_percent):
                 continue
             if kind == "accuracy" and (pair.whole or pair.is_percent or "@" in pair.name):
-                whole = float(pair.whole) if pair.whole else 100.0
+                whole = 100.0
+                if pair.whole:
+                    whole = float(pair.whole)
                 value, is_ratio = value / whole if whole else math.nan, True
             of_validation = (split or pair.split) == "validation"
             found[kind].append(_Metric(kind, pair.name, value, of_validation, is_ratio))
@@ -412,7 +420,9 @@ def _pairs(line: str) -> Iterator[_Pair]:
 def _of_document(document: Mapping[str, Any]) -> Iterator[_Pair]:
     text = " ".join(value for value in document.values() if isinstance(value, str))
     named = _SPLIT.findall(text)
-    split = _side(named[-1].lower()) if named else ""
+    split = ""
+    if named:
+        split = _side(named[-1].lower())
     inner = [
         (f"{name}/{key}", value) for name, of in document.items() if isinstance(of, dict) for key, value in of.items()
     ]
@@ -431,9 +441,13 @@ def _kind(name: str) -> tuple[Kind | None, str]:
     kind = _SUBJECTS.get(parts[-1])
     if kind is None:
         return None, ""
-    companions = _METRIC_COMPANIONS if kind in ("loss", "accuracy") else _COUNT_COMPANIONS
+    companions = _COUNT_COMPANIONS
+    if kind in ("loss", "accuracy"):
+        companions = _METRIC_COMPANIONS
     known = all(_side(part) or part.rstrip("0123456789") in companions for part in parts[:-1])
-    return (kind, split) if known else (None, "")
+    if known:
+        return (kind, split)
+    return (None, "")
 
 
 @lru_cache(4096)
@@ -450,11 +464,17 @@ def _name_parts(name: str) -> list[str]:
 
 
 def _side(word: str) -> str:
-    return "training" if word in _TRAINING else "validation" if word in _VALIDATION else ""
+    if word in _TRAINING:
+        return "training"
+    if word in _VALIDATION:
+        return "validation"
+    return ""
 
 
 def _count(text: str) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) else None
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return None
 
 
 def check_pattern(text: str) -> None:
@@ -481,7 +501,10 @@ def _grouped(groups: Mapping[str, str]) -> _Fields:
     )
     if "val_loss" in numbers:
         loss.append(_Metric("loss", "val_loss", float(numbers["val_loss"]), of_validation=True))
-    epoch = float(numbers["epoch"]) if "epoch" in numbers else math.nan
+    if "epoch" in numbers:
+        epoch = float(numbers["epoch"])
+    else:
+        epoch = math.nan
     return _Fields(_count(groups.get("step", "")), None, epoch if math.isfinite(epoch) else None, loss, accuracy)
 
 
@@ -526,7 +549,9 @@ class _OwnPattern:
         answer, until_s = b"", time.monotonic() + PATTERN_S
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([answers], [], [], max(0.0, until_s - time.monotonic()))
-            piece = os.read(answers.fileno(), 65_536) if ready else b""
+            piece = b""
+            if ready:
+                piece = os.read(answers.fileno(), 65_536)
             if not piece:
                 self.close()
                 return []

@@ -209,7 +209,9 @@ def _start_relay(reading: Sequence[int], connection: socket.socket, request: Wat
     targets: tuple[int | IO[Any], int | IO[Any]] = (subprocess.DEVNULL, subprocess.DEVNULL)
     if request.echo != "nowhere":
         targets = (1 if request.echo == "in place" else 2, 2)
-    modes = ["lines"] if request.echo == "stderr" else []
+    modes = []
+    if request.echo == "stderr":
+        modes = ["lines"]
     if request.status is not None:
         descriptors.append(request.status)
     return subprocess.Popen(
@@ -307,7 +309,9 @@ class StopProgress:
     @property
     def deadline(self) -> str:
         """What is sent by itself, and when: "SIGTERM follows in 10 s."; "" where nothing is."""
-        return "" if self.left_s is None else f"{self.next} follows in {format_left(self.left_s)}."
+        if self.left_s is None:
+            return ""
+        return f"{self.next} follows in {format_left(self.left_s)}."
 
 
 class Stopping:
@@ -347,7 +351,9 @@ class Stopping:
             waited_s = now_s - newest.time_s
             if following is None:
                 return StopProgress(self._program, newest.name, newest.when, waited_s, "")
-            left_s = None if self._deadline_s is None else max(0.0, self._deadline_s - now_s)
+            left_s = None
+            if self._deadline_s is not None:
+                left_s = max(0.0, self._deadline_s - now_s)
             return StopProgress(self._program, newest.name, newest.when, waited_s, following.name, left_s)
 
     def request(self, when: str) -> None:
@@ -403,8 +409,12 @@ class Stopping:
 
     def _next(self) -> signal.Signals | None:
         """The signal that comes next, ``None`` after SIGKILL."""
-        place = SIGNALS.index(signal.Signals[self.sent[-1].name]) + 1 if self.sent else 0
-        return SIGNALS[place] if place < len(SIGNALS) else None
+        place = 0
+        if self.sent:
+            place = SIGNALS.index(signal.Signals[self.sent[-1].name]) + 1
+        if place < len(SIGNALS):
+            return SIGNALS[place]
+        return None
 
     def _send(self, number: signal.Signals, when: str) -> None:
         self.sent.append(SentSignal(number.name, when, time.monotonic()))
@@ -415,7 +425,9 @@ class Stopping:
         """When the next signal is due: never, unless gpudash is ended or the program cannot run."""
         self._deadline_s = None
         if self.shutting_down or self.refused:
-            patience_s = SHUTDOWN_S if self.sent[-1].name == "SIGINT" else TERMINATE_S
+            patience_s = TERMINATE_S
+            if self.sent[-1].name == "SIGINT":
+                patience_s = SHUTDOWN_S
             self._deadline_s = time.monotonic() + patience_s
 
 

@@ -154,7 +154,9 @@ class ProgramNews:
 
     def who(self, peer: Peer) -> str:
         """The process in words where it is not the command's own."""
-        return "" if peer.pid == self._pid and peer.rank is None else peer.label
+        if peer.pid == self._pid and peer.rank is None:
+            return ""
+        return peer.label
 
     def note(self, topic: str, text: str, **details: Any) -> None:
         """Tell a fact of the run, unless too many have been told."""
@@ -173,7 +175,10 @@ class ProgramNews:
             return
         python = str(message.get("python") or "").split()
         opening = f"{peer.label[:1].upper()}{peer.label[1:]} is watched: Python {python[0] if python else '?'}"
-        text = f"{opening}, {command_text(argv, len(whole) - len(argv))}." if argv else f"{opening}."
+        if argv:
+            text = f"{opening}, {command_text(argv, len(whole) - len(argv))}."
+        else:
+            text = f"{opening}."
         logger.info("pid %d is watched from inside: Python %s", peer.pid, python[0] if python else "?")
         self.note(Topic.PROCESSES, text, pid=peer.pid, rank=peer.rank, argv=argv, executable=message.get("executable"))
 
@@ -259,7 +264,9 @@ class ProgramNews:
             time_s = max(self.stepped_s, found.time_s)
             if self.step_source in ("", PRINTED):
                 self._count_printed(found)
-                rate = None if found.step is None else self._rate(time_s, self._count.made)
+                rate = None
+                if found.step is not None:
+                    rate = self._rate(time_s, self._count.made)
             self._emit(
                 StepFinished(
                     time_s=time_s,
@@ -282,7 +289,9 @@ class ProgramNews:
         if found.fields and not self.reads_metrics:
             self.reads_metrics = True
             *others, last = dict.fromkeys(found.fields)
-            named = f"{', '.join(others)} and {last}" if others else last
+            named = last
+            if others:
+                named = f"{', '.join(others)} and {last}"
             sentences.append(f"What is plotted is read from the output: {named}.")
         if found.skipped:
             sentences.append(f"Seen in the output and not plotted: {', '.join(found.skipped)}.")
@@ -353,7 +362,10 @@ class ProgramNews:
         self._allowed, self._allowed_s = min(STEPS_AT_ONCE, self._allowed + gained), now_s
         room = int(self._allowed)
         if len(rows) > room:
-            rows = rows[:: -math.ceil(len(rows) / room)][::-1] if room else []
+            if room:
+                rows = rows[:: -math.ceil(len(rows) / room)][::-1]
+            else:
+                rows = []
         self._allowed -= len(rows)
         return rows
 
@@ -452,7 +464,9 @@ def command_text(argv: Sequence[str], more: int = 0) -> str:
     text = " ".join([first, *argv[1:]])
     if len(text) > LONGEST_COMMAND:
         return f"{text[:LONGEST_COMMAND]}…"
-    return f"{text} … ({more} more argument{'' if more == 1 else 's'})" if more else text
+    if more:
+        return f"{text} … ({more} more argument{'' if more == 1 else 's'})"
+    return text
 
 
 def _reports_a_metric(row: list[Any]) -> bool:

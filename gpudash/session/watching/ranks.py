@@ -120,7 +120,9 @@ class WatchedRanks:
         own, others = capacities.pop(number), [size for size in capacities.values() if size]
         is_smallest = bool(own and others and own < min(others))
         if found is not None:
-            return f"The device of rank {number} is the smallest." if is_smallest else found.text
+            if is_smallest:
+                return f"The device of rank {number} is the smallest."
+            return found.text
         if is_smallest:
             return f"All ranks need about as much, and the device of rank {number} is the smallest."
         request = self._ranks.imbalance({number: self._wanted.get(number, 0)})
@@ -188,7 +190,10 @@ class WatchedRanks:
             self._report_ranks()
 
     def _report_ranks(self) -> None:
-        here = "" if len(self._facts) == self._about["world_size"] else f", {len(self._facts)} of them here,"
+        if len(self._facts) == self._about["world_size"]:
+            here = ""
+        else:
+            here = f", {len(self._facts)} of them here,"
         text = ranks_text({**self._about, "restarts": self.restarts}, here)
         rows = [self._facts[number] for number in sorted(self._facts)]
         self._note(Topic.RANKS, text, **self._about, restarts=self.restarts, ranks=rows)
@@ -200,7 +205,9 @@ class WatchedRanks:
                 continue
             time_s = self._time_of({"time_us": row[1]})
             compute_s, blocked_s, loss, accuracy = (number_in(value) for value in row[3:7])
-            input_s = number_in(row[7]) if len(row) > 7 else None
+            input_s = None
+            if len(row) > 7:
+                input_s = number_in(row[7])
             joined = ranks.take_step(
                 RankStep(number, row[0], time_s, float(row[2]), compute_s, blocked_s, loss, accuracy, input_s)
             )
@@ -244,7 +251,9 @@ def ranks_text(about: Mapping[str, Any], where: str) -> str:
         where: follows "ranks".
     """
     strategy = STRATEGIES.get(str(about.get("strategy")), "torch.distributed")
-    again = f", started again ({about['restarts']})" if about.get("restarts") else ""
+    again = ""
+    if about.get("restarts"):
+        again = f", started again ({about['restarts']})"
     return f"{about.get('world_size')} ranks{where} train with {strategy} over {about.get('backend')}{again}."
 
 
@@ -264,7 +273,10 @@ def _frames(stack: Any) -> list[dict[str, Any]]:
     """Those frames of a stack that a program tells which can be frames."""
     found = []
     for frame in stack[-MOST_FRAMES:] if isinstance(stack, list) else ():
-        file, line, name = frame if isinstance(frame, list) and len(frame) == 3 else ("", None, "")
+        if isinstance(frame, list) and len(frame) == 3:
+            file, line, name = frame
+        else:
+            file, line, name = ("", None, "")
         if isinstance(file, str) and isinstance(line, int) and isinstance(name, str):
             found.append({"file": file[:LONGEST_NAME], "line": line, "name": name[:LONGEST_NAME]})
     return found
@@ -272,4 +284,6 @@ def _frames(stack: Any) -> list[dict[str, Any]]:
 
 def _size(value: Any) -> int | None:
     whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
-    return int(value) if whole else None
+    if whole:
+        return int(value)
+    return None

@@ -126,7 +126,10 @@ def _check_program(name: str, folder: Path, path: str | None) -> None:
         if shutil.which(name, path=path) is not None:
             return
         if (folder / name).is_file():
-            how = f"python {name}" if name.endswith(".py") else f"./{name}"
+            if name.endswith(".py"):
+                how = f"python {name}"
+            else:
+                how = f"./{name}"
             raise ProgramNotFoundError(f"{name} is not found on PATH; to run the file of that name, write: {how}.")
         raise ProgramNotFoundError(f"There is no program {name} on PATH; check its name, or write its whole path.")
     found = folder / name
@@ -135,7 +138,10 @@ def _check_program(name: str, folder: Path, path: str | None) -> None:
     if found.is_dir():
         raise CannotExecuteError(f"{name} is a folder, not a program; name the program in it.")
     if not os.access(found, os.X_OK):
-        how = f"python {name}" if name.endswith(".py") else f"chmod +x {name}"
+        if name.endswith(".py"):
+            how = f"python {name}"
+        else:
+            how = f"chmod +x {name}"
         raise CannotExecuteError(f"{name} may not be executed (permission denied); try: {how}.")
 
 

@@ -104,7 +104,10 @@ class Watching:
         self._name = program_name(request.command)
         self._simulated = bool(request.simulate)
         self._cards = wiring.machine.simulated.provide(request.simulate)
-        self._device = self._cards[0] if self._cards else wiring.machine.default_device()
+        if self._cards:
+            self._device = self._cards[0]
+        else:
+            self._device = wiring.machine.default_device()
         self._hearing = Hearing(run_id, self._name, wiring, request.spec, lambda: self._environment)
         self._server, self._reports = self._hearing.server, self._hearing.reports
         self._table = _new_table()
@@ -139,13 +142,17 @@ class Watching:
     @property
     def stopping(self) -> StopProgress | None:
         """How far its end has come that was asked for; ``None`` where none was, or it has ended."""
-        return None if self._left.is_set() else self._stopping.progress
+        if self._left.is_set():
+            return None
+        return self._stopping.progress
 
     @property
     def finding_need_s(self) -> float | None:
         """For how long it has been run again to find out what it needs; ``None`` where it is not."""
         search = self._need_search
-        return None if search is None else search.seconds
+        if search is None:
+            return None
+        return search.seconds
 
     def stop(self, when: str) -> None:
         """Send SIGINT, and wait as long as it takes; asked again SIGTERM, and then SIGKILL.
@@ -256,7 +263,10 @@ class Watching:
         _, left = psutil.wait_procs(behind, 0 if self._hurried else GRACE_S)
         if left:
             names = _named(left)
-            what = self._wait_for(left, names) if self._stopping.requests else self._end(left, names)
+            if self._stopping.requests:
+                what = self._wait_for(left, names)
+            else:
+                what = self._end(left, names)
             self._news.note(Topic.PROCESSES, f"The program ended before what it had started, which {what}: {names}.")
         if free := [process for process in free if is_running(process.pid)]:
             what = "What the program started in a session of its own runs on"
@@ -292,7 +302,9 @@ class Watching:
             if stop is not None and not stop.next and stop.waited_s > KILLED_S:
                 break
         sent = [one.name for one in self._stopping.sent[before:]]
-        return f"was sent {' and '.join(sent)} by gpudash" if sent else "was waited for"
+        if sent:
+            return f"was sent {' and '.join(sent)} by gpudash"
+        return "was waited for"
 
     def _ending(self, code: int, *, stopped: bool) -> RunEnded:
         news = self._news
@@ -318,7 +330,9 @@ class Watching:
 
     def _with_need(self, ending: RunEnded) -> RunEnded:
         """``ending`` of a program that ran out of memory, with what its whole run needs in place of a bound."""
-        found = ending.explanation if isinstance(ending, OutOfMemory) else None
+        found = None
+        if isinstance(ending, OutOfMemory):
+            found = ending.explanation
         newest = self._reports.newest
         if not isinstance(ending, OutOfMemory) or found is None or newest is None or self._hurried:
             return ending
@@ -355,7 +369,9 @@ class Watching:
         cards = len(self._request.simulate) or len(machine.cuda_order().gpus)
         target = Target(found.device, found.capacity_bytes, architecture=architecture_of(gpu), product=found.product)
         index = device.partition(":")[2]
-        number = int(index) if index.isdecimal() else 0
+        number = 0
+        if index.isdecimal():
+            number = int(index)
         return FullCard(target, number, max(cards, number + 1))
 
     def _stop_result(self, code: int) -> dict[str, Any]:
@@ -376,8 +392,12 @@ class Watching:
         self._wiring.emit(Note(time_s=now_s, run_id=self._run_id, topic=Topic.DEVICE, text=text, details=details))
         with self._wiring.store.lock:
             series = self._wiring.store.series("host", "process_bytes")
-            found = None if series is None else series.statistics(self._began_s, now_s)
-        peak = None if found is None else int(found.max)
+            found = None
+            if series is not None:
+                found = series.statistics(self._began_s, now_s)
+        peak = None
+        if found is not None:
+            peak = int(found.max)
         return "cpu", {"peak_used_bytes": peak, "capacity_bytes": self._wiring.machine.host.total_bytes}
 
     def _simulated_unused(self) -> str:
@@ -407,7 +427,9 @@ class Watching:
 
     def _broken(self, error: Exception) -> RunEnded:
         """The end of a program that could not be watched any more, which is no reason to end it."""
-        runs_on = "; it runs on, and only its end is reported" if self._program.poll() is None else ""
+        runs_on = ""
+        if self._program.poll() is None:
+            runs_on = "; it runs on, and only its end is reported"
         self._warn(f"Watching the program failed ({type(error).__name__}: {error}){runs_on}.", "critical")
         while (code := self._program.wait(TICK_S)) is None:
             self._stopping.tick()
@@ -493,5 +515,7 @@ def _new_table() -> ProcessTable | None:
 
 def _named(processes: Sequence[psutil.Process]) -> str:
     """Processes by name and number, the first five of them."""
-    more = f" and {len(processes) - 5} more" if len(processes) > 5 else ""
+    more = ""
+    if len(processes) > 5:
+        more = f" and {len(processes) - 5} more"
     return ", ".join(f"{process_name(process)} (pid {process.pid})" for process in processes[:5]) + more

@@ -167,10 +167,14 @@ def _read_and_write_files(replaced: Replacements) -> None:
     """Files say ``cuda:0``, as they would if they had been written on a GPU."""
 
     def tag(storage: Any) -> str | None:
-        return str(storage.device) if storage.device.type == CUDA else None
+        if storage.device.type == CUDA:
+            return str(storage.device)
+        return None
 
     def put_back(storage: Any, location: str) -> Any:
-        return storage.to(device=inward(location)) if location.startswith(CUDA) else None
+        if location.startswith(CUDA):
+            return storage.to(device=inward(location))
+        return None
 
     registry: Any = torch.serialization._package_registry
     torch.serialization.register_package(FIRST, tag, put_back)
@@ -196,7 +200,9 @@ def _leave_uncompiled(replaced: Replacements) -> None:
     def left_as_it_is(model: Any = None, **_options: Any) -> Any:
         emit(UNCOMPILED)
         warnings.warn(UNCOMPILED, stacklevel=2)
-        return (lambda made: made) if model is None else model
+        if model is None:
+            return lambda made: made
+        return model
 
     replaced.put(torch, "compile", left_as_it_is)
     # the part of the compiler that keeps CUDA's graphs asks for them as it is imported, which its reset does

@@ -47,4 +47,6 @@ def reworded(text: str) -> str:
 
 
 def _with_type(kind: str, device: torch.device) -> torch.device:
-    return torch.device(kind) if device.index is None else torch.device(kind, device.index)
+    if device.index is None:
+        return torch.device(kind)
+    return torch.device(kind, device.index)

@@ -47,7 +47,9 @@ class CudaMode(overrides.TorchFunctionMode):
                 args = tuple(map(_mapped, args))
                 break
         try:
-            return func(*args, **kwargs) if answer is None else answer(*args, **kwargs)
+            if answer is None:
+                return func(*args, **kwargs)
+            return answer(*args, **kwargs)
         except Exception as error:
             _reword(error)
             raise
@@ -140,7 +142,9 @@ def _placing(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _mapped(value: Any) -> Any:
-    return inward(value) if type(value) is _device_type else value
+    if type(value) is _device_type:
+        return inward(value)
+    return value
 
 
 def _reword(error: Exception) -> None:
@@ -154,7 +158,10 @@ def _moved(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False,
     target = placed(CUDA if device is None else torch.device(DEVICE, device) if isinstance(device, int) else device)
     if torch.device(target).type != DEVICE:
         raise RuntimeError(f"Invalid device, must be cuda device, but got {device}")
-    layout = torch.preserve_format if memory_format is None else memory_format
+    if memory_format is None:
+        layout = torch.preserve_format
+    else:
+        layout = memory_format
     return tensor.to(target, non_blocking=non_blocking, memory_format=layout)
 
 
@@ -200,7 +207,9 @@ def _device(tensor: torch.Tensor) -> torch.device:
 def _made_device(*args: Any, **kwargs: Any) -> torch.device:
     """``torch.device(0)`` is one of the accelerator's; a name stays as it is, also that of the simulated device."""
     made = torch.device(*args, **kwargs)
-    return outward(made) if args and isinstance(args[0], int) else made
+    if args and isinstance(args[0], int):
+        return outward(made)
+    return made
 
 
 @hands_on
@@ -208,13 +217,17 @@ def _lent_by(tensor: torch.Tensor) -> Any:
     """What ``__dlpack_device__`` says: torch lends and borrows these bytes, and no other library takes them for a
     real GPU's, whose kernels would look for them there."""
     device = tensor.device
-    return (DLDeviceType.kDLExtDev, device.index) if device.type == DEVICE else tensor.__dlpack_device__()
+    if device.type == DEVICE:
+        return (DLDeviceType.kDLExtDev, device.index)
+    return tensor.__dlpack_device__()
 
 
 @hands_on
 def _lent(tensor: torch.Tensor, *, stream: Any = None, **kwargs: Any) -> Any:
     """``__dlpack__``: a stream has nothing to wait for."""
-    return tensor.__dlpack__(**kwargs) if tensor.device.type == DEVICE else tensor.__dlpack__(stream=stream, **kwargs)
+    if tensor.device.type == DEVICE:
+        return tensor.__dlpack__(**kwargs)
+    return tensor.__dlpack__(stream=stream, **kwargs)
 
 
 def _no_array(tensor: torch.Tensor) -> Any:

@@ -129,7 +129,12 @@ def scatter(
 
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """The pieces in one tensor: on a device, on the current one, or with -1 on the CPU."""
-    place = "cpu" if destination == -1 else DEVICE if destination is None else f"{DEVICE}:{destination}"
+    if destination == -1:
+        place = "cpu"
+    elif destination is None:
+        place = DEVICE
+    else:
+        place = f"{DEVICE}:{destination}"
     lengths = [tensor.size(dim) for tensor in tensors]
     size = list(tensors[0].shape)
     size[dim] = sum(lengths)
@@ -144,7 +149,9 @@ def _layout(tensors: Tensors) -> torch.memory_format:
         tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
         for tensor in tensors
     )
-    return torch.channels_last if is_last else torch.contiguous_format
+    if is_last:
+        return torch.channels_last
+    return torch.contiguous_format
 
 
 def _reduce_by_host(reduce: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -152,9 +159,10 @@ def _reduce_by_host(reduce: Callable[..., torch.Tensor]) -> Callable[..., torch.
 
     @hands_on
     def reduced(inputs: Tensors, destination: Any = None) -> torch.Tensor:
-        wanted = (
-            torch.cuda.current_device() if destination is None else _torch._get_device_index(destination, optional=True)
-        )
+        if destination is None:
+            wanted = torch.cuda.current_device()
+        else:
+            wanted = _torch._get_device_index(destination, optional=True)
         roots = [tensor for tensor in inputs if tensor.get_device() == wanted]
         if len(inputs) == 1 or not roots or any(tensor.shape != roots[0].shape for tensor in inputs):
             return reduce(inputs, destination)

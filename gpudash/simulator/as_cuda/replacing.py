@@ -69,5 +69,7 @@ class Replacements:
 
 
 def _name(owner: Any, name: str) -> str:
-    module = f"{owner.__module__}." if isinstance(owner, type) else ""
+    module = ""
+    if isinstance(owner, type):
+        module = f"{owner.__module__}."
     return f"{module}{owner.__name__}.{name}"

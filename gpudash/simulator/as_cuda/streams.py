@@ -29,7 +29,9 @@ class Stream(device_module.Stream):
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         if cls._emits_notice:
             emit(STREAMS)
-        target = None if device is None else inward(torch.device(device))
+        target = None
+        if device is not None:
+            target = inward(torch.device(device))
         made = super().__new__(cls, target, priority, **kwargs)
         made.priority = priority
         made._on = outward(made._on)
@@ -47,7 +49,8 @@ class Stream(device_module.Stream):
 
     def record_event(self, event: Any = None) -> Any:
         """An event that passes now."""
-        event = Event() if event is None else event
+        if event is None:
+            event = Event()
         event.record(self)
         return event
 
@@ -72,7 +75,10 @@ class Event(device_module.Event):
 
     def record(self, stream: Any = None) -> None:
         """Let the event pass now."""
-        self.device = torch.device(CUDA, torch.cuda.current_device()) if stream is None else stream.device
+        if stream is None:
+            self.device = torch.device(CUDA, torch.cuda.current_device())
+        else:
+            self.device = stream.device
         super().record(stream)
 
     @property

@@ -62,7 +62,9 @@ def _make_on_card() -> None:
         there = torch.device(inward(CUDA if device is None else device)).type == DEVICE
         tensor = _plain_new(cls, *args, **kwargs, **({} if there or device is None else {"device": device}))
         # it is made of values or of sizes; one of another class moves as that class does
-        return tensor.to(DEVICE if device is None else inward(device)) if there else tensor
+        if there:
+            return tensor.to(DEVICE if device is None else inward(device))
+        return tensor
 
     # of the class itself: `Tensor(3)` asks no mode and no function of torch's first
     _tensor_class.__new__ = made
@@ -88,7 +90,10 @@ class _TensorType(type):
 
     def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
         """A tensor of these sizes, or of these values."""
-        target = torch.device(DEVICE) if device is None else inward(device)
+        if device is None:
+            target = torch.device(DEVICE)
+        else:
+            target = inward(device)
         if all(isinstance(size, int) for size in args):
             return torch.empty(args or (0,), dtype=cls.dtype, device=target)
         if isinstance(args[0], torch.Tensor) and not args[0].is_cuda:

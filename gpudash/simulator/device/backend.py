@@ -99,7 +99,9 @@ def register(cards: Sequence[SimulatedGpu], *, computes: bool = True) -> Backend
         if reason is not None:
             raise RuntimeError(reason)
         _backend = Backend(Engine([], computes=computes))
-        reason = _tried(_backend) if computes else None
+        reason = None
+        if computes:
+            reason = _tried(_backend)
         if reason is not None:
             raise RuntimeError(reason)
     _backend.engine.replace(cards)
@@ -164,7 +166,9 @@ def _resize_storages(engine: Engine) -> None:
     resize, nbytes = storage_type.resize_, storage_type.nbytes
 
     def bytes_held(self: Any) -> int:
-        return 0 if storages.has_released(self) else int(nbytes(self))
+        if storages.has_released(self):
+            return 0
+        return int(nbytes(self))
 
     def resized(self: Any, size: int) -> Any:
         if not naming.means_simulated(self.device):

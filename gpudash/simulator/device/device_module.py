@@ -141,7 +141,10 @@ class MemoryModule:
             for pool in pools:
                 values = [stats[f"{statistic}.{pool}.{part}"] for part in ("current", "peak", "allocated", "freed")]
                 shown = [format_size(value) if counts_bytes else str(value) for value in values]
-                name = label if pool == "all" else f"  from {pool.replace('_', ' ')}"
+                if pool == "all":
+                    name = label
+                else:
+                    name = f"  from {pool.replace('_', ' ')}"
                 lines.append(f"{name:<28}" + "".join(f"{value:>14}" for value in shown))
         return "\n".join(lines)
 
@@ -191,7 +194,10 @@ class Stream(torch.Stream):
             made = super().__new__(cls, priority=priority, **kwargs)
             made._on = torch.device(DEVICE, kwargs.get("device_index", 0))
             return made
-        target = torch.device(DEVICE) if device is None else torch.device(device)
+        if device is None:
+            target = torch.device(DEVICE)
+        else:
+            target = torch.device(device)
         if target.index is None:
             target = torch.device(target.type, torch.accelerator.current_device_index())
         made = super().__new__(cls, device=target, priority=priority)

@@ -87,7 +87,9 @@ class Stacks:
             frame = frame.f_back
         key = tuple(places)
         found = self._known.get(key)
-        return self._new(key, start, is_workspace=is_workspace) if found is None else found
+        if found is None:
+            return self._new(key, start, is_workspace=is_workspace)
+        return found
 
     def _new(self, key: tuple[int, ...], start: FrameType, *, is_workspace: bool) -> Stack:
         places: list[tuple[CodeType, int]] = []
@@ -243,14 +245,22 @@ class MemoryHistory:
             recording.card.unobserve(recording.on_event)
         if enabled is None or clear_history:
             self._recordings = {}
-        self.with_stack = frozenset() if context is None else ALL_ACTIONS if context == "all" else ALLOCATING
+        if context is None:
+            self.with_stack = frozenset()
+        elif context == "all":
+            self.with_stack = ALL_ACTIONS
+        else:
+            self.with_stack = ALLOCATING
         self.keeps_trace = enabled == "all"
         if enabled is None:
             return
         kept, self._recordings = self._recordings, {}
         for card in self._cards():
             known = kept.get(card.uuid)
-            recording = known if known is not None and known.card is card else _Recording(card, self, max_entries)
+            if known is not None and known.card is card:
+                recording = known
+            else:
+                recording = _Recording(card, self, max_entries)
             self._recordings[card.uuid] = recording
             card.observe(recording.on_event)
 
@@ -262,7 +272,10 @@ class MemoryHistory:
         """What is live of what was allocated on ``card`` since recording began; any thread may ask."""
         recording = self._recordings.get(card.uuid)
         # a copy is made in one go, whatever another thread allocates
-        groups = {} if recording is None else recording.groups.copy()
+        if recording is None:
+            groups = {}
+        else:
+            groups = recording.groups.copy()
         return [
             HeldBlock(group.bytes, group.blocks, group.step, group.stack) for group in groups.values() if group.blocks
         ]
@@ -275,7 +288,10 @@ class MemoryHistory:
             recording = self._recordings.get(card.uuid)
             held = card.segments()
             segments += [_segment(card, segment, recording) for segment in held]
-            events = [] if recording is None else list(recording.entries)
+            if recording is None:
+                events = []
+            else:
+                events = list(recording.entries)
             entries = [entry(*event[:5], event[5].frames()) for event in events]
             if entries:
                 entries.append(entry("snapshot", 0, 0, 0, time.time_ns(), []))
@@ -300,9 +316,18 @@ def _expect(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 
 def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None) -> dict[str, Any]:
-    live: dict[int, tuple[_Group, int]] = {} if recording is None else recording.live
-    above: dict[int, Stack] = {} if recording is None else recording.segment_stacks
-    pool = segment.pool_id if isinstance(segment.pool_id, tuple) else (0, 0)
+    if recording is None:
+        live: dict[int, tuple[_Group, int]] = {}
+    else:
+        live = recording.live
+    if recording is None:
+        above: dict[int, Stack] = {}
+    else:
+        above = recording.segment_stacks
+    if isinstance(segment.pool_id, tuple):
+        pool = segment.pool_id
+    else:
+        pool = (0, 0)
     return {
         "device": card.index,
         "address": segment.address,
@@ -329,12 +354,17 @@ def _segment(card: SimulatedGpu, segment: Segment, recording: _Recording | None)
 
 
 def _frames(known: tuple[_Group, int] | None) -> list[Frame]:
-    return [] if known is None else known[0].stack.frames()
+    if known is None:
+        return []
+    return known[0].stack.frames()
 
 
 def _settings(cards: list[SimulatedGpu]) -> dict[str, Any]:
     """The allocator's settings under the names of torch's snapshots: one set for all cards, as in torch."""
-    settings = cards[0].settings if cards else AllocatorSettings()
+    if cards:
+        settings = cards[0].settings
+    else:
+        settings = AllocatorSettings()
     return {
         "PYTORCH_CUDA_ALLOC_CONF": settings_text(settings),
         "max_split_size": -1 if settings.max_split_size is None else settings.max_split_size,

@@ -152,7 +152,9 @@ def _tensors(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterat
 def _method(operation: Any, name: str) -> str:
     """The name of CUDA's generated kernel (torchgen/dest/register_dispatch_key.py)."""
     overload = operation._schema.overload_name
-    full = f"{name}_out" if any(argument.is_out for argument in operation._schema.arguments) else name
+    full = name
+    if any(argument.is_out for argument in operation._schema.arguments):
+        full = f"{name}_out"
     if torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), COMPOSITE):
         return f"wrapper_{naming.shown.upper()}_{full}" + (f"_{overload}" if overload else "")
     return f"wrapper_{naming.shown.upper()}_{overload}_{full}"

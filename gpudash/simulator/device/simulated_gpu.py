@@ -136,7 +136,9 @@ class SimulatedGpu:
     @property
     def context_bytes(self) -> int:
         """What the context takes now."""
-        return self._context_bytes if self._opened else 0
+        if self._opened:
+            return self._context_bytes
+        return 0
 
     def allocate(self, size: int, label: str | None = None) -> int:
         """Address of a block of ``size`` bytes.
@@ -148,7 +150,9 @@ class SimulatedGpu:
         Raises:
             AllocationRefused: when there is no memory for it, also after releasing what is free.
         """
-        tag = self.tagger() if self.tagger is not None else None
+        tag = None
+        if self.tagger is not None:
+            tag = self.tagger()
         with self._lock:
             self._settle()
             self.allocating = label

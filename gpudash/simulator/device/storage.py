@@ -62,8 +62,12 @@ class KernelLibrary(torch.library.Library):
 
     def impl(self, op_name: Any, fn: Any, *args: Any, **options: Any) -> None:
         """Register the kernel of one operation."""
-        name = op_name if isinstance(op_name, str) else op_name.name()
-        name = name if "::" in name else f"{self.ns}::{name}"
+        if isinstance(op_name, str):
+            name = op_name
+        else:
+            name = op_name.name()
+        if "::" not in name:
+            name = f"{self.ns}::{name}"
         super().impl(op_name, seeing_plainly(fn, name), *args, **options)  # type: ignore[no-untyped-call]
 
     def fallback(self, fn: Any, *args: Any, **options: Any) -> None:
@@ -216,8 +220,12 @@ class Storages:
     def known(self, index: int, host: torch.UntypedStorage) -> torch.UntypedStorage | None:
         """The live storage of device ``index`` that is backed by ``host``."""
         backed = getattr(host, BACKED, None)
-        storage: torch.UntypedStorage | None = None if backed is None else backed()
-        return storage if storage is not None and storage.device.index == index else None
+        storage: torch.UntypedStorage | None = None
+        if backed is not None:
+            storage = backed()
+        if storage is not None and storage.device.index == index:
+            return storage
+        return None
 
     def new(
         self, card: SimulatedGpu, size: int, host: torch.UntypedStorage | None = None, label: str | None = None

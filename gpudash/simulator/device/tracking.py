@@ -103,7 +103,9 @@ class Tracker:
             return BACKWARD
         if self._optimizing:
             return OPTIMIZER
-        return FORWARD if self._forward else ""
+        if self._forward:
+            return FORWARD
+        return ""
 
     def start(self) -> None:
         """Begin to follow, and to tag every allocation."""
@@ -141,7 +143,9 @@ class Tracker:
         found: dict[tuple[int, int], str] = {}
         for root, category in self.roots():
             is_there = device_of(root).type == DEVICE
-            block = self._engine.storages.block(root.untyped_storage()) if is_there else None
+            block = None
+            if is_there:
+                block = self._engine.storages.block(root.untyped_storage())
             if block is not None:
                 found[block.card.index, block.address] = category
         return found

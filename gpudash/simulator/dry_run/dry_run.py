@@ -96,7 +96,9 @@ class RequestRecorder:
     def classify(self) -> None:
         """Note what belongs to modules and optimizers now; gradients must not have been dropped yet."""
         for (card, address), category in self._tracker.categories().items():
-            block = self._blocks.get(address) if card == self._card.index else None
+            block = None
+            if card == self._card.index:
+                block = self._blocks.get(address)
             if block is not None:
                 self._certain[block] = category
 
@@ -138,7 +140,9 @@ class RequestRecorder:
         if certain is not None:
             return certain
         outlives = not learns or self._freed.get(block) != FORWARD
-        return ACTIVATIONS if self._born[block - 1] == FORWARD and outlives else TEMPORARY
+        if self._born[block - 1] == FORWARD and outlives:
+            return ACTIVATIONS
+        return TEMPORARY
 
 
 class DryRun:
@@ -218,7 +222,10 @@ class DryRun:
         """
         engine = self.backend.engine
         engine.trusting = trusting
-        engine.integers = None if trusting else KnownIntegers(engine.storages, assume)
+        if trusting:
+            engine.integers = None
+        else:
+            engine.integers = KnownIntegers(engine.storages, assume)
         self.put_cards(architectures, capacity)
         tracker = Tracker(engine, stacks=False)
         recorders = [RequestRecorder(self.backend, tracker, index) for index in range(len(architectures))]
@@ -271,10 +278,13 @@ class DryRun:
         if device is not None and device.type == "cpu":
             trusted = self.backend.engine.trusting and tensor.numel() <= FEW_NUMBERS
             integers = self.backend.engine.integers
-            known = None if integers is None else integers.of(tensor)
+            known = None
+            if integers is not None:
+                known = integers.of(tensor)
             if known is not None:
                 return _copied(known, device=device, **options)
-            device = device if trusted else torch.device("meta")
+            if not trusted:
+                device = torch.device("meta")
             options["pin_memory"] = None
             on_card = tensor.device.type == DEVICE
             if on_card and options.get("non_blocking") and options.get("dtype") not in (None, tensor.dtype):

@@ -100,7 +100,9 @@ class HostCopy(torch.Tensor):
         def outward(value: torch.Tensor) -> torch.Tensor:
             if id(value) in copies:
                 return copies[id(value)]
-            return _copy_of(value) if _is_plain(value) and lacks_numbers(value) else value
+            if _is_plain(value) and lacks_numbers(value):
+                return _copy_of(value)
+            return value
 
         plan = _plan(operation)
         if any(map(_is_plain, _written(plan, args, kwargs))):
@@ -128,7 +130,9 @@ def _run(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if plan.name == "_pin_memory":
         return args[0]  # it stands for one that is
     lacking = any(map(lacks_numbers, tensors))
-    work = _write if plan.written else _make
+    work = _make
+    if plan.written:
+        work = _write
     return work(plan, operation, args, kwargs, lacking)
 
 
@@ -142,7 +146,10 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
     made: Sequence[Any] = ()
     if kwargs.keys() & plan.written or any(result.alias_info is None for result in returns):
         sized, likes = _on_sizes(plan, operation, args, kwargs)
-        made = sized if isinstance(sized, tuple) else (sized,)
+        if isinstance(sized, tuple):
+            made = sized
+        else:
+            made = (sized,)
         for tensor, like in likes:
             if tensor.shape != like.shape:
                 tensor.resize_(like.shape)
@@ -153,7 +160,11 @@ def _write(plan: Plan, operation: Any, args: Sequence[Any], kwargs: dict[str, An
         next(given) if result.alias_info is not None else tree_map_only(torch.Tensor, _without_numbers, made[place])
         for place, result in enumerate(returns)
     ]
-    return results[0] if len(results) == 1 else tuple(results) if results else None
+    if len(results) == 1:
+        return results[0]
+    if results:
+        return tuple(results)
+    return None
 
 
 @hands_on

@@ -32,7 +32,10 @@ def outcome(name: str, other: Any) -> bool | None:
         return isinstance(other, torch.Tensor)  # flat enough for Wolfe's condition, but not below a tolerance
     if name == "gt":
         return not isinstance(other, torch.Tensor) and other > 0  # the curvature; but a direction goes down
-    return False if name == "lt" else None  # the loss does fall, and the first length is not cut
+    # the loss does fall, and the first length is not cut
+    if name == "lt":
+        return False
+    return None
 
 
 def falling_loss() -> float:

@@ -113,7 +113,9 @@ def note_answer(name: str, args: Sequence[Any], result: torch.Tensor) -> None:
         answer = _compared(name, *args[:2], is_one=result.numel() == 1)
     elif name in _TURNING:
         before = answer_to(args[0])
-        answer = None if before is None else before._replace(truth=not before.truth)
+        answer = None
+        if before is not None:
+            answer = before._replace(truth=not before.truth)
     else:
         left, right = map(answer_to, args[:2])
         if left is not None and right is not None:
@@ -130,7 +132,9 @@ def _compared(name: str, tensor: Any, other: Any, *, is_one: bool) -> AssumedTru
         return None
     if line_search.is_search(_caller()):
         outcome = line_search.outcome(name, other)
-        return None if outcome is None else AssumedTruth(outcome, line_search.SEARCHES)
+        if outcome is None:
+            return None
+        return AssumedTruth(outcome, line_search.SEARCHES)
     if isinstance(other, (int, float)) and is_beyond(other):
         return AssumedTruth(_COMPARING[name](1.0, other), FINITE)
     return None
@@ -143,7 +147,9 @@ def is_beyond(number: float) -> bool:
 
 def answer_to(tensor: Any) -> AssumedTruth | None:
     """The ordinary outcome that a tensor of truths has; ``None`` where it has none."""
-    return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None) if isinstance(tensor, torch.Tensor) else None
+    if isinstance(tensor, torch.Tensor):
+        return getattr(unwrapped(tensor).untyped_storage(), ANSWER, None)
+    return None
 
 
 def explains(error: BaseException) -> bool:
@@ -230,7 +236,9 @@ class KnownIntegers:
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A tensor of the CPU with the numbers of ``tensor``, whose bytes it shares; ``None`` when they are unknown."""
         if tensor.device.type == "cpu":
-            return None if lacks_numbers(tensor) else tensor
+            if lacks_numbers(tensor):
+                return None
+            return tensor
         if tensor.device.type != DEVICE or is_fractional(tensor.dtype):
             return None
         storage = tensor.untyped_storage()
@@ -242,7 +250,9 @@ class KnownIntegers:
 
     def forget(self, tensor: torch.Tensor) -> None:
         """What is written into ``tensor`` is not known."""
-        block = self._storages.block(tensor.untyped_storage()) if tensor.device.type == DEVICE else None
+        block = None
+        if tensor.device.type == DEVICE:
+            block = self._storages.block(tensor.untyped_storage())
         if block is not None:
             block.host = None
 
@@ -268,7 +278,9 @@ class KnownIntegers:
             return
         made = () if plan.written else tuple(tensors_among((result,)))
         known = all(tensor.numel() <= MOST_INTEGERS and not is_fractional(tensor.dtype) for tensor in made)
-        values = self.computed(plan, args, kwargs) if known else None
+        values = None
+        if known:
+            values = self.computed(plan, args, kwargs)
         if values is None:
             for name, value in (*zip(plan.names, args), *kwargs.items()):
                 if name in plan.written:
@@ -330,7 +342,9 @@ class KnownIntegers:
             return known
         if isinstance(value, (list, tuple)):
             return [self._inward(item) for item in value]
-        return _CPU if isinstance(value, torch.device) and value.type == DEVICE else value
+        if isinstance(value, torch.device) and value.type == DEVICE:
+            return _CPU
+        return value
 
 
 NUMBERS = (bool, int, float, complex)
@@ -346,13 +360,17 @@ def number_as_tensor(value: Any, operand: torch.Tensor | None) -> torch.Tensor:
         value: the number.
         operand: another argument of the operation; ``None`` where there is none.
     """
-    dtype = None if operand is None else torch.result_type(operand, value)
+    dtype = None
+    if operand is not None:
+        dtype = torch.result_type(operand, value)
     return torch.tensor(value, dtype=dtype)
 
 
 def _as_tensor(value: Any, name: str, plan: Any, operand: torch.Tensor | None) -> Any:
     is_number = name in plan.tensors and type(value) in NUMBERS
-    return number_as_tensor(value, operand) if is_number else value
+    if is_number:
+        return number_as_tensor(value, operand)
+    return value
 
 
 class UnknownIntegerError(Exception):

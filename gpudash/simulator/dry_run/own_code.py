@@ -87,7 +87,9 @@ def load(name: str) -> Build:
         CannotPredictError: one sentence, when it cannot be imported.
     """
     module, _, function = name.rpartition(":")
-    file = Path(module) if module.endswith(".py") else None
+    file = None
+    if module.endswith(".py"):
+        file = Path(module)
     if file is not None and file.exists():  # importing a FIFO would wait for ever
         if not file.is_file():
             raise CannotPredictError("callable", f"{name} cannot be loaded: {file} is no regular file.", NAME_IT)
@@ -122,7 +124,10 @@ def _loadable(error: BaseException, module: str, file: Path | None) -> str:
     """What to do about a function that cannot be loaded: write its name, get a library, or fix its file."""
     if isinstance(error, ModuleNotFoundError) and error.name and error.name not in _parents(module):
         return f"Install {error.name}, or name the Python that has it with --python."
-    there = file.exists() if file is not None else module in sys.modules or not isinstance(error, ModuleNotFoundError)
+    if file is not None:
+        there = file.exists()
+    else:
+        there = module in sys.modules or not isinstance(error, ModuleNotFoundError)
     if there and not isinstance(error, AttributeError):
         return "Fix that first."
     return NAME_IT
@@ -211,7 +216,9 @@ def several_gpus_refused() -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [(nn.DataParallel, "__init__", _refuse_data_parallel)]
     for name, unless in (("init_process_group", _unless_alone), ("_get_default_group", _unless_ranks)):
         original = getattr(groups, name, None)
-        made = None if original is None else unless(original)
+        made = None
+        if original is not None:
+            made = unless(original)
         torchs = [module for path, module in list(sys.modules.items()) if path.startswith("torch.")]
         replaced += [(one, name, made) for one in torchs if made and vars(one).get(name) is original]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
@@ -257,7 +264,9 @@ def _refuse_data_parallel(*_args: Any, **_kwargs: Any) -> None:
 
 def _where() -> str:
     where = place_of(sys._getframe(2), within_torch=True)
-    return f" at {where}" if where else ""
+    if where:
+        return f" at {where}"
+    return ""
 
 
 @contextmanager
@@ -284,7 +293,9 @@ def checkpoints_without_numbers(kept: KeptCheckpoints | None = None) -> Iterator
 
     @hands_on
     def load_mapped(file: Any, *args: Any, **kwargs: Any) -> Any:
-        found = None if kept is None else kept.find(file)
+        found = None
+        if kept is not None:
+            found = kept.find(file)
         if kept is not None and found is not None:
             return kept.loaded(found, kwargs.get("map_location", args[0] if args else None))
         if "mmap" in kwargs or not isinstance(file, (str, os.PathLike)):
@@ -439,7 +450,9 @@ class UnknownNumber(float):
             return compare(1.0, 1.0)
         if isinstance(other, UnknownNumber):
             assume(FALLS)
-            return compare is float.__ne__ if smaller is None else smaller is (self._made > other._made)
+            if smaller is None:
+                return compare is float.__ne__
+            return smaller is (self._made > other._made)
         if isinstance(other, (int, float)) and missing_numbers.is_beyond(other):
             assume(FINITE)
             return compare(1.0, other)
@@ -531,7 +544,9 @@ def lacks(tensor: torch.Tensor) -> bool:
 def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> Callable[..., Any]:
     @hands_on
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return unknown(self, original, *args, **kwargs) if lacks(self) else original(self, *args, **kwargs)
+        if lacks(self):
+            return unknown(self, original, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     return method
 
@@ -540,9 +555,13 @@ def _unless_known(original: Callable[..., Any], unknown: Callable[..., Any]) -> 
 def _item(self: torch.Tensor, original: Callable[..., Any]) -> Any:
     answer = missing_numbers.for_known_code()
     if self.numel() != 1 or self.is_complex() or answer is not None:
-        return original(self) if answer is None else answer
+        if answer is None:
+            return original(self)
+        return answer
     if self.dtype is torch.bool:
-        return UnknownTruth() if missing_numbers.answer_to(self) is None else _ordinary(self)
+        if missing_numbers.answer_to(self) is None:
+            return UnknownTruth()
+        return _ordinary(self)
     return UnknownNumber()
 
 
@@ -573,7 +592,9 @@ def _plain(self: torch.Tensor, original: Callable[..., Any]) -> float:
         if self.numel() != 1:
             return float(original(self))
         assume(AS_ONE)
-    return 1.0 if answer is None else answer
+    if answer is None:
+        return 1.0
+    return answer
 
 
 @hands_on
@@ -594,7 +615,9 @@ def _listed(self: torch.Tensor, _original: Callable[..., Any]) -> Any:
         raise DataDependentError(f"{TAKES_OUT}.")
 
     def part(sizes: tuple[int, ...]) -> Any:
-        return [part(sizes[1:]) for _ in range(sizes[0])] if sizes else UnknownNumber()
+        if sizes:
+            return [part(sizes[1:]) for _ in range(sizes[0])]
+        return UnknownNumber()
 
     return part(tuple(self.shape))
 

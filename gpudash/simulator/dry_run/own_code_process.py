@@ -107,7 +107,9 @@ def _answer(query, dry):
 
             found, facts = follow_model(query["model"], dry, architecture)
             return {"trace": found.trace.to_json(), "assumptions": found.assumptions, "model": facts}
-        card = ReportedCard(**query["as_cuda"]) if "as_cuda" in query else None
+        card = None
+        if "as_cuda" in query:
+            card = ReportedCard(**query["as_cuda"])
         steps = query["steps"]
         found = follow_named(query["callable"], dry, steps=steps, architecture=architecture, as_cuda=card)
     except CannotPredictError as error:

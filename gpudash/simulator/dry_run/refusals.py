@@ -44,7 +44,9 @@ def place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return shown_line((error.filename, error.lineno or 0))
     lines = _followed(_lines(error))
-    return shown_line((_own(lines) or lines)[-1]) if lines else ""
+    if lines:
+        return shown_line((_own(lines) or lines)[-1])
+    return ""
 
 
 def library_place(error: BaseException) -> str:
@@ -76,12 +78,17 @@ def place_of(frame: FrameType | None, *, within_torch: bool = False) -> str:
     own = _own(kept)
     if own and not _own(kept[-1:]):
         return f"{shown_line(own[-1])}, in {shown_line(kept[-1])}"
-    return shown_line(kept[-1]) if kept else ""
+    if kept:
+        return shown_line(kept[-1])
+    return ""
 
 
 def _lines(error: BaseException) -> list[Line]:
     """The lines the error went through, outermost first; further in, those of the error it was made from."""
-    inner = [] if error.__cause__ is None else _lines(error.__cause__)
+    if error.__cause__ is None:
+        inner = []
+    else:
+        inner = _lines(error.__cause__)
     return [*((frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)), *inner]
 
 
@@ -147,10 +154,14 @@ def explaining_errors() -> Iterator[None]:
         raise
     except DataDependentError as error:
         own, library = place(error), library_place(error)
-        where = f" at {own}" if own else ""
+        where = ""
+        if own:
+            where = f" at {own}"
         if library:
             where = f" at {library}, called from {own},"
-        remedy = LEAVE_OUT.format(library=library.split("/")[0].split(".")[0]) if library else DECIDE_EARLIER
+        remedy = DECIDE_EARLIER
+        if library:
+            remedy = LEAVE_OUT.format(library=library.split("/")[0].split(".")[0])
         raise CannotPredictError(
             "data_dependent",
             f"{str(error).rstrip('.')}{where.rstrip(',')}; a dry run has none, so nothing can be predicted.",
@@ -165,9 +176,14 @@ def explaining_errors() -> Iterator[None]:
         cannot = _reason_of_gpudash(error)
         if cannot:
             logger.error("No prediction: %s", cannot, exc_info=error)
-            where = f" at {own}" if own else ""
+            where = ""
+            if own:
+                where = f" at {own}"
             raise CannotPredictError("gpudash", OF_GPUDASH.format(where=where, said=cannot), WATCH_INSTEAD) from error
-        said = f": {said}" if said else ""
+        if said:
+            said = f": {said}"
+        else:
+            said = ""
         raise CannotPredictError(
             "raised",
             f"{'The' if not own else f'At {own} the'} code raised {type(error).__name__}{said}.",

@@ -104,7 +104,9 @@ def _leaving_uncompiled(note: Note) -> Callable[..., Any]:
     def left_as_it_is(model: Any = None, *, disable: bool = False, **options: Any) -> Any:
         if not disable:
             note(_changes(options))
-        return (lambda made: made) if model is None else model
+        if model is None:
+            return lambda made: made
+        return model
 
     return left_as_it_is
 
@@ -115,7 +117,9 @@ def _changes(options: dict[str, Any]) -> str:
         return UNCOMPILED
     chosen = options.get("options")
     records = isinstance(chosen, dict) and bool(chosen.get(GRAPH_OPTION))
-    return CUDA_GRAPHS if records or options.get("mode") in GRAPH_MODES else INDUCTOR
+    if records or options.get("mode") in GRAPH_MODES:
+        return CUDA_GRAPHS
+    return INDUCTOR
 
 
 def _after_importing(make: Callable[..., None], then: Callable[[], None]) -> Callable[..., None]:

@@ -30,7 +30,9 @@ class WholeTraining:
     def steps(self) -> int:
         """How many steps were taken in a call that was a whole training; 0 when it was not."""
         most = max(self._steps.values(), default=0)
-        return 0 if self._is_a_step or most < 2 else most
+        if self._is_a_step or most < 2:
+            return 0
+        return most
 
     def __enter__(self) -> WholeTraining:  # noqa: PYI034 - Python 3.9 has no Self
         kind: Any = Optimizer

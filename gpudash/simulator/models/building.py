@@ -61,12 +61,15 @@ def build(
     if draws and how is not None:
         raise refused("A model with packed weights is predicted, not run.", "Give it unquantised, or predict it.")
     meta = torch.device("meta")
-    where = device if draws else meta
+    where = meta
+    if draws:
+        where = device
     if config.is_diffusers and options["attention"] not in ("auto", "sdpa"):
         raise refused("A model of diffusers attends by torch's fused kernels here.", "Leave --attention out.")
-    made = (
-        _of_diffusers(config, dtype, where) if config.is_diffusers else _of_transformers(config, dtype, where, options)
-    )
+    if config.is_diffusers:
+        made = _of_diffusers(config, dtype, where)
+    else:
+        made = _of_transformers(config, dtype, where, options)
     if options["attention"] == flash_attention.NAME and not draws:
         flash_attention.use_flash_attention(made, _library("transformers"))
     if how is not None:
@@ -81,14 +84,18 @@ def quantisation_of(config: ModelConfig, dtype: torch.dtype, options: Mapping[st
     name = str(options["quantisation"])
     if name:
         return chosen(name, dtype if dtype in (torch.float16, torch.bfloat16) else None)
-    return read_quantisation(config.quantisation) if config.quantisation else None
+    if config.quantisation:
+        return read_quantisation(config.quantisation)
+    return None
 
 
 def weights_dtype(config: ModelConfig, precision: str) -> torch.dtype:
     """The type that the weights have at ``precision``."""
     if precision == "auto":
         found = getattr(torch, config.dtype or "float32", None)
-        return found if isinstance(found, torch.dtype) and found.is_floating_point else torch.float32
+        if isinstance(found, torch.dtype) and found.is_floating_point:
+            return found
+        return torch.float32
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
 
 
@@ -107,7 +114,10 @@ def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None 
                 if tensor is None:
                     continue
                 is_wide = wide is not None and wide.search(f"{path}.{name}") is not None
-                dtype = torch.float32 if is_wide else tensor.dtype
+                if is_wide:
+                    dtype = torch.float32
+                else:
+                    dtype = tensor.dtype
                 if (tensor.device, tensor.dtype) == (device, dtype):
                     continue
                 if id(tensor) not in made:
@@ -117,7 +127,9 @@ def placed(model: nn.Module, device: torch.device, wide: re.Pattern[str] | None 
 
 def _on(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     new = torch.empty(tensor.shape, dtype=dtype, device=device)
-    return nn.Parameter(new, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(new, requires_grad=tensor.requires_grad)
+    return new
 
 
 def _kept_wide(model: nn.Module, dtype: torch.dtype) -> re.Pattern[str] | None:
@@ -127,7 +139,9 @@ def _kept_wide(model: nn.Module, dtype: torch.dtype) -> re.Pattern[str] | None:
     names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
     if dtype is torch.float16:
         names |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
-    return re.compile(rf"(^|\.)({'|'.join(map(re.escape, sorted(names)))})(\.|$)") if names else None
+    if names:
+        return re.compile(rf"(^|\.)({'|'.join(map(re.escape, sorted(names)))})(\.|$)")
+    return None
 
 
 def _of_transformers(
@@ -217,7 +231,9 @@ def _library(name: str) -> Any:
 def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> Any:
     """The class that the config names, else the first head there is for its kind."""
     for name in values.get("architectures") or ():
-        found = getattr(transformers, name, None) if isinstance(name, str) else None
+        found = None
+        if isinstance(name, str):
+            found = getattr(transformers, name, None)
         if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
             return found
     for head in HEADS:
@@ -230,7 +246,9 @@ def _class_of(settings: Any, values: Mapping[str, Any], transformers: Any) -> An
 def _attention(options: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
     chosen = options["attention"]
     later = chosen == flash_attention.NAME and where.type == "meta"
-    return {} if chosen == "auto" or later else {"attn_implementation": chosen}
+    if chosen == "auto" or later:
+        return {}
+    return {"attn_implementation": chosen}
 
 
 def _module(made: Any) -> nn.Module:
@@ -240,5 +258,8 @@ def _module(made: Any) -> nn.Module:
 
 def _unbuildable(config: ModelConfig, error: BaseException) -> CannotPredictError:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").rstrip(".")
-    said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    if first:
+        said = f"{type(error).__name__}: {first}"
+    else:
+        said = type(error).__name__
     return refused(f"{config.file} describes no model that can be built ({said}).", "Fix what the config says.")

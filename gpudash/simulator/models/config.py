@@ -55,7 +55,9 @@ class StoredWeights:
     @property
     def parameters(self) -> int | None:
         """Numbers in all tensors; ``None`` where no header is there."""
-        return sum(map(math.prod, self.shapes.values())) if self.shapes else None
+        if self.shapes:
+            return sum(map(math.prod, self.shapes.values()))
+        return None
 
     @property
     def dtype(self) -> str | None:
@@ -63,7 +65,9 @@ class StoredWeights:
         counts: Counter[str] = Counter()
         for name, shape in self.shapes.items():
             counts[self.dtypes[name]] += math.prod(shape)
-        return DTYPES.get(counts.most_common(1)[0][0]) if counts else None
+        if counts:
+            return DTYPES.get(counts.most_common(1)[0][0])
+        return None
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,18 @@ class ModelConfig:
     def dtype(self) -> str | None:
         """Torch's name of the type of the weights: of the files, else as the config says it; ``None`` for neither."""
         said = self.values.get("dtype") or self.values.get("torch_dtype")
-        stored = None if self.stored is None else self.stored.dtype
+        stored = None
+        if self.stored is not None:
+            stored = self.stored.dtype
         return stored or (said.replace("torch.", "") if isinstance(said, str) else None)
 
     @property
     def quantisation(self) -> Mapping[str, Any]:
         """What the config says of how its weights are quantised; empty where they are not."""
         found = self.values.get("quantization_config")
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+        return {}
 
 
 def refused(message: str, remedy: str) -> CannotPredictError:
@@ -146,7 +154,9 @@ def _json(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise refused(f"{file} cannot be read ({error.strerror}).", "Give a file that can be.") from error
     except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        where = ""
+        if isinstance(error, json.JSONDecodeError):
+            where = f" (line {error.lineno})"
         raise refused(f"{file} is no JSON{where}.", "Give the config.json of a model.") from error
     if not isinstance(values, dict):
         raise refused(f"{file} holds no JSON object.", "Give the config.json of a model.")
@@ -172,7 +182,9 @@ def _check(file: Path, name: str, number: float) -> None:
     if sized and number < 0:
         raise refused(f"{file}: {name} is {number:g}.", "Give a config whose sizes are 0 or more.")
     if (sized and number > MOST_NUMBER) or (deep and number > MOST_DEEP):
-        most = MOST_DEEP if deep else MOST_NUMBER
+        most = MOST_NUMBER
+        if deep:
+            most = MOST_DEEP
         raise refused(f"{file}: {name} is {number:g}.", f"Give a config of a real model; at most {most} is taken.")
 
 
@@ -182,7 +194,9 @@ def _stored(folder: Path) -> StoredWeights | None:
     if index is None:
         files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
         named = [file for file in files if file.name in ("model.safetensors", "diffusion_pytorch_model.safetensors")]
-        return _headers(named or files) if files else None
+        if files:
+            return _headers(named or files)
+        return None
     said = _json(index)
     where, about = said.get("weight_map"), said.get("metadata")
     if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
@@ -190,7 +204,9 @@ def _stored(folder: Path) -> StoredWeights | None:
     shards = sorted({folder / Path(name).name for name in where.values()})
     if all(shard.is_file() for shard in shards):
         return _headers(shards)
-    total = about.get("total_size") if isinstance(about, dict) else None
+    total = None
+    if isinstance(about, dict):
+        total = about.get("total_size")
     if isinstance(total, (int, float)) and 0 < total < MOST_NUMBER * 16:
         return StoredWeights({}, {}, int(total))
     return None
@@ -211,7 +227,10 @@ def _headers(files: list[Path]) -> StoredWeights:
                     part = opened.get_slice(name)
                     shapes[name], dtypes[name] = tuple(part.get_shape()), part.get_dtype()
         except (SafetensorError, OSError, ValueError, UnicodeError) as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if str(error):
+                why = str(error).splitlines()[0]
+            else:
+                why = type(error).__name__
             problem = f"The header of {file} does not say what the file holds ({why})."
             raise refused(problem, "Get the file again, or give config.json alone, in a folder of its own.") from error
     total = sum(math.prod(shape) * STORED_BYTES.get(dtypes[name], 1) for name, shape in shapes.items())

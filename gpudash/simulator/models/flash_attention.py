@@ -94,8 +94,12 @@ def _narrowed(module: nn.Module, query: torch.Tensor) -> torch.dtype:
     if any(isinstance(layer, PackedLinear) for layer in layers):
         config: Any = module.config
         found = getattr(config, "dtype", None)
-        return found if isinstance(found, torch.dtype) else query.dtype
-    return layers[0].weight.dtype if layers else query.dtype
+        if isinstance(found, torch.dtype):
+            return found
+        return query.dtype
+    if layers:
+        return layers[0].weight.dtype
+    return query.dtype
 
 
 def _check(query: torch.Tensor) -> None:

@@ -49,7 +49,10 @@ class BusTraffic(_Mode):  # type: ignore[misc]  # a base that torch gives no typ
         """The result of ``operation``, whose bytes are counted where it copies from one side to the other."""
         made = operation(*args, **(kwargs or {}))
         if getattr(operation, "_opname", "") in _COPYING:
-            source = args[1] if operation._opname == "copy_" else args[0]
+            if operation._opname == "copy_":
+                source = args[1]
+            else:
+                source = args[0]
             if isinstance(made, torch.Tensor) and isinstance(source, torch.Tensor):
                 self._count(source, made)
         return made
@@ -126,7 +129,9 @@ class Offload:
 
     def saving(self) -> Any:
         """A forward pass is within this."""
-        return _Saving(self) if self.kind == ACTIVATIONS else nullcontext()
+        if self.kind == ACTIVATIONS:
+            return _Saving(self)
+        return nullcontext()
 
     def took(self, tensor: torch.Tensor) -> None:
         """Count a tensor that was copied to pinned memory, for as long as it lives there."""
@@ -194,8 +199,12 @@ def _pinned_bytes(tensor: torch.Tensor) -> int:
     """What torch's allocator of pinned memory takes for ``tensor``: the next power of two (``PowerOf2Ceil`` in
     ATen/core/CachingHostAllocator.h)."""
     size = tensor.numel() * tensor.element_size()
-    return 1 << (size - 1).bit_length() if size else 0
+    if size:
+        return 1 << (size - 1).bit_length()
+    return 0
 
 
 def _tensors(state: Any) -> list[torch.Tensor]:
-    return [one for one in state.values() if isinstance(one, torch.Tensor)] if isinstance(state, dict) else []
+    if isinstance(state, dict):
+        return [one for one in state.values() if isinstance(one, torch.Tensor)]
+    return []

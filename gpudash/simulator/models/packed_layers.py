@@ -121,7 +121,10 @@ class Linear4bit(PackedLinear):
         packed = (self.weights + 1) // (2 * storage.itemsize)
         self.weight = Params4bit(torch.empty(packed, 1, dtype=storage, device=device), requires_grad=False)
         self.register_buffer("code", torch.empty(CODES, dtype=torch.float32, device=device))
-        kind = torch.uint8 if nested else torch.float32
+        if nested:
+            kind = torch.uint8
+        else:
+            kind = torch.float32
         self.register_buffer("absmax", torch.empty(blocks, dtype=kind, device=device))
         if nested:
             self.register_buffer("offset", torch.empty((), dtype=torch.float32, device=device))
@@ -164,7 +167,9 @@ class Linear4bit(PackedLinear):
         if not self.fused:
             return functional.linear(x, self.unpack(self.unpacked).to(x.dtype), bias)
         absmax = self._plain_absmax()
-        shifted = None if absmax is None else torch.empty_like(absmax)
+        shifted = None
+        if absmax is not None:
+            shifted = torch.empty_like(absmax)
         weight = torch.empty(self.out_features, self.in_features, dtype=x.dtype, device=x.device)
         made = functional.linear(x, weight, bias)
         del absmax, shifted, weight  # until here, as `_dequant_linear_fallback` has them
@@ -188,9 +193,13 @@ class _MatMul4Bit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         wants_x, wants_bias, _ = ctx.needs_input_grad
-        grad_bias = grad.sum(0, dtype=ctx.bias_dtype) if wants_bias else None
+        grad_bias = None
+        if wants_bias:
+            grad_bias = grad.sum(0, dtype=ctx.bias_dtype)
         layer: Linear4bit = ctx.layer
-        grad_x = torch.matmul(grad, layer.unpack(layer.unpacked).to(grad.dtype)) if wants_x else None
+        grad_x = None
+        if wants_x:
+            grad_x = torch.matmul(grad, layer.unpack(layer.unpacked).to(grad.dtype))
         return grad_x, grad_bias, None
 
 
@@ -218,7 +227,9 @@ class Linear8bitLt(PackedLinear):
     @property
     def outliers(self) -> int:
         """Columns that are taken for outliers."""
-        return math.ceil(self.in_features / OUTLIER_SHARE) if self.threshold else 0
+        if self.threshold:
+            return math.ceil(self.in_features / OUTLIER_SHARE)
+        return 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The product of what is quantised, and of the columns that are not."""
@@ -268,14 +279,22 @@ class _MatMul8bitLt(torch.autograd.Function):
         made, outer = layer.multiply(x, rows, bias)
         del rows, scales
         ctx.layer, ctx.shape, ctx.dtype = layer, shape, x.dtype
-        ctx.bias_dtype = None if bias is None else bias.dtype
-        ctx.kept = (outer, x) if ctx.needs_input_grad[0] else None
+        if bias is None:
+            ctx.bias_dtype = None
+        else:
+            ctx.bias_dtype = bias.dtype
+        if ctx.needs_input_grad[0]:
+            ctx.kept = (outer, x)
+        else:
+            ctx.kept = None
         return made.reshape(*shape[:-1], layer.out_features)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         wants_x, wants_bias, _ = ctx.needs_input_grad
-        grad_bias = grad.sum(0, dtype=ctx.bias_dtype) if wants_bias else None
+        grad_bias = None
+        if wants_bias:
+            grad_bias = grad.sum(0, dtype=ctx.bias_dtype)
         if not wants_x:
             return None, grad_bias, None
         layer: Linear8bitLt = ctx.layer
@@ -314,7 +333,10 @@ class MarlinLinear(PackedLinear):
         device: Any = None,
     ) -> None:
         super().__init__(like, in_features, out_features)
-        groups = 1 if group < 1 else math.ceil(in_features / group)
+        if group < 1:
+            groups = 1
+        else:
+            groups = math.ceil(in_features / group)
         number_type = torch.int32
         rows, columns = in_features, out_features * bits // WORD_BITS
         if not transposed:
@@ -420,7 +442,9 @@ def _linear_names(model: nn.Module) -> Sequence[str]:
         name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)
     )
     names = [name for name in found if name and not name.isdigit()]
-    return names if len(names) <= MOST_NAMED else [*names[:MOST_NAMED], "…"]
+    if len(names) <= MOST_NAMED:
+        return names
+    return [*names[:MOST_NAMED], "…"]
 
 
 def _is_without_numbers(model: nn.Module) -> bool:
@@ -449,7 +473,9 @@ def _over_packed(*, clones: bool) -> type[nn.Module]:
                     continue
                 first: Any = self.lora_A[name]
                 second, dtype = self.lora_B[name], result.dtype
-                given = x.to(first.weight.dtype) if converts else x
+                given = x
+                if converts:
+                    given = x.to(first.weight.dtype)
                 made = second(first(self.lora_dropout[name](given))) * self.scaling[name]
                 result = result + (made.to(dtype) if converts else made)
             return result

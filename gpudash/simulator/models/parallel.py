@@ -34,7 +34,10 @@ class ModelRanks:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         devices = str(options["devices"])
-        self.count = len(devices.split(",")) if devices else 0
+        if devices:
+            self.count = len(devices.split(","))
+        else:
+            self.count = 0
         self._on_host = options["offload"] == WEIGHTS
         self.shards = self._on_host or (bool(self.count) and options["parallel"] == "fsdp")
 
@@ -62,7 +65,9 @@ class ModelRanks:
         """
         if self.shards:
             return self._sharded(model, device)
-        return _replicated(model, device) if self.count else model
+        if self.count:
+            return _replicated(model, device)
+        return model
 
     def reduce_gradients(self, model: nn.Module, reduce: bool) -> None:
         """Whether the next forward and backward pass shares its gradients with the other ranks, or only adds them up;
@@ -90,7 +95,9 @@ class ModelRanks:
         except (ImportError, AttributeError) as error:
             raise self._refused(f"PyTorch {torch.__version__} has no FSDP2 that can be followed.") from error
         mesh = init_device_mesh(device.type, (get_world_size(),))
-        policy: dict[str, Any] = {"offload_policy": CPUOffloadPolicy()} if self._on_host else {}
+        policy: dict[str, Any] = {}
+        if self._on_host:
+            policy = {"offload_policy": CPUOffloadPolicy()}
         try:
             for block in _blocks(model):
                 fully_shard(block, mesh=mesh, **policy)
@@ -106,7 +113,10 @@ class ModelRanks:
         return model
 
     def _refused(self, message: str) -> CannotPredictError:
-        kind, remedy = ("offload", ON_HOST) if self._on_host else ("ranks", ONE_DEVICE)
+        if self._on_host:
+            kind, remedy = ("offload", ON_HOST)
+        else:
+            kind, remedy = ("ranks", ONE_DEVICE)
         return CannotPredictError(kind, message, remedy)
 
 

@@ -108,14 +108,19 @@ def read(config: Mapping[str, Any]) -> Quantisation:
         return _gptq(config)
     if method == "awq":
         return _awq(config)
-    said = "names no quant_method" if method is None else f"names the method {_shown(method)}"
+    if method is None:
+        said = "names no quant_method"
+    else:
+        said = f"names the method {_shown(method)}"
     raise _refused(f"The quantization_config {said}, and only {KNOWN} are known here.", WITHOUT)
 
 
 def _bitsandbytes(config: Mapping[str, Any]) -> Quantisation:
     four, eight = (_truth(config, f"load_in_{bits}bit") for bits in (4, 8))
     if four is eight:
-        said = "both load_in_4bit and load_in_8bit" if four else "neither load_in_4bit nor load_in_8bit"
+        said = "neither load_in_4bit nor load_in_8bit"
+        if four:
+            said = "both load_in_4bit and load_in_8bit"
         raise _refused(f"The quantization_config asks for {said}.", MEND)
     kept = _names(config, "llm_int8_skip_modules")
     if eight:
@@ -190,7 +195,10 @@ def _names(config: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
 
 def _dtype(config: Mapping[str, Any], name: str, usual: str, known: Collection[str]) -> torch.dtype:
     value = config.get(name) or usual
-    found = value[len("torch.") :] if isinstance(value, str) and value.startswith("torch.") else value
+    if isinstance(value, str) and value.startswith("torch."):
+        found = value[len("torch.") :]
+    else:
+        found = value
     if not isinstance(found, str) or found not in known:
         raise _refused(f"{name} is one of {', '.join(known)}, not {_shown(value)}.", MEND)
     dtype: torch.dtype = getattr(torch, found)
@@ -199,7 +207,9 @@ def _dtype(config: Mapping[str, Any], name: str, usual: str, known: Collection[s
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}..."
 
 
 def _refused(message: str, remedy: str) -> CannotPredictError:
@@ -222,9 +232,14 @@ def quantise(model: nn.Module, how: Quantisation, *, packed: Collection[str] | N
     Raises:
         CannotPredictError: when ``model`` has no such layer, or one whose sizes do not fit the words.
     """
-    kept = how.kept if how.kept is not None and not how.kept_too else (*kept_by_itself(model), *(how.kept or ()))
+    if how.kept is not None and not how.kept_too:
+        kept = how.kept
+    else:
+        kept = (*kept_by_itself(model), *(how.kept or ()))
     kept = (*kept, *(getattr(model, "_keep_in_fp32_modules", None) or ()))
-    blocks = _blocks(model) if how.method == GPTQ and packed is None else None
+    blocks = None
+    if how.method == GPTQ and packed is None:
+        blocks = _blocks(model)
     replaced: list[str] = []
     for name, module in list(model.named_modules()):
         sizes = _sizes(module)

@@ -107,7 +107,10 @@ class RequestedModel:
         self._options = options
         self._draws = draws
         self._config = read(str(options["path"]))
-        kind = NONE if options["task"] == "infer" else str(options["offload"])
+        if options["task"] == "infer":
+            kind = NONE
+        else:
+            kind = str(options["offload"])
         self.offload = Offload(kind, pins=draws and torch.cuda.is_available())
         self.ranks = ModelRanks({**options, "offload": self.offload.kind})
         self.facts: dict[str, Any] = {}
@@ -150,7 +153,10 @@ class RequestedModel:
             "stored_parameters": None if stored is None else stored.parameters,
             "stored_bytes": None if stored is None else stored.total_bytes,
         }
-        self.assumptions = (UNPADDED,) if inputs.takes_tokens else ()
+        if inputs.takes_tokens:
+            self.assumptions = (UNPADDED,)
+        else:
+            self.assumptions = ()
         weights = sum(module.weights for module in model.modules() if isinstance(module, PackedLinear))
         if 0 < weights < self.facts["parameters"] / 2:
             self.assumptions += (MOSTLY_UNPACKED.format(weights / self.facts["parameters"]),)
@@ -159,7 +165,9 @@ class RequestedModel:
 
     def _inferring(self, model: nn.Module, inputs: Inputs, device: torch.device) -> Step:
         names = inspect.signature(model.forward).parameters
-        more = {"logits_to_keep": 1} if "logits_to_keep" in names else {}
+        more = {}
+        if "logits_to_keep" in names:
+            more = {"logits_to_keep": 1}
         if more:
             self.assumptions += (PROMPT,)
 
@@ -211,7 +219,9 @@ class RequestedModel:
 
     def _autocast(self, device: torch.device) -> Any:
         dtype = AUTOCAST.get(str(self._options["precision"]))
-        return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+        if dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, dtype)
 
 
 def _loss(out: Any) -> torch.Tensor:
@@ -265,10 +275,16 @@ class Inputs:
         self._names = set(inspect.signature(model.forward).parameters)
         self._main = getattr(model, "main_input_name", "sample")
         self._size = batch
-        self._text = self._config if text is None else text()
+        if text is None:
+            self._text = self._config
+        else:
+            self._text = text()
         self._classifies = type(model).__name__.endswith("Classification")
         self._is_pair = bool(getattr(self._config, "is_encoder_decoder", False))
-        self.longest = self._longest() if self.takes_tokens else None
+        if self.takes_tokens:
+            self.longest = self._longest()
+        else:
+            self.longest = None
         self.sequence = sequence or min(USUAL_SEQUENCE, self.longest or USUAL_SEQUENCE)
 
     @property
@@ -319,7 +335,10 @@ class Inputs:
             return self._size, 16000 * 10  # 10 s at 16 kHz
         vision = getattr(config, "vision_config", config)
         side = getattr(vision, "image_size", 224)
-        height, width = side if isinstance(side, (list, tuple)) else (side, side)
+        if isinstance(side, (list, tuple)):
+            height, width = side
+        else:
+            height, width = (side, side)
         return self._size, getattr(vision, "num_channels", 3), height, width
 
     def _noise(self, device: torch.device, dtype: torch.dtype) -> Batch:
@@ -333,13 +352,19 @@ class Inputs:
                 f"{type(self._model).__name__} is not known here: its config says no size of images (sample_size)."
             )
             raise refused(problem, "Follow its step with --callable, which makes the inputs itself.")
-        height, width = side if isinstance(side, (list, tuple)) else (side, side)
+        if isinstance(side, (list, tuple)):
+            height, width = side
+        else:
+            height, width = (side, side)
         shape = (size, config.in_channels, height, width)
         made: Batch = {self._sample_name(): torch.empty(shape, device=device, dtype=dtype)}
         if "timestep" in self._names:
             made["timestep"] = torch.zeros((size,), dtype=torch.int64, device=device)
         across = getattr(config, "cross_attention_dim", None) or getattr(config, "joint_attention_dim", None)
-        wide = across[0] if isinstance(across, (list, tuple)) else across
+        if isinstance(across, (list, tuple)):
+            wide = across[0]
+        else:
+            wide = across
         if "encoder_hidden_states" in self._names and isinstance(wide, int):
             made["encoder_hidden_states"] = torch.empty((size, SHORT_PROMPT, wide), device=device, dtype=dtype)
         if "class_labels" in self._names and getattr(config, "num_embeds_ada_norm", None):
@@ -376,4 +401,6 @@ class Inputs:
         return made
 
     def _sample_name(self) -> str:
-        return "sample" if "sample" in self._names else "hidden_states"
+        if "sample" in self._names:
+            return "sample"
+        return "hidden_states"

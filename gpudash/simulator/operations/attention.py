@@ -106,7 +106,9 @@ def flash(
     width = query.shape[-1]
     padded = [_padded(tensor, 8) for tensor in (query, key, value)]
     result: torch.Tensor = _flash(*padded, dropout_p, is_causal, scale=_scale(scale, width))[0]
-    return result if result.shape[-1] == width else result[..., :width]
+    if result.shape[-1] == width:
+        return result
+    return result[..., :width]
 
 
 def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
@@ -116,12 +118,16 @@ def _keeps(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: to
 
 
 def _scale(scale: float | None, width: int) -> float:
-    return 1 / math.sqrt(width) if scale is None else scale
+    if scale is None:
+        return 1 / math.sqrt(width)
+    return scale
 
 
 def _padded(tensor: torch.Tensor, multiple: int) -> torch.Tensor:
     missing = -tensor.shape[-1] % multiple
-    return torch.nn.functional.pad(tensor, [0, missing]) if missing else tensor
+    if missing:
+        return torch.nn.functional.pad(tensor, [0, missing])
+    return tensor
 
 
 def _as_bias(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
@@ -165,7 +171,9 @@ class _Kernel:
             self._like(target).copy_(numbers)
 
     def _seed(self, dropout: float) -> int:
-        return remembered(torch.default_generator.get_state()) if dropout and self._engine.computes else 0
+        if dropout and self._engine.computes:
+            return remembered(torch.default_generator.get_state())
+        return 0
 
 
 class Flash(_Kernel):
@@ -186,9 +194,15 @@ class Flash(_Kernel):
         how = _Attention(dropout_p, is_causal, _scale(scale, query.shape[3]), self._seed(dropout_p))
         result = torch.empty_like(query)
         sums = self._take(query.shape[:3], torch.float32, query)
-        splits = 1 if dropout_p else self._splits(query, key)
+        if dropout_p:
+            splits = 1
+        else:
+            splits = self._splits(query, key)
         wide = query.shape[3] + -query.shape[3] % 32
-        sizes = [] if splits == 1 else [(splits, *query.shape[:3]), (splits, *query.shape[:3], wide)]
+        if splits == 1:
+            sizes = []
+        else:
+            sizes = [(splits, *query.shape[:3]), (splits, *query.shape[:3], wide)]
         parts = [self._take(size, torch.float32, query) for size in sizes]
         state = self._take((2,), torch.uint64, query)
         unused = self._take((), torch.uint64, query)
@@ -224,7 +238,9 @@ class Flash(_Kernel):
         batch, heads, length, width = query.shape
         rounded = length + -length % 128
         wide = width + -width % (32 if width <= 128 else 64)
-        seed = int(self._like(philox_seed).view(torch.int64)[0]) if dropout_p and self._engine.computes else 0
+        seed = 0
+        if dropout_p and self._engine.computes:
+            seed = int(self._like(philox_seed).view(torch.int64)[0])
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copies = [tensor.transpose(1, 2).contiguous() for tensor in (grad_out, out)]  # themselves as they usually lie
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
@@ -250,7 +266,12 @@ class Flash(_Kernel):
         batch, heads, length, width = query.shape
         card = self._engine.card(query.device.index or 0)
         room = 2 * card.architecture.multiprocessors
-        columns = 256 if width <= 64 else 128 if width <= 128 else 64
+        if width <= 64:
+            columns = 256
+        elif width <= 128:
+            columns = 128
+        else:
+            columns = 64
         blocks, work = -(-key.shape[2] // columns), batch * heads * -(-length // 64)
         if work >= 0.8 * room:
             return 1
@@ -283,7 +304,9 @@ class Cudnn(_Kernel):
         seed, offset = self._take((), torch.int64, query), self._take((), torch.int64, query)
         result = self._ordered(query, value.shape[3])
         sums = self._take((*query.shape[:3], 1) if compute_log_sumexp else (0,), torch.float32, query)
-        bias = None if attn_bias is None else self._like(attn_bias)
+        bias = None
+        if attn_bias is not None:
+            bias = self._like(attn_bias)
         made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
         self._write(result, made[0])
         if compute_log_sumexp:
@@ -315,12 +338,16 @@ class Cudnn(_Kernel):
     ) -> tuple[torch.Tensor, ...]:
         """Gradients for query, key and value; the queries' are added up in float32, beside a sum for each row."""
         batch, heads, length, width = query.shape
-        seed = int(self._like(philox_seed)) if dropout_p and self._engine.computes else 0
+        seed = 0
+        if dropout_p and self._engine.computes:
+            seed = int(self._like(philox_seed))
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         scratch = self._take((batch, heads, length, width + 1), torch.float32, query)
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
-        bias = None if attn_bias is None else self._like(attn_bias)
+        bias = None
+        if attn_bias is not None:
+            bias = self._like(attn_bias)
         sums = self._like(logsumexp).squeeze(-1)
         made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how)
         for target, numbers in zip(grads, made):
@@ -363,12 +390,16 @@ class Efficient(_Kernel):
         else:
             seed, offset = (self._take((), torch.int64, query) for _ in range(2))
         result = self._result(query, value.shape[3])
-        rows = length + -length % 32 if compute_log_sumexp else 0
+        rows = 0
+        if compute_log_sumexp:
+            rows = length + -length % 32
         sums = self._take((batch, heads, rows), torch.float32, query)
         gathered = None
         if query.dtype in HALVES and value.shape[3] > WIDEST_IN_REGISTERS:
             gathered = self._take((batch, length, heads, value.shape[3]), torch.float32, query)
-        bias = None if attn_bias is None else self._like(attn_bias)
+        bias = None
+        if attn_bias is not None:
+            bias = self._like(attn_bias)
         made = _attended(self._like(query), self._like(key), self._like(value), bias, how)
         del gathered
         self._write(result, made[0])
@@ -395,7 +426,9 @@ class Efficient(_Kernel):
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients for query, key, value and the bias."""
         batch, heads, length, width = query.shape
-        seed = int(philox_seed) if dropout_p and self._engine.computes else 0
+        seed = 0
+        if dropout_p and self._engine.computes:
+            seed = int(philox_seed)
         how = _Attention(dropout_p, is_causal, _scale(scale, width), seed)
         copied = grad_out.transpose(1, 2).contiguous()  # itself as it usually lies
         grads: list[torch.Tensor | None] = [self._result(t, t.shape[3]) for t in (query, key, value)]
@@ -413,7 +446,9 @@ class Efficient(_Kernel):
         del widened
         del copied
         grad, inner, keys, values = (self._like(tensor) for tensor in (grad_out, query, key, value))
-        bias = None if attn_bias is None else self._like(attn_bias)
+        bias = None
+        if attn_bias is not None:
+            bias = self._like(attn_bias)
         sums = self._like(logsumexp)[..., :length]
         made = _gradients(grad, inner, keys, values, bias, self._like(out), sums, how, wants_bias)
         for target, numbers in zip(grads, made):
@@ -545,7 +580,9 @@ def _takes_efficient(attended: Attended, mask: torch.Tensor | None, enable_gqa: 
         return False
     if mask is not None and mask.dim() not in (2, 4):
         return False
-    multiple = 8 if query.dtype in HALVES else 4
+    multiple = 4
+    if query.dtype in HALVES:
+        multiple = 8
     width, last = query.shape[3], value.shape[3]
     return width == key.shape[3] and width > 0 and last > 0 and width % multiple == 0 and last % multiple == 0
 
@@ -607,7 +644,9 @@ def _gradients(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Gradients for query, key, value and, if asked for, the bias."""
     if query.is_meta:
-        for_bias = torch.empty_like(bias) if wants_bias and bias is not None else None
+        for_bias = None
+        if wants_bias and bias is not None:
+            for_bias = torch.empty_like(bias)
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), for_bias
     keys, values = _repeated(key, query), _repeated(value, query)
     if not how.dropout and not wants_bias and query.shape[3] == value.shape[3]:
@@ -705,7 +744,9 @@ def recalled(number: int, whose: str) -> torch.Tensor:
 
 def _repeated(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     times = query.shape[1] // tensor.shape[1]
-    return tensor if times == 1 else tensor.repeat_interleave(times, 1)
+    if times == 1:
+        return tensor
+    return tensor.repeat_interleave(times, 1)
 
 
 def _summed(grad: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

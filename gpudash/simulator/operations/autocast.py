@@ -280,7 +280,10 @@ def _with_single_precision_result(operation: Any) -> Callable[..., Any]:
     place = [argument.name for argument in operation._schema.arguments].index("dtype")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        given = args[place] if place < len(args) else kwargs.get("dtype")
+        if place < len(args):
+            given = args[place]
+        else:
+            given = kwargs.get("dtype")
         if given is None and _is_eligible(args[0]):
             args, kwargs = args[:place], {**kwargs, "dtype": torch.float32}
         with torch._C._ExcludeDispatchKeyGuard(_keys):

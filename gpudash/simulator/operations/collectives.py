@@ -65,7 +65,9 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
     def on_host(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return engine.like(value)
-        return [on_host(item) for item in value] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [on_host(item) for item in value]
+        return value
 
     @hands_on
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -83,7 +85,9 @@ def _collective(engine: Engine, name: str) -> Callable[..., Any]:
             return found
         work = _finished(found[-1] if isinstance(found, tuple) else found, args[0])
         # what has results beside its work returns its first argument, which it has filled
-        return (args[0], work) if isinstance(found, tuple) else work
+        if isinstance(found, tuple):
+            return (args[0], work)
+        return work
 
     return run
 

@@ -78,7 +78,9 @@ def layers_of(
     drops: bool,
 ) -> RecurrentLayers:
     """A network by what torch tells cuDNN of it."""
-    directions = 2 if bidirectional else 1
+    directions = 1
+    if bidirectional:
+        directions = 2
     is_bfloat16 = dtype == torch.bfloat16
     return RecurrentLayers(cell, inputs, hidden, projection, layers, directions, dtype.itemsize, drops, is_bfloat16)
 
@@ -90,7 +92,10 @@ def places(layers: RecurrentLayers, has_biases: bool) -> tuple[list[int], int]:
     gates = layers.cell.gates * layers.hidden
     at, bias_at = 0, layers.matrices()
     for place in range(layers.layers * layers.directions):
-        below = layers.inputs if place < layers.directions else layers.outputs * layers.directions
+        if place < layers.directions:
+            below = layers.inputs
+        else:
+            below = layers.outputs * layers.directions
         found += [at, at + gates * below]
         at += gates * (below + layers.outputs)
         if has_biases:
@@ -109,9 +114,15 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
     def run(values: torch.Tensor, *args: Any) -> Any:
         if not _is_accepted(engine, values):
             return operation._op_dk(IN_C, values, *args)
-        lengths, rest = (args[0].tolist(), args[1:]) if is_packed else ((), args)
+        if is_packed:
+            lengths, rest = (args[0].tolist(), args[1:])
+        else:
+            lengths, rest = ((), args)
         states, weights, has_biases, count, dropout, train, bidirectional, *last = rest
-        hx, cx = states if cell is RecurrentCell.LSTM else (states, None)
+        if cell is RecurrentCell.LSTM:
+            hx, cx = states
+        else:
+            hx, cx = (states, None)
         hidden, projection = hx.shape[2], 0
         if cx is not None and cx.shape[2] != hx.shape[2]:
             hidden, projection = cx.shape[2], hx.shape[2]
@@ -122,7 +133,9 @@ def _leading(engine: Engine, cell: RecurrentCell, operation: Any) -> Callable[..
         batch_first = bool(last and last[0])
         settings = int(cell), hidden, projection, count, batch_first, dropout, train, bidirectional
         made = _network(values, weights, each, buffer, hx, cx, *settings, lengths, state)
-        return made[:3] if cell is RecurrentCell.LSTM else made[:2]
+        if cell is RecurrentCell.LSTM:
+            return made[:3]
+        return made[:2]
 
     return run
 
@@ -237,7 +250,10 @@ class Networks:
                 number = remembered(torch.default_generator.get_state())
                 self._engine.like(reserve)[:8].view(torch.int64).fill_(number)
             like = self._engine.like
-            states = [like(hx)] if cx is None else [like(hx), like(cx)]
+            if cx is None:
+                states = [like(hx)]
+            else:
+                states = [like(hx), like(cx)]
             with torch.no_grad():
                 numbers = call.computed(like(values), states, [like(one) for one in weights])
             for target, computed in zip((call.unturned(result), hy, cy), numbers):
@@ -271,15 +287,26 @@ class Networks:
             return None, None, None, []
         call = _Call(self._engine, values, each, settings)
         given = [grad_result, grad_hy, grad_cy]
-        of_result = self._zeros(result) if grad_result is None else grad_result
-        of_hy = self._zeros(hx) if grad_hy is None else grad_hy
+        if grad_result is None:
+            of_result = self._zeros(result)
+        else:
+            of_result = grad_result
+        if grad_hy is None:
+            of_hy = self._zeros(hx)
+        else:
+            of_hy = grad_hy
         of_cy = (self._zeros(cx) if grad_cy is None else grad_cy) if cx is not None else None
         for_values, for_hx, for_cx = self._of_data(call, values, hx, cx, of_result, of_hy, of_cy)
-        for_weights = self._of_weights(call, values, weights, buffer, hx, cx) if wanted[3] else []
+        for_weights = []
+        if wanted[3]:
+            for_weights = self._of_weights(call, values, weights, buffer, hx, cx)
         if self._engine.computes:
             like = self._engine.like
             inner = [None if one is None else like(one) for one in given]
-            states = [like(hx)] if cx is None else [like(hx), like(cx)]
+            if cx is None:
+                states = [like(hx)]
+            else:
+                states = [like(hx), like(cx)]
             numbers = call.gradients(like(values), states, [like(one) for one in weights], inner, like(reserve))
             targets = [call.unturned(for_values), for_hx, *(() if for_cx is None else (for_cx,)), *for_weights]
             for target, computed in zip(targets, numbers):
@@ -309,7 +336,9 @@ class Networks:
         for_values = self._take(call.turned(values).shape, values)
         of_states = of_hy.contiguous(), None if of_cy is None else of_cy.contiguous()
         for_hx = self._take(hx.shape, hx)
-        for_cx = None if cx is None else self._take(cx.shape, cx)
+        for_cx = None
+        if cx is not None:
+            for_cx = self._take(cx.shape, cx)
         if not call.train:
             raise RuntimeError(ONLY_IN_TRAINING)
         workspace = self._bytes(call.working_bytes(forward=False), values)
@@ -368,7 +397,9 @@ class _Call:
 
     def turned(self, values: torch.Tensor) -> torch.Tensor:
         """With the steps first."""
-        return values.transpose(0, 1) if self._batch_first and not self._lengths else values
+        if self._batch_first and not self._lengths:
+            return values.transpose(0, 1)
+        return values
 
     unturned = turned
 
@@ -394,7 +425,10 @@ class _Call:
     ) -> tuple[torch.Tensor, ...]:
         """What the CPU makes of tensors of its own."""
         packet = PACKETS[self.layers.cell]
-        given: Any = states if self.layers.cell is RecurrentCell.LSTM else states[0]
+        if self.layers.cell is RecurrentCell.LSTM:
+            given: Any = states
+        else:
+            given = states[0]
         settings = self.has_biases, self.layers.layers, self._dropout, self.train, self._both
         if self._lengths:
             made = packet.data(values, torch.tensor(self._lengths), given, weights, *settings)

@@ -73,7 +73,9 @@ def layer(
         return src.clone()
     first = norm_weight_1, norm_bias_1, eps
     second = norm_weight_2, norm_bias_2, eps
-    x = functional.layer_norm(src, (embed_dim,), *first) if norm_first else src
+    x = src
+    if norm_first:
+        x = functional.layer_norm(src, (embed_dim,), *first)
     qkv, projection = (qkv_weight, qkv_bias), (proj_weight, proj_bias)
     x = _attention(x, x, x, embed_dim, num_heads, *qkv, *projection, mask, False, True, mask_type)[0]
     x.add_(src)
@@ -141,7 +143,9 @@ class EncoderAttention:
         scores = torch.bmm(queries, keys.transpose(1, 2)).view(batch, num_head, length, keys.shape[1])
         scores = self._softmax(scores, mask, mask_type)
         torch.bmm(scores.flatten(0, 1), values, out=queries)  # which is not needed any more
-        weights = scores if need_weights else None
+        weights = None
+        if need_weights:
+            weights = scores
         del scores
         gathered = queries.view(batch, num_head, length, -1).transpose(1, 2).reshape(batch, length, embed_dim)
         result = functional.linear(gathered, proj_weight, proj_bias)
@@ -177,7 +181,10 @@ class EncoderAttention:
             RuntimeError: for a mask that torch refuses.
         """
         result = torch.empty_like(scores)
-        axis = scores.dim() - 1 if dim is None else dim
+        if dim is None:
+            axis = scores.dim() - 1
+        else:
+            axis = dim
         shown = mask
         is_of_keys = mask_type == OF_KEYS and mask.dim() == 2 and scores.dim() == 4
         if is_of_keys:
@@ -186,8 +193,12 @@ class EncoderAttention:
             shown = mask.expand(scores.shape)
         elif mask.shape != scores.shape:
             raise RuntimeError(f"Mask shape should match input. mask: {list(mask.shape)} input: {list(scores.shape)}")
-        whole = mask if is_of_keys else shown
-        count = scores.shape[axis] if scores.dim() else 1
+        whole = shown
+        if is_of_keys:
+            whole = mask
+        count = 1
+        if scores.dim():
+            count = scores.shape[axis]
         is_long = count > LONGEST_PERSISTENT or count * scores.dtype.itemsize > WIDEST_PERSISTENT
         if is_long or not whole.is_contiguous() or axis not in (scores.dim() - 1, -1):
             filled = scores.masked_fill(shown, float("-inf"))

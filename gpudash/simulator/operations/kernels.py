@@ -140,7 +140,9 @@ def _making(engine: Engine) -> dict[str, Callable[..., Any]]:
         return engine.empty_strided(size, stride, dtype or torch.get_default_dtype(), engine.index_of(device))
 
     def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        on_card = target if target.device.type == DEVICE else source
+        on_card = source
+        if target.device.type == DEVICE:
+            on_card = target
         room = engine.room(passed_through(source, target, non_blocking), on_card.device.index)
         copied = engine.copy(source, target)
         del room
@@ -187,9 +189,13 @@ def passed_through(source: torch.Tensor, target: torch.Tensor, non_blocking: boo
         return 0
     if target.device.type != DEVICE:
         is_sent = source.shape == target.shape and source.is_contiguous()
-        return 0 if is_sent else target.numel() * source.dtype.itemsize
+        if is_sent:
+            return 0
+        return target.numel() * source.dtype.itemsize
     is_written = target.is_contiguous() and (same or not non_blocking)
-    return 0 if is_written else target.numel() * (source if non_blocking else target).dtype.itemsize
+    if is_written:
+        return 0
+    return target.numel() * (source if non_blocking else target).dtype.itemsize
 
 
 def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -209,7 +215,9 @@ def _to_copy(
     made: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(
         AS_ON_CPU, tensor, device=device, non_blocking=non_blocking and not out, **options
     )
-    return made.pin_memory() if out else made
+    if out:
+        return made.pin_memory()
+    return made
 
 
 def _sizing(engine: Engine) -> dict[str, Callable[..., Any]]:
@@ -363,7 +371,9 @@ def _convolving(engine: Engine) -> dict[str, Callable[..., Any]]:
             output_padding = [0, *output_padding]
         rest = bias_sizes, stride, padding, dilation, transposed, output_padding, groups
         made = _by_cudnn(engine, grad, values, weight, rest, output_mask)
-        bias = engine.run(_sum, (grad, [0, *range(2, grad.dim())]), {}) if output_mask[2] else None
+        bias = None
+        if output_mask[2]:
+            bias = engine.run(_sum, (grad, [0, *range(2, grad.dim())]), {})
         if is_1d:
             made = tuple(None if one is None else one.squeeze(2) for one in made)
         return *made, bias

@@ -157,7 +157,9 @@ class Call:
         if device.type != DEVICE:
             if tensor.dim() and not (self.plan.mixes and name == "indices" and device.type in ("cpu", "meta")):
                 self.is_mixed = True
-            return tensor if self.engine.computes else tensor.to("meta")
+            if self.engine.computes:
+                return tensor
+            return tensor.to("meta")
         if self.device is None:
             self.device = device.index
         elif self.device != device.index:
@@ -178,9 +180,9 @@ class Call:
                     return tensor
             return self.engine.adopted(value, self.device or 0)
         if isinstance(value, (list, tuple)):
-            return (
-                [self.outward(item) for item in value] if isinstance(value, list) else tuple(map(self.outward, value))
-            )
+            if isinstance(value, list):
+                return [self.outward(item) for item in value]
+            return tuple(map(self.outward, value))
         return value
 
 
@@ -338,12 +340,16 @@ class Engine:
             return operation(args[0], places, *args[2:], **kwargs)
         if plan.name == "masked_select" and (places := self.integers.places([args[1].expand(_broadcast(args))])):
             return torch.ops.aten.index(args[0].expand(_broadcast(args)), places)
-        values = None if plan.written else self.integers.computed(plan, args, kwargs)
+        values = None
+        if not plan.written:
+            values = self.integers.computed(plan, args, kwargs)
         if values is None and plan.name == "nonzero":
             values = self.integers.picked(args[0])
         if values is None and plan.name == missing_numbers.SUPPRESSION:
             positions = self.integers.picked(args[1])
-            values = None if positions is None else positions[:, 0]
+            values = None
+            if positions is not None:
+                values = positions[:, 0]
         if values is None:
             raise missing_numbers.of_operation(plan.name)
         return tree_map_only(torch.Tensor, self._given, values)
@@ -437,7 +443,10 @@ class Engine:
             self._follow(call)
         if plan.returned is not None:
             place = plan.names.index(plan.returned)
-            result = args[place] if place < len(args) else kwargs[plan.returned]
+            if place < len(args):
+                result = args[place]
+            else:
+                result = kwargs[plan.returned]
         else:
             result = call.outward(result)
         card.timed(began)
@@ -460,7 +469,10 @@ class Engine:
     def adopted(self, result: torch.Tensor, index: int) -> torch.Tensor:
         """What the CPU (or nobody) computed, as a tensor of device ``index``."""
         if result.layout is not torch.strided or result.is_quantized:
-            kind = "quantized" if result.is_quantized else str(result.layout).replace("torch.", "")
+            if result.is_quantized:
+                kind = "quantized"
+            else:
+                kind = str(result.layout).replace("torch.", "")
             raise UnsupportedError(f"A simulated GPU keeps no {kind} tensors; use device='cpu' for them.")
         if result.is_conj():
             result = result.resolve_conj()
@@ -543,11 +555,15 @@ class Engine:
         """
         if self.computes:
             return _number(self.like(tensor))
-        known = None if self.integers is None else self.integers.of(tensor)
+        known = None
+        if self.integers is not None:
+            known = self.integers.of(tensor)
         if known is not None:
             return _number(known)
         if self.trusting:
-            return 0.0 if tensor.dtype.is_floating_point else 0
+            if tensor.dtype.is_floating_point:
+                return 0.0
+            return 0
         answer = missing_numbers.for_known_code()
         if answer is None:
             raise DataDependentError(f"{missing_numbers.READS}.")
@@ -567,7 +583,9 @@ class Engine:
             if by_lt:
                 self._keep_workspace(self._lt_workspaces, card, lt_workspace_bytes(for_lt, size, TORCH_VERSION))
             return
-        products = args[1].shape[0] if plan.name in PRODUCTS_ONE_BY_ONE else 1
+        products = 1
+        if plan.name in PRODUCTS_ONE_BY_ONE:
+            products = args[1].shape[0]
         for _ in range(products):  # each takes a workspace and frees it before the next begins
             self.room(passing_lt_workspace_bytes(for_lt) if by_lt else size, card.index)
 
@@ -657,13 +675,17 @@ def _rms_norm_backward(
 
 def _softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     """Softmax; with ``half_to_float`` the float32 one of a float16 tensor."""
-    wide = tensor.float() if half_to_float else tensor
+    wide = tensor
+    if half_to_float:
+        wide = tensor.float()
     return _softmax_alone(wide, dim, False)
 
 
 def _log_softmax(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     """As `softmax`, its logarithm."""
-    wide = tensor.float() if half_to_float else tensor
+    wide = tensor
+    if half_to_float:
+        wide = tensor.float()
     return _log_softmax_alone(wide, dim, False)
 
 
@@ -714,7 +736,10 @@ def _with_narrow_statistics(backward: Callable[..., Any], weight: int, first: in
 
     def compute(*args: Any, **named: Any) -> Any:
         given, values = list(args), args[1]
-        wanted = values.dtype if given[weight] is None else given[weight].dtype
+        if given[weight] is None:
+            wanted = values.dtype
+        else:
+            wanted = given[weight].dtype
         if values.dtype in HALVES and values.device.type == "cpu":
             given[first : first + 2] = (one if one is None else one.to(wanted) for one in given[first : first + 2])
         return backward(*given, **named)

@@ -123,7 +123,9 @@ def _kept(result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return Fresh(result.device.index, size, stride, offset, result.dtype, stored)
     if type(result) in (list, tuple):
         inner: list[Any] = [_kept(item, args, kwargs) for item in result]
-        return inner if type(result) is list else tuple(inner)
+        if type(result) is list:
+            return inner
+        return tuple(inner)
     if type(result) in NUMBERS or type(result) in PLAIN:
         return result
     raise UnknownOutcomeError
@@ -134,7 +136,9 @@ def _again(kept: Any, make: Maker, args: Sequence[Any], kwargs: dict[str, Any]) 
     if kind is Fresh:
         return make(kept)
     if kind is Given:
-        return kwargs[kept.place] if isinstance(kept.place, str) else args[kept.place]
+        if isinstance(kept.place, str):
+            return kwargs[kept.place]
+        return args[kept.place]
     if kind is list:
         return [_again(item, make, args, kwargs) for item in kept]
     if kind is tuple:
@@ -164,7 +168,9 @@ def call_flops(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], m
             return int(formula(*_with_own_keys(args), **kwargs, out_val=made))
     if packet in _RECURRENT:
         return _RECURRENT[packet] * _in_recurrent_layers(args[0], args[1])
-    return _in_groups(args[0], args[1]) if packet is getattr(torch.ops.aten, "_grouped_mm", None) else 0
+    if packet is getattr(torch.ops.aten, "_grouped_mm", None):
+        return _in_groups(args[0], args[1])
+    return 0
 
 
 _RECURRENT = {torch.ops.aten._cudnn_rnn: 1, torch.ops.aten._cudnn_rnn_backward: 2}
@@ -211,4 +217,6 @@ def _with_own_keys(args: Sequence[Any]) -> list[Any]:
 def _in_groups(first: torch.Tensor, second: torch.Tensor) -> int:
     """Of a product whose groups share its rows, its columns or what is summed over, or have a matrix each."""
     whole = 2 * first.numel() * second.shape[-1]
-    return whole // first.shape[0] if (first.dim(), second.dim()) == (3, 2) else whole
+    if (first.dim(), second.dim()) == (3, 2):
+        return whole // first.shape[0]
+    return whole

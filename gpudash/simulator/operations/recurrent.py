@@ -180,7 +180,10 @@ def lstm_cell_backward(
     """Gradients for the gates' products and the cell state."""
     taken, forgotten, new, shown = gates.chunk(4, 1)
     bent = following.tanh()
-    hidden = torch.zeros_like(bent) if grad_hidden is None else grad_hidden
+    if grad_hidden is None:
+        hidden = torch.zeros_like(bent)
+    else:
+        hidden = grad_hidden
     inner = hidden * shown * (1 - bent * bent)
     if grad_cell is not None:
         inner = inner + grad_cell

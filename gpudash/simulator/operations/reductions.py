@@ -103,11 +103,15 @@ def _should_swap(made: Loop, first: int, second: int) -> int:
     for strides in (made.result, made.read):
         one, other = strides[first], strides[second]
         if strides is made.result and (one == 0) != (other == 0):
-            return 1 if other == 0 else -1
+            if other == 0:
+                return 1
+            return -1
         if one == 0 or other == 0:
             continue
         if one != other:
-            return -1 if one < other else 1
+            if one < other:
+                return -1
+            return 1
         if made.shape[first] > made.shape[second]:
             return 1
     return 0
@@ -175,7 +179,10 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
     wide, high = 1, 1
     if axes:
         along_fastest = reduced == axes or made.read[0] < made.read[reduced]
-        wide, high = (inputs, outputs) if along_fastest else (outputs, inputs)
+        if along_fastest:
+            wide, high = (inputs, outputs)
+        else:
+            wide, high = (outputs, inputs)
         fastest = made.read[0 if along_fastest else reduced]
     vector = 1
     if fastest == kernel.value_bytes:
@@ -189,7 +196,10 @@ def _of_launch(made: Loop, kernel: Kernel, architecture: Architecture) -> tuple[
     width = min(most_wide, WARP)
     height = min(most_high, threads // width)
     width = min(most_wide, threads // height)
-    step_in, step_out = (width, 1) if along_fastest else (1, width)
+    if along_fastest:
+        step_in, step_out = (width, 1)
+    else:
+        step_in, step_out = (1, width)
     if _divided(inputs, step_in) < min(height * 16, MOST_VALUES):
         return None  # each output has a row of threads, or fewer
     step_in *= height

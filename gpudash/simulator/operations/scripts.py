@@ -26,7 +26,9 @@ HALVES = (torch.float16, torch.bfloat16)
 
 def accumulating_bytes(dtype: torch.dtype) -> int:
     """Bytes of what partial results of ``dtype`` are kept in: halves are added up in float32."""
-    return 4 if dtype in HALVES else dtype.itemsize
+    if dtype in HALVES:
+        return 4
+    return dtype.itemsize
 
 
 def copied_bytes(tensors: Sequence[torch.Tensor], layout: torch.memory_format) -> list[int]:

@@ -72,7 +72,10 @@ def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
     """The dimensions that a reduction's argument means, not negative; all for none."""
     if dim is None:
         return list(range(tensor.dim()))
-    wanted = [dim] if isinstance(dim, int) else list(dim)
+    if isinstance(dim, int):
+        wanted = [dim]
+    else:
+        wanted = list(dim)
     return [axis % max(1, tensor.dim()) for axis in wanted] or list(range(tensor.dim()))
 
 
@@ -110,7 +113,9 @@ def _of(tensor: torch.Tensor, dims: Sequence[int], kernel: Kernel, architecture:
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
+    if dtype.is_floating_point or dtype.is_complex:
+        return dtype
+    return torch.int64
 
 
 def _summing(read: torch.dtype) -> Kernel:
@@ -149,7 +154,9 @@ def _spread(given: Arguments, architecture: Architecture) -> Script:
     tensor = given["self"]
     if not tensor.numel() or not tensor.dim():
         return PLAIN
-    partial = 32 if tensor.dtype == torch.float64 else 16
+    partial = 16
+    if tensor.dtype == torch.float64:
+        partial = 32
     kernel = Kernel(tensor.dtype.itemsize, partial, tensor.dtype.itemsize, vector=2)
     return (RESULT, *_of(tensor, _dims(tensor, given.get("dim")), kernel, architecture))
 
@@ -174,9 +181,18 @@ def _in_order(*behind: str, first: str | None = None, as_images: bool = False, i
     """
 
     def written(given: Arguments, architecture: Architecture) -> Script:
-        leading = given["self"] if "self" in given else given[first or behind[0]]
-        layout = torch.channels_last if as_images and _has_channels_last(leading) else torch.contiguous_format
-        before = [] if first is None else copied_bytes([given[first]], layout)
+        if "self" in given:
+            leading = given["self"]
+        else:
+            leading = given[first or behind[0]]
+        if as_images and _has_channels_last(leading):
+            layout = torch.channels_last
+        else:
+            layout = torch.contiguous_format
+        if first is None:
+            before = []
+        else:
+            before = copied_bytes([given[first]], layout)
         later = copied_bytes([given[name] for name in behind], layout)
         steps = inner(given, architecture)[1:]
         known = len(before) + len(later)
@@ -215,13 +231,17 @@ def _loss(given: Arguments, architecture: Architecture) -> Script:
 def _loss_behind(given: Arguments, architecture: Architecture) -> Script:
     """The same, where the result is made behind it."""
     result, *rest = _loss(given, architecture)
-    return (rest[0], result, *rest[1:]) if rest else PLAIN
+    if rest:
+        return (rest[0], result, *rest[1:])
+    return PLAIN
 
 
 def _binary_cross_entropy(given: Arguments, architecture: Architecture) -> Script:
     """The same, where what is reduced is the result's own room, and the reduced loss is copied there (Loss.cu)."""
     result, *rest = _loss(given, architecture)
-    return (result, given["self"].dtype.itemsize, *rest[1:]) if rest else PLAIN
+    if rest:
+        return (result, given["self"].dtype.itemsize, *rest[1:])
+    return PLAIN
 
 
 NONE, MEAN = 0, 1
@@ -292,8 +312,12 @@ def _radix_sort(count: int, key: int, bits: int, architecture: Architecture, val
     if is_old and key < 4:
         blocks = architecture.multiprocessors * architecture.threads_per_multiprocessor // 256
         return 255 + _aligned(4 * (blocks * 5 * 128 * key + 11_264)) + keys + values
-    tiles = _TILES_BEFORE_HOPPER if is_old else _TILES
-    tile = tiles.get((key, value), tiles[key, 8]) if architecture.capability >= (8, 0) else 2816
+    tiles = _TILES
+    if is_old:
+        tiles = _TILES_BEFORE_HOPPER
+    tile = 2816
+    if architecture.capability >= (8, 0):
+        tile = tiles.get((key, value), tiles[key, 8])
     passes = -(-bits // 8)
     return 511 + passes * 2048 + _aligned(-(-count // tile) * 1024) + (keys + values if passes > 1 else 0)
 
@@ -306,7 +330,9 @@ _TILES_BEFORE_HOPPER = {(4, 4): 6528, (4, 8): 3072, (8, 0): 3840, (8, 8): 3840}
 
 def _unique(count: int, architecture: Architecture) -> int:
     """CUB's DeviceSelect::UniqueByKey."""
-    tile = 1344 if architecture.capability < (9, 0) else 4992
+    tile = 4992
+    if architecture.capability < (9, 0):
+        tile = 1344
     return 255 + _aligned(768 + 16 * -(-count // tile))
 
 
@@ -366,7 +392,10 @@ def _convolution(given: Arguments, architecture: Architecture) -> Script:
     (cudnn/ConvShared.cpp); then comes cuDNN's workspace."""
     values, weight = given["input"], given["weight"]
     layout = layout_of_convolution(values, weight)
-    inputs = copied_bytes([values], layout) if layout != torch.contiguous_format else _dense_copies(values)
+    if layout != torch.contiguous_format:
+        inputs = copied_bytes([values], layout)
+    else:
+        inputs = _dense_copies(values)
     work: Script = ()
     if layout == torch.contiguous_format:
         made = (values.shape[0], *(_transposed_sizes if given["transposed"] else _convolved_sizes)(given))
@@ -386,7 +415,10 @@ def _convolution_backward(given: Arguments, architecture: Architecture) -> Scrip
         part, before, behind = OF_INPUT, [], copied_bytes((weight, grad), layout)
     else:
         layout = layout_of_convolution(values, grad)
-        read = (values, grad) if given["transposed"] else (grad, values)
+        if given["transposed"]:
+            read = (values, grad)
+        else:
+            read = (grad, values)
         part, before, behind = OF_WEIGHT, copied_bytes(read, layout), []
     is_plain = layout == torch.contiguous_format
     work = _conversions(given, part, values, tuple(grad.shape), architecture) if is_plain else ()
@@ -428,7 +460,9 @@ def _conversions(
     kernel, stride = list(weight.shape[2:]), list(given["stride"])
     small, large = (made, values.shape) if given["transposed"] else (values.shape, made)
     by_forward_kernel = part == (OF_INPUT if given["transposed"] else FORWARD)
-    whole = 8 if is_half else 4
+    whole = 4
+    if is_half:
+        whole = 8
     channels = -(-small[1] // whole) * whole
     if all(size == 1 for size in kernel) or (by_forward_kernel and kernel == stride):
         return ()
@@ -471,13 +505,17 @@ def layout_of_convolution(values: torch.Tensor, weight: torch.Tensor) -> torch.m
     if torch.float64 in (values.dtype, weight.dtype):
         return torch.contiguous_format
     found = suggested_layout(values)
-    return suggested_layout(weight) if found == torch.contiguous_format else found
+    if found == torch.contiguous_format:
+        return suggested_layout(weight)
+    return found
 
 
 def _dense_copies(tensor: torch.Tensor) -> list[int]:
     """Bytes of a dense copy of images; none where they lie densely, with their channels first or last."""
     dense = tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    return [] if dense else [bytes_of(tensor)]
+    if dense:
+        return []
+    return [bytes_of(tensor)]
 
 
 def _foreach_norm(given: Arguments, _architecture: Architecture) -> Script:
@@ -499,7 +537,10 @@ def _sorting(given: Arguments, architecture: Architecture) -> Script:
         return (RESULT, sorted_ * 8)
     size = bytes_of(values)
     is_ready = values.stride(dim) == 1 and torch.ops.aten.is_non_overlapping_and_dense(values)
-    copies = [] if is_ready else [size, size, count * 8]
+    if is_ready:
+        copies = []
+    else:
+        copies = [size, size, count * 8]
     return (RESULT, *copies, *_segments_sorted(sorted_, count, values.dtype.itemsize, architecture, len(copies)))
 
 
@@ -545,7 +586,9 @@ def _shuffling(given: Arguments, architecture: Architecture) -> Script:
     if count < 2:
         return PLAIN
     bits = min(64, math.ceil(math.log2(count - (6 * count * count + 1) / (12 * math.log(0.9)))))
-    key = 4 if bits <= 32 else 8
+    key = 8
+    if bits <= 32:
+        key = 4
     return (8, -1, count * each, count * key, count * key, _radix_sort(count, key, bits, architecture, each), RESULT)
 
 
@@ -599,7 +642,10 @@ def _means_by_index(given: Arguments, _architecture: Architecture) -> Script:
 def _filled_in_order(given: Arguments, _architecture: Architecture) -> Script:
     """Where each value of the source goes: a running count of the mask (IndexKernel.cu, `launch_masked_scatter`)."""
     target, mask = given["self"], given["mask"]
-    copies = [] if mask.shape == target.shape and mask.is_contiguous() else [target.numel()]
+    if mask.shape == target.shape and mask.is_contiguous():
+        copies = []
+    else:
+        copies = [target.numel()]
     in_order = copied_bytes([given["source"]], torch.contiguous_format)
     return (RESULT, *copies, target.numel() * 8, _scan(target.numel()), *in_order)
 
@@ -635,7 +681,9 @@ def _product(first: str, second: str) -> Writer:
 
     def written(given: Arguments, _architecture: Architecture) -> Script:
         copies = [bytes_of(one) for one in (given[first], given[second]) if _is_scattered(one)]
-        return (RESULT, *copies) if copies else PLAIN
+        if copies:
+            return (RESULT, *copies)
+        return PLAIN
 
     return written
 

@@ -220,7 +220,10 @@ def instances(handle: Any) -> list[Instance]:
         part = optional(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
         if part is not None:  # numbers of instances that were destroyed are left out
             size = optional(partial(pynvml.nvmlDeviceGetAttributes_v2, part))
-            profile = "" if size is None else f"{size.gpuInstanceSliceCount}g.{round(size.memorySizeMB / 1024)}gb"
+            if size is None:
+                profile = ""
+            else:
+                profile = f"{size.gpuInstanceSliceCount}g.{round(size.memorySizeMB / 1024)}gb"
             found.append(Instance(number, part, None if size is None else int(size.multiprocessorCount), profile))
     return found
 
@@ -235,7 +238,10 @@ def processes(handle: Any) -> dict[int, int | None]:
         for process in _listed(kind, handle):
             pid, used = int(process.pid), process.usedGpuMemory
             before = found.get(pid)
-            found[pid] = before if used is None else max(int(used), before or 0)
+            if used is None:
+                found[pid] = before
+            else:
+                found[pid] = max(int(used), before or 0)
     return found
 
 

@@ -140,7 +140,9 @@ def why_no_gpu(
         system: as `platform.system` names it.
     """
     environ = environ or {}
-    code = fault.code if fault is not None else None
+    code = None
+    if fault is not None:
+        code = fault.code
     if (system or platform.system()) == "Darwin":
         return Absence(f"An Apple GPU is used where torch has mps, else {_ON_CPU}.", is_failure=False)
     vendors = [card.vendor for card in displays(root)]
@@ -191,7 +193,9 @@ def _no_library(root: Path, environ: Mapping[str, str]) -> str:
 def _hidden(environ: Mapping[str, str]) -> str:
     names = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")
     shown = ", ".join(f"{name}={environ[name]}" for name in names if name in environ)
-    settings = f" ({shown})" if shown else ""
+    settings = ""
+    if shown:
+        settings = f" ({shown})"
     return f"No NVIDIA GPU may be used from here{settings}; give this container, job or user access to /dev/nvidia*."
 
 

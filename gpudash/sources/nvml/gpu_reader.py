@@ -174,7 +174,10 @@ class GpuReader:
         """Memory, PCIe counters and, every quarter of a second, the sensors."""
         self._fast_now_s = now_s
         asleep = self._asleep()
-        records = [] if asleep else self._acquire(now_s)
+        if asleep:
+            records = []
+        else:
+            records = self._acquire(now_s)
         records += self._read(self._fast_questions(now_s), now_s, asleep)
         if self._lost and not asleep and self._held is not None:
             self._lost = False
@@ -220,11 +223,15 @@ class GpuReader:
         """``question`` if it is the one that answers for PCIe: counters where the card has them and they are read
         often enough, else the call that samples a window."""
         counting = not self._counters_refused and self._period_s < safe_period_s(self._link)
-        return (question,) if (question is self._counters) == counting else ()
+        if (question is self._counters) == counting:
+            return (question,)
+        return ()
 
     def _read(self, questions: Sequence[DriverQuestion], now_s: float, asleep: bool) -> list[Record]:
         reading, events = _Reading(), list[Record]()
-        held = self._held if self._nvml.usable else None
+        held = None
+        if self._nvml.usable:
+            held = self._held
         if held is not None and held.generation != self._nvml.generation:
             held = None
         for question in questions:
@@ -339,7 +346,9 @@ class GpuReader:
             return (PCIE[0], *(question.metrics[0] for question in others))
         if self.gpu.shared_memory:
             return NO_LINK
-        return ("process_bytes",) if self.gpu.instances else ()
+        if self.gpu.instances:
+            return ("process_bytes",)
+        return ()
 
     def _ask_memory(self, handle: Any) -> Answer:
         if self._pool is not None:  # what can still be allocated there counts what the system keeps of files
@@ -445,11 +454,15 @@ def process_rows(
         shared: whether PIDs are the driver's; found out by default. When they are not, no process can be told apart
             and our own share is ``None``.
     """
-    shared = pids_are_the_drivers() if shared is None else shared
+    if shared is None:
+        shared = pids_are_the_drivers()
     rows = [_row(pid, memory, device, now_s, shared) for pid, memory in found.items()]
     if not shared:
         return None, rows
-    ours = family() if family is not None else frozenset({os.getpid()})
+    if family is not None:
+        ours = family()
+    else:
+        ours = frozenset({os.getpid()})
     mine = [memory for pid, memory in found.items() if pid in ours]
     if any(memory is None for memory in mine):
         return None, rows
@@ -457,7 +470,10 @@ def process_rows(
 
 
 def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) -> Sample:
-    name, user, container = _who(pid) if shared else (None, None, None)
+    if shared:
+        name, user, container = _who(pid)
+    else:
+        name, user, container = (None, None, None)
     values: dict[str, Value] = {
         "pid": pid,
         "name": name or f"host pid {pid} (not visible)",
@@ -465,7 +481,10 @@ def _row(pid: int, memory: int | None, device: str, now_s: float, shared: bool) 
         "memory_bytes": memory,
         "container": container,
     }
-    states = {} if memory is not None else {"memory_bytes": State.NOT_SUPPORTED}
+    if memory is not None:
+        states = {}
+    else:
+        states = {"memory_bytes": State.NOT_SUPPORTED}
     return Sample(now_s, "process", device, values, states)
 
 
@@ -513,7 +532,9 @@ class WrappingRate:
         self._wide = self._wide or counter.value >= NARROW
         if since_s is None or time_s <= since_s:
             return None
-        modulus = (1 << counter.bits) if self._wide else NARROW
+        modulus = NARROW
+        if self._wide:
+            modulus = 1 << counter.bits
         elapsed_s = time_s - since_s
         rate = ((counter.value - before) % modulus) / elapsed_s
         if limit * elapsed_s >= modulus or rate > _TOLERANCE * limit:

@@ -120,7 +120,9 @@ class GpuWatch:
         if fault is None:
             return "answers"
         opened = self.driver_version is not None
-        return "opened, and lists no GPU" if opened and not self._watched else fault.text
+        if opened and not self._watched:
+            return "opened, and lists no GPU"
+        return fault.text
 
     def retry_now(self) -> None:
         """Tries to open the library at the next look after it, however long ago the last attempt was."""
@@ -214,7 +216,9 @@ class GpuWatch:
     def _watch(self, reader: GpuReader) -> _Watched:
         def read_slow(now_s: float) -> Iterable[Record]:
             # A driver that holds one call would hold the next: at most one lane of a GPU is lost to it.
-            return reader.stale_slow(now_s) if fast.stuck else reader.read_slow(now_s)
+            if fast.stuck:
+                return reader.stale_slow(now_s)
+            return reader.read_slow(now_s)
 
         fast = self._gpu_lane(reader, "fast", reader.read_fast, reader.stale_fast, self._period_s)
         slow = self._gpu_lane(reader, "slow", read_slow, reader.stale_slow, self._timing.slow)

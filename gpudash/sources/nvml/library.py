@@ -249,7 +249,9 @@ class Nvml:
         The call's second version is not used: it loads libcuda.
         """
         version = _version(pynvml.nvmlSystemGetCudaDriverVersion)
-        return None if version is None else f"{int(version) // 1000}.{int(version) % 1000 // 10}"
+        if version is None:
+            return None
+        return f"{int(version) // 1000}.{int(version) % 1000 // 10}"
 
     def _descriptions(self) -> list[tuple[str, Callable[[], list[Gpu]]]]:
         """For each GPU a name and the call that describes it and its MIG instances.
@@ -276,9 +278,14 @@ class Nvml:
         parts = instances(handle)
         total, shared = self._capacity(handle, product, divided=bool(parts))
         version = optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-        capability = None if version is None else (int(version[0]), int(version[1]))
+        capability = None
+        if version is not None:
+            capability = (int(version[0]), int(version[1]))
         cores = optional(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle))
-        generation, width = (None, None) if shared else fullest_link(handle)
+        if shared:
+            generation, width = (None, None)
+        else:
+            generation, width = fullest_link(handle)
         whole = Gpu(
             nvml_index=index,
             uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
@@ -368,4 +375,6 @@ def _version(call: Callable[[], Any]) -> str | None:
 
 
 def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.decode()
+    return value

@@ -69,7 +69,8 @@ class XidEvents:
                 break
             found.append(int(event.eventData))
         self.count += len(found)
-        self.last = found[-1] if found else self.last
+        if found:
+            self.last = found[-1]
         return found
 
     def release(self) -> None:

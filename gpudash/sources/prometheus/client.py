@@ -82,7 +82,10 @@ class ServerAddress:
     path: str = ""
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        if ":" in self.host:
+            host = f"[{self.host}]"
+        else:
+            host = self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     @property
@@ -207,7 +210,9 @@ def _of_status(address: ServerAddress, status: int, location: str, body: bytes, 
     """An answer with an HTTP status that is not of the query API."""
     text = body[:4096].decode("utf-8", "replace").strip()
     if status in (401, 403) or (status in (301, 302, 303, 307, 308) and _asks_for_login(location)):
-        held = "the token does not open it" if token else "it asks for a token"
+        held = "it asks for a token"
+        if token:
+            held = "the token does not open it"
         fix = f"set {TOKEN} or {TOKEN_FILE} to one that may read"
         return PrometheusError("protected", f"{address} is protected: {held}; {fix}.")
     if status == 407:
@@ -285,7 +290,9 @@ def _is_json(body: bytes) -> bool:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_QUOTE else f"{line[:LONGEST_QUOTE]}…"
+    if len(line) <= LONGEST_QUOTE:
+        return line
+    return f"{line[:LONGEST_QUOTE]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +342,10 @@ class Client:
         Raises:
             PrometheusError: one sentence.
         """
-        parameters = {"query": query} if time_s is None else {"query": query, "time": f"{time_s:.3f}"}
+        if time_s is None:
+            parameters = {"query": query}
+        else:
+            parameters = {"query": query, "time": f"{time_s:.3f}"}
         return self._ask("/api/v1/query", parameters)
 
     def query_range(self, query: str, start_s: float, end_s: float, step_s: float) -> HttpAnswer:
@@ -354,8 +364,12 @@ class Client:
             PrometheusError: one sentence, also when it is too old.
         """
         status, _location, body = self._fetch("/api/v1/status/buildinfo", {})
-        data = _data(body) if status == 200 else None
-        version = str(data.get("version", "")) if data is not None else ""
+        data = None
+        if status == 200:
+            data = _data(body)
+        version = ""
+        if data is not None:
+            version = str(data.get("version", ""))
         major = re.match(r"v?(\d+)\.", version)
         if major is not None and int(major[1]) < FIRST_VERSION:
             raise _too_old(self.address, version)
@@ -404,8 +418,12 @@ class Client:
         if status != 200:
             held = "Authorization" in self._headers
             raise _of_status(self.address, status, location, body, token=held)
-        found = None if data is None or data.get("status") != "success" else data.get("data")
-        result = found.get("result") if isinstance(found, dict) else None
+        found = None
+        if not (data is None or data.get("status") != "success"):
+            found = data.get("data")
+        result = None
+        if isinstance(found, dict):
+            result = found.get("result")
         if data is None or not isinstance(result, list):
             raise _of_other(self.address, body)
         notices = [found for name in ("warnings", "infos") if isinstance(found := data.get(name), list)]
@@ -559,10 +577,16 @@ def _object(body: bytes) -> dict[str, Any] | None:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        return data
+    return None
 
 
 def _data(body: bytes) -> dict[str, Any] | None:
     found = _object(body)
-    data = None if found is None or found.get("status") != "success" else found.get("data")
-    return data if isinstance(data, dict) else None
+    data = None
+    if not (found is None or found.get("status") != "success"):
+        data = found.get("data")
+    if isinstance(data, dict):
+        return data
+    return None

@@ -77,12 +77,16 @@ class ReportedGpu:
     def instance(self) -> int | None:
         """Number of a part of a GPU (MIG); ``None`` of a whole one."""
         part = self.labels.get(_MIG, "")
-        return int(part) if part.isdecimal() else None
+        if part.isdecimal():
+            return int(part)
+        return None
 
     @property
     def profile(self) -> str:
         """Size of a part of a GPU, such as "1g.10gb"; "" of a whole one."""
-        return self.labels.get(_MIG_PROFILE, "") if self.labels.get(_MIG) else ""
+        if self.labels.get(_MIG):
+            return self.labels.get(_MIG_PROFILE, "")
+        return ""
 
 
 @dataclass(slots=True)
@@ -140,7 +144,9 @@ def machine_of(instance: str) -> str:
     if not instance:
         return UNNAMED
     host, colon, port = instance.rpartition(":")
-    return host.strip("[]") if colon and port.isdecimal() else instance
+    if colon and port.isdecimal():
+        return host.strip("[]")
+    return instance
 
 
 def same_gpu(uuid: str) -> str:
@@ -172,7 +178,9 @@ class _Reader:
             if why := impossibility(name, value):
                 gpu.impossible.append(f"{text}: {why}")
             else:
-                others = gpu.values.get(name.metric, 0.0) if name.part else 0.0
+                others = 0.0
+                if name.part:
+                    others = gpu.values.get(name.metric, 0.0)
                 gpu.values[name.metric] = others + value * name.scale
         elif name.metric in ("info", "index", "forecast"):
             self._describe(self._gpu(name.exporter, labels), name.metric, labels, value)
@@ -190,14 +198,21 @@ class _Reader:
             uuid = labels.get("uuid") or labels.get("UUID") or ""
             if exporter == "nvidia_gpu_exporter" and uuid and not uuid.startswith(_KINDS):
                 uuid = f"GPU-{uuid}"  # it leaves that out
-            alone = f"{machine_of(instance)}/{which}" if instance else which
-            key = same_gpu(which) if uuid.startswith(("GPU-", "MIG-")) else alone
+            alone = which
+            if instance:
+                alone = f"{machine_of(instance)}/{which}"
+            key = alone
+            if uuid.startswith(("GPU-", "MIG-")):
+                key = same_gpu(which)
             host = labels.get("Hostname") or machine_of(instance)
             gpu = self._gpus[exporter, instance, which] = ReportedGpu(
                 key, exporter, uuid, (instance, which), labels, host
             )
             index = labels.get("gpu", "")
-            gpu.index = int(index) if index.isdecimal() else None
+            if index.isdecimal():
+                gpu.index = int(index)
+            else:
+                gpu.index = None
             gpu.product = labels.get("modelName", "")
         elif known:
             gpu.labels = labels
@@ -206,13 +221,17 @@ class _Reader:
     @staticmethod
     def _describe(gpu: ReportedGpu, fact: str, labels: Labels, value: float) -> None:
         if fact == "forecast":
-            gpu.forecast_s = value if 0 <= value < 1e308 else None
+            if 0 <= value < 1e308:
+                gpu.forecast_s = value
+            else:
+                gpu.forecast_s = None
             return
         if fact == "index":
             gpu.index = int(value)
             return
         index = labels.get("index", "")
-        gpu.index = int(index) if index.isdecimal() else gpu.index
+        if index.isdecimal():
+            gpu.index = int(index)
         gpu.product = labels.get("product") or labels.get("name") or gpu.product
         gpu.host = labels.get("host") or gpu.host
         gpu.torch_name = labels.get("torch_name", "")

@@ -209,7 +209,9 @@ def _place(subject: Subject, name: str, labels: Mapping[str, str]) -> Place | No
     device = labels.get("device", "")
     if not subject.torch_name or subject.torch_name not in device.split(","):
         return None
-    return ("allocator", subject.torch_name) if found.kind == "allocator" else (RUN, None)
+    if found.kind == "allocator":
+        return ("allocator", subject.torch_name)
+    return (RUN, None)
 
 
 def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> Iterator[Sample]:
@@ -217,7 +219,12 @@ def _samples(moments: Mapping[Place, Moments], began_s: float, past: Past) -> It
     for (name, device), rows in moments.items():
         if name == RUN or not rows:
             continue
-        table: Table = "host" if name == "host" else "allocator" if name == "allocator" else "gpu"
+        if name == "host":
+            table: Table = "host"
+        elif name == "allocator":
+            table = "allocator"
+        else:
+            table = "gpu"
         columns = sorted({column for row in rows.values() for column in row})
         for time_s in _gaps(rows, past):
             yield _sample(time_s - began_s, table, device, dict.fromkeys(columns))
@@ -254,7 +261,10 @@ def _add_curves(past: Past, rows: Moments, began_s: float) -> None:
 def _gaps(rows: Moments, past: Past) -> Iterator[float]:
     """Times at which something should have been scraped and was not: one behind each sample that no other follows."""
     times = sorted(rows)
-    step_s = past.step_s if past.exact else past.step_s / 2
+    if past.exact:
+        step_s = past.step_s
+    else:
+        step_s = past.step_s / 2
     for before, after in pairwise(times):
         if after - before > LATE * step_s:
             yield before + step_s

@@ -101,7 +101,9 @@ PAST = tuple(metric.name for metric in METRICS["gpu"] if metric.fetched)
 
 def names(exporter: Exporter | None, *kinds: Kind, metrics: Iterable[str] | None = None) -> list[str]:
     """The metrics of an exporter, or of all, that have one of ``kinds``; of ``metrics`` only, where they are given."""
-    wanted = None if metrics is None else set(metrics)
+    wanted = None
+    if metrics is not None:
+        wanted = set(metrics)
     return [
         text
         for text, name in NAMES.items()
@@ -134,7 +136,9 @@ def quoted(text: str) -> str:
 
 def is_blank(name: Name, value: float) -> bool:
     """Whether a sample says that there is no value: not a number, infinite, or a blank of DCGM's."""
-    blank = _DCGM_BLANK_64 if name.metric.endswith(_OF_64_BITS) else DCGM_BLANK
+    blank = DCGM_BLANK
+    if name.metric.endswith(_OF_64_BITS):
+        blank = _DCGM_BLANK_64
     return not -1e308 < value < 1e308 or (name.exporter == "dcgm" and value >= blank)
 
 

@@ -32,26 +32,47 @@ class SshHost:
     @property
     def arguments(self) -> list[str]:
         """What ssh is told of it, the host last."""
-        user = [] if self.user is None else ["-l", self.user]
-        port = [] if self.port is None else ["-p", str(self.port)]
+        if self.user is None:
+            user = []
+        else:
+            user = ["-l", self.user]
+        if self.port is None:
+            port = []
+        else:
+            port = ["-p", str(self.port)]
         return [*user, *port, "--", self.host]
 
     @property
     def name(self) -> str:
         """How it is called in sentences: "host", "user@host:2222"."""
-        user = "" if self.user is None else f"{self.user}@"
-        host = f"[{self.host}]" if ":" in self.host and self.port is not None else self.host
+        if self.user is None:
+            user = ""
+        else:
+            user = f"{self.user}@"
+        if ":" in self.host and self.port is not None:
+            host = f"[{self.host}]"
+        else:
+            host = self.host
         return f"{user}{host}{'' if self.port is None else f':{self.port}'}"
 
     @property
     def login(self) -> str:
         """The command line that goes there by hand: "ssh -p 2222 user@host"."""
-        user = "" if self.user is None else f"{self.user}@"
+        if self.user is None:
+            user = ""
+        else:
+            user = f"{self.user}@"
         return f"ssh {'' if self.port is None else f'-p {self.port} '}{user}{self.host}"
 
     def __str__(self) -> str:
-        user = "" if self.user is None else f"{self.user}@"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.user is None:
+            user = ""
+        else:
+            user = f"{self.user}@"
+        if ":" in self.host:
+            host = f"[{self.host}]"
+        else:
+            host = self.host
         return f"ssh://{user}{host}{'' if self.port is None else f':{self.port}'}"
 
 

@@ -35,7 +35,9 @@ def ask(address: str, prompt: str) -> bytes | None:
         answer = b""
         while len(answer) < LONGEST and (part := channel.recv(LONGEST)):
             answer += part
-    return answer[len(GIVEN) :] if answer.startswith(GIVEN) else None
+    if answer.startswith(GIVEN):
+        return answer[len(GIVEN) :]
+    return None
 
 
 def main(address: str, prompt: str) -> int:

@@ -96,8 +96,13 @@ class Connection:
         self._host = host
         self._asking, self._batch = asking, not (prompt or asking is not None or has_askpass(os.environ))
         source = reader_source()
-        batch = ["-o", "BatchMode=yes"] if self._batch else []
-        asks = {} if asking is None else asking.environment
+        batch = []
+        if self._batch:
+            batch = ["-o", "BatchMode=yes"]
+        if asking is None:
+            asks = {}
+        else:
+            asks = asking.environment
         if batch:
             asks = {"SSH_ASKPASS_REQUIRE": "never"}  # a jump host's ssh is not told of the batch mode
         command = [_ssh(), *_OPTIONS, *batch, *host.arguments, remote_command(len(source), period_s)]
@@ -132,7 +137,9 @@ class Connection:
     @property
     def question(self) -> SshQuestion | None:
         """What ssh asks here now; any thread may look and answer."""
-        return None if self._asking is None else self._asking.question
+        if self._asking is None:
+            return None
+        return self._asking.question
 
     @property
     def cancelled(self) -> bool:
@@ -155,7 +162,9 @@ class Connection:
         if self._errors in ready:
             self._take_problems()
         if self._output not in ready:
-            return [] if self._process.poll() is None else None
+            if self._process.poll() is None:
+                return []
+            return None
         data = _available(self._output.fileno())
         if data == b"":
             return None
@@ -202,7 +211,10 @@ class Connection:
             if self._asking.refused and not greeted:
                 return LinkFault(_CANCELLED.format(name=self._host.name), lasting=True)
         problems = self._problems.decode(errors="replace")
-        answered = _WRONG in problems if self._asking is None else self._asking.answered > 0
+        if self._asking is None:
+            answered = _WRONG in problems
+        else:
+            answered = self._asking.answered > 0
         answered = answered and not self._batch  # a jump host's ssh, which does not know of it, has answered nothing
         return fault_of(self._host, problems, by_itself, greeted=greeted, answered=answered)
 
@@ -324,10 +336,19 @@ _FAULTS = (
 
 def _forgetting(host: SshHost, problems: str) -> str:
     """The command that takes a host's key out of the file in which ssh knows it."""
-    usual = host.host if host.port in (None, 22) else f"[{host.host}]:{host.port}"
+    if host.port in (None, 22):
+        usual = host.host
+    else:
+        usual = f"[{host.host}]:{host.port}"
     name, place = _KNOWN_AS.search(problems), _KNOWN_IN.search(problems)
-    known_in = "" if place is None else _plain(place[1], 200)
-    other = "" if known_in in ("", str(Path("~/.ssh/known_hosts").expanduser())) else f"-f {shlex.quote(known_in)} "
+    if place is None:
+        known_in = ""
+    else:
+        known_in = _plain(place[1], 200)
+    if known_in in ("", str(Path("~/.ssh/known_hosts").expanduser())):
+        other = ""
+    else:
+        other = f"-f {shlex.quote(known_in)} "
     return f"ssh-keygen {other}-R {shlex.quote(_plain(name[1], 200) if name else usual)}"
 
 
@@ -348,13 +369,17 @@ def _denied(host: SshHost, name: str, problems: str, *, answered: bool) -> str:
 
 def _last_line(problems: str) -> str:
     lines = [line.strip() for line in problems.splitlines() if line.strip()]
-    return _plain(lines[-1], 160).rstrip(".") if lines else ""
+    if lines:
+        return _plain(lines[-1], 160).rstrip(".")
+    return ""
 
 
 def _plain(text: str, longest: int) -> str:
     """Text of the other side, as a sentence can hold it."""
     kept = "".join(character if character.isprintable() else "\ufffd" for character in text.strip())
-    return kept if len(kept) <= longest else f"{kept[: longest - 1]}…"
+    if len(kept) <= longest:
+        return kept
+    return f"{kept[: longest - 1]}…"
 
 
 def _ssh() -> str:

@@ -162,7 +162,9 @@ def _groups() -> Iterator[tuple[str, int, str]]:
         elif "memory" in controllers.split(","):
             ours[1] = name
     for version, name in ours.items():
-        mount = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/memory"
+        mount = "/sys/fs/cgroup/memory"
+        if version == 2:
+            mount = "/sys/fs/cgroup"
         parts = [part for part in name.split("/") if part and part != ".."]
         while True:
             folder = "/".join([mount, *parts])
@@ -202,7 +204,9 @@ class Processes:
         """A row for each, with the share of a core that it used since it was read before."""
         found = []
         for name in os.listdir("/proc"):
-            process = read_process(int(name)) if name.isdigit() else None
+            process = None
+            if name.isdigit():
+                process = read_process(int(name))
             if process is not None:
                 found.append(process)
         found.sort(key=lambda process: -process["memory_bytes"])
@@ -250,14 +254,18 @@ _ID = r"(?:/|docker-|libpod-|crio-|containerd-)([0-9a-f]{12})[0-9a-f]{52}(?:\.sc
 def container_in(cgroup: str) -> str | None:
     """Container and job of a process in words, of the text of its /proc/PID/cgroup; None for none."""
     found, job = re.findall(_ID, cgroup), re.search(_JOB, cgroup) if "slurm" in cgroup else None
-    pod = re.search(_POD, cgroup) if "kubepods" in cgroup else None
+    pod = None
+    if "kubepods" in cgroup:
+        pod = re.search(_POD, cgroup)
     parts = []
     if job is not None:
         parts.append("slurm job " + job[1] + (" step " + job[2] if job[2] else ""))
     if pod is not None:
         parts.append("kubernetes pod " + pod[1].replace("_", "-") + (" container " + found[-1] if found else ""))
     elif found:
-        maker = "docker" if "docker" in cgroup else "container"
+        maker = "container"
+        if "docker" in cgroup:
+            maker = "docker"
         if "libpod" in cgroup:
             maker = "podman"
         parts.append(maker + " " + found[-1])
@@ -415,7 +423,9 @@ class NvmlByCtypes:
                 whole = GpuByCtypes(self, index, handle)
             except NvmlError:
                 continue  # one that does not answer hides no other
-            parts = list(self.instances(whole)) if whole.divided else []
+            parts = []
+            if whole.divided:
+                parts = list(self.instances(whole))
             whole.facts["instances"] = len(parts)
             found += [whole, *parts]
         return found
@@ -504,7 +514,9 @@ class GpuByCtypes:
             with contextlib.suppress(NvmlError):
                 nvml.call("nvmlDeviceGetAttributes_v2", handle, ctypes.byref(size))
             if "MIG" not in product:  # some drivers name the whole GPU alone
-                profile = "%dg.%dgb" % (size.gpu_slices, round(size.memory_mib / 1024)) if size.gpu_slices else ""
+                profile = ""
+                if size.gpu_slices:
+                    profile = "%dg.%dgb" % (size.gpu_slices, round(size.memory_mib / 1024))
                 product = ("%s MIG %s" % (product, profile)).rstrip()
             own = {"uuid": self.uuid, "product": product, "multiprocessors": size.multiprocessors or None}
             self.facts = dict(whole.facts, parent=whole.uuid, instance=number, instances=0, **own)
@@ -512,7 +524,10 @@ class GpuByCtypes:
         self.lost = False
         self._unsupported: set[str] = set()
         self._pool: HostByProc | None = None
-        self._pool = self._shared_pool(product) if whole is None else None
+        if whole is None:
+            self._pool = self._shared_pool(product)
+        else:
+            self._pool = None
         self.facts["shared_memory"] = self._pool is not None
         self._questions = (
             (("used_bytes", "free_bytes", "total_bytes", "driver_reserved_bytes"), self._memory),
@@ -620,7 +635,9 @@ class GpuByCtypes:
         asleep = self.asleep
         for metrics, ask in self._questions if patiently else self._questions[:-3]:
             outlives = metrics is XIDS and self._events is not None  # the driver queued why it was lost
-            why = LOST if self.lost and not outlives else None
+            why = None
+            if self.lost and not outlives:
+                why = LOST
             if asleep:
                 why = "asleep"
             if why is None and metrics[0] in self._unsupported:
@@ -651,7 +668,10 @@ class GpuByCtypes:
         for kind in ("Compute", "Graphics"):
             for pid, used in self._listed("nvmlDeviceGet%sRunningProcesses" % kind):
                 before = found.get(pid)
-                found[pid] = before if used is None else max(used, before or 0)
+                if used is None:
+                    found[pid] = before
+                else:
+                    found[pid] = max(used, before or 0)
         return found
 
     def _get(self, name: str, *given: Any, of: Any = ctypes.c_uint) -> int:
@@ -665,7 +685,9 @@ class GpuByCtypes:
             shared = _STATES.get(error.code) == NOT_SUPPORTED and not self.divided
         else:
             shared = re.search(INTEGRATED, product, re.IGNORECASE) is not None
-        return HostByProc() if shared else None
+        if shared:
+            return HostByProc()
+        return None
 
     def _memory(self) -> Iterable[float | None]:
         if self._pool is not None:
@@ -803,8 +825,13 @@ def report_processes(gpu: GpuByCtypes) -> None:
         shared = False
     rows: list[dict[str, Any]] = [{"pid": None}]
     for pid, used in gpu.processes().items():
-        process = read_process(pid) if shared else None
-        name = process["name"] if process else "host pid %d (not visible)" % pid
+        process = None
+        if shared:
+            process = read_process(pid)
+        if process:
+            name = process["name"]
+        else:
+            name = "host pid %d (not visible)" % pid
         rows.append(dict({"pid": pid, "name": name, "memory_bytes": used}, **(owners(pid) if process else {})))
     now = time.monotonic()
     for row in rows:

@@ -99,7 +99,9 @@ def read_baselines(path: Path) -> dict[str, Footprint]:
         raise BaselineError(f"{path} is JSON but no memory baseline of gpudash; name another file.")
     if document.get("format") != FORMAT:
         written = document.get("format")
-        way = "update gpudash" if isinstance(written, int) and written > FORMAT else "write it anew"
+        way = "write it anew"
+        if isinstance(written, int) and written > FORMAT:
+            way = "update gpudash"
         raise BaselineError(f"The baseline {path} has format {written!r}, and this gpudash reads {FORMAT}; {way}.")
     entries = document.get("entries")
     if not isinstance(entries, dict):
@@ -120,7 +122,9 @@ def write_baselines(path: Path, entries: Mapping[str, Footprint]) -> None:
         BaselineError: what is there is no baseline of this format, or nothing can be written.
     """
     try:
-        kept = read_baselines(path) if path.exists() else {}
+        kept = {}
+        if path.exists():
+            kept = read_baselines(path)
         document = {
             "format": FORMAT,
             "kind": KIND,
@@ -190,7 +194,9 @@ class FootprintChange:
         """How much more or less it takes, without the name."""
         if not self.difference:
             return "as the baseline says"
-        way = "more" if self.difference > 0 else "less"
+        way = "less"
+        if self.difference > 0:
+            way = "more"
         text = f"{format_bytes(abs(self.difference))} {way} than the baseline's {format_bytes(self.before.bytes)}"
         if self.before.bytes:
             text += f" ({self.difference / self.before.bytes:+.1%})".replace("%", " %")

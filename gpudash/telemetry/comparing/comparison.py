@@ -181,7 +181,12 @@ def _limits(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     elif _item(a) != _item(b) and None not in (_item(a)[1], _item(b)[1]):
         yield f"A counts {_item(a)[1]}s and B counts {_item(b)[1]}s: their throughput is not compared."
     if a.view.simulated or b.view.simulated:
-        which = "Both ran" if a.view.simulated and b.view.simulated else "A ran" if a.view.simulated else "B ran"
+        if a.view.simulated and b.view.simulated:
+            which = "Both ran"
+        elif a.view.simulated:
+            which = "A ran"
+        else:
+            which = "B ran"
         yield f"{which} on a simulated GPU, whose speed is not that of a GPU."
     if are_different_cards(a.card, b.card) and "cpu" not in (a.card, b.card):
         yield f"Different cards: {a.card} in A, {b.card} in B; what was reserved and used is neither better nor worse."
@@ -294,7 +299,10 @@ def value_text(unit: str, value: float | None) -> str:
     if unit == "times":
         return f"{value:.2f} times"
     if unit in ("nats", ""):
-        digits = f"{value:.4f}" if 1e-3 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
+        if 1e-3 <= abs(value) < 1000 or value == 0:
+            digits = f"{value:.4f}"
+        else:
+            digits = f"{value:.3g}"
         return f"{digits} {unit}".strip()
     return format_scaled(value, unit)
 
@@ -303,7 +311,10 @@ def signed(unit: str, value: float) -> str:
     """A difference with its sign: "+12 MiB", "−3.1 ms", "0" for none. That of a ratio is in percentage points."""
     if value == 0:
         return "0"
-    text = f"{abs(value) * 100:.1f} points" if unit == "ratio" else value_text(unit, abs(value))
+    if unit == "ratio":
+        text = f"{abs(value) * 100:.1f} points"
+    else:
+        text = value_text(unit, abs(value))
     return f"{'+' if value > 0 else '−'}{text}"
 
 
@@ -311,7 +322,11 @@ def ratio_text(ratio: float | None) -> str:
     """A ratio: "1.20×", from ten on without decimals; "-" where there is none."""
     if ratio is None:
         return NO_VALUE
-    return f"{ratio:.0f}×" if abs(ratio) >= 9.995 else f"{ratio:.2f}×" if abs(ratio) >= 0.0995 else f"{ratio:.2g}×"
+    if abs(ratio) >= 9.995:
+        return f"{ratio:.0f}×"
+    if abs(ratio) >= 0.0995:
+        return f"{ratio:.2f}×"
+    return f"{ratio:.2g}×"
 
 
 def verdict_text(difference: FigureDifference) -> str:
@@ -319,7 +334,9 @@ def verdict_text(difference: FigureDifference) -> str:
     if difference.verdict == "unclear":
         return UNCLEAR
     judgement = difference.judgement
-    return difference.verdict if judgement is None else f"{difference.verdict}, {judgement}"
+    if judgement is None:
+        return difference.verdict
+    return f"{difference.verdict}, {judgement}"
 
 
 def field_text(value: Any) -> str:
@@ -327,7 +344,9 @@ def field_text(value: Any) -> str:
     if value is None:
         return NO_VALUE
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
     return str(value)
@@ -349,7 +368,9 @@ def figure_row(difference: FigureDifference) -> list[str]:
 
 def _card_text(card: Any) -> str:
     """A simulated card of a spec: "24 GiB", "h100"."""
-    size = card_label(exact_text(card)) if isinstance(card, int) and not isinstance(card, bool) else ""
+    size = ""
+    if isinstance(card, int) and not isinstance(card, bool):
+        size = card_label(exact_text(card))
     return size or field_text(card)
 
 

@@ -112,7 +112,9 @@ class Curve:
     @property
     def extent(self) -> tuple[float, float] | None:
         """First and last ``x``; ``None`` without points."""
-        return (float(self.x[0]), float(self.x[-1])) if len(self.x) else None
+        if len(self.x):
+            return (float(self.x[0]), float(self.x[-1]))
+        return None
 
     def at(self, place: float) -> float:
         """The newest value at or before ``place``; NaN outside the curve."""
@@ -193,7 +195,9 @@ def aligned(run: ComparedRun, quantity: Quantity, alignment: Alignment, mark: st
     if alignment == "step":
         return _by_step(run, quantity, times, values)
     origin = run.began_s if alignment == "start" else marked(run, mark)
-    return EMPTY if origin is None else Curve(times - origin, values)
+    if origin is None:
+        return EMPTY
+    return Curve(times - origin, values)
 
 
 def marked(run: ComparedRun, label: str) -> float | None:
@@ -221,7 +225,9 @@ def _known(run: ComparedRun, quantity: Quantity) -> tuple[Floats, Floats]:
         return curve.x, curve.y
     reported = _reported(run, quantity)
     values = run.steps.metric(quantity)[reported]
-    return (run.steps.time_s[reported], values) if np.isfinite(values).any() else (EMPTY.x, EMPTY.y)
+    if np.isfinite(values).any():
+        return (run.steps.time_s[reported], values)
+    return (EMPTY.x, EMPTY.y)
 
 
 def _reported(run: ComparedRun, quantity: Quantity) -> NDArray[np.bool_]:

@@ -95,9 +95,13 @@ class FigureDifference:
     def ratio(self) -> float | None:
         """B over A; ``None`` where that is no number."""
         if self.a.value == 0 or self.b.value == 0:
-            return 1.0 if self.a.value == self.b.value else None
+            if self.a.value == self.b.value:
+                return 1.0
+            return None
         ratio = self.b.value / self.a.value
-        return ratio if 1 / LARGEST_RATIO < abs(ratio) < LARGEST_RATIO else None
+        if 1 / LARGEST_RATIO < abs(ratio) < LARGEST_RATIO:
+            return ratio
+        return None
 
     @property
     def noise(self) -> float:
@@ -111,9 +115,13 @@ class FigureDifference:
         Within the noise it is "same" where the difference is small, and "unclear" where it is too noisy to tell.
         """
         if abs(self.difference) > self.noise:
-            return "more" if self.difference > 0 else "less"
+            if self.difference > 0:
+                return "more"
+            return "less"
         telling = TELLING_SHARE * max(abs(self.a.value), abs(self.b.value))
-        return "unclear" if abs(self.difference) > telling else "same"
+        if abs(self.difference) > telling:
+            return "unclear"
+        return "same"
 
     @property
     def judgement(self) -> Judgement | None:
@@ -122,7 +130,9 @@ class FigureDifference:
         """
         if self._wanted is None or self._less_is_of_a_part or self.verdict in ("same", "unclear"):
             return None
-        return "worse" if self._points_to_worse else "better"
+        if self._points_to_worse:
+            return "worse"
+        return "better"
 
     @property
     def strength(self) -> float:
@@ -130,7 +140,9 @@ class FigureDifference:
         if self.verdict in ("same", "unclear"):
             return 0.0
         least, most = sorted((abs(self.a.value), abs(self.b.value)))
-        return 1.0 if least == 0 or self.a.value * self.b.value < 0 else min(1.0, math.log2(most / least))
+        if least == 0 or self.a.value * self.b.value < 0:
+            return 1.0
+        return min(1.0, math.log2(most / least))
 
     def exceeds(self, tolerance: float) -> bool:
         """Whether B is worse by more than ``tolerance`` (a share of A) and by more than the noise."""
@@ -144,7 +156,9 @@ class FigureDifference:
     @property
     def _less_is_of_a_part(self) -> bool:
         """Whether the run that has less might have had as much as the other, had it not ended early."""
-        return self.b.at_least if self.difference < 0 else self.a.at_least
+        if self.difference < 0:
+            return self.b.at_least
+        return self.a.at_least
 
     @property
     def _wanted(self) -> Direction | None:
@@ -184,16 +198,22 @@ def _pace(run: ComparedRun) -> Iterator[Figure]:
         stepping = min(float(np.nansum(steps.seconds)), view.seconds)
         whole = math.hypot(unsteady * stepping, noise.SET_UP_SHARE * (view.seconds - stepping))
         ended = view.status == "finished"  # one that was stopped early is not faster
-        wanted: Direction | None = "lower" if ended else None
+        wanted: Direction | None = None
+        if ended:
+            wanted = "lower"
         yield _timed(run, "seconds", "whole run", "s", view.seconds, whole, wanted, judged=ended)
 
 
 def _unsteadiness(run: ComparedRun) -> float:
     """Noise of the time that steps take, as a share of it; `noise.ALONE_SHARE` where the steps do not tell."""
     seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
-    mean = float(seconds.mean()) if len(seconds) else 0.0
+    mean = 0.0
+    if len(seconds):
+        mean = float(seconds.mean())
     own = noise.spread(seconds, _mean)
-    return noise.ALONE_SHARE if own is None or mean <= 0 else own / mean
+    if own is None or mean <= 0:
+        return noise.ALONE_SHARE
+    return own / mean
 
 
 def _peaks(run: ComparedRun) -> Iterator[Figure]:
@@ -224,7 +244,10 @@ def _ends(run: ComparedRun) -> Iterator[Figure]:
         if of_end is not None and of_end.last_20_median is not None:
             own = noise.trending(run.steps.metric(metric), LAST)
             value = of_end.last_20_median
-            spread = noise.ALONE_SHARE * abs(value) if own is None else own
+            if own is None:
+                spread = noise.ALONE_SHARE * abs(value)
+            else:
+                spread = own
             title = f"{metric}, last {LAST} steps"
             yield Figure(name, title, unit, value, spread, wanted, judged=metric == "loss")
     for metric, view in run.view.metrics.items():

@@ -90,13 +90,19 @@ def of_time(seconds: float, own: float | None, crowding: float) -> float:
 
     A run that had only the share ``1 - crowding`` of the processor would have taken that share of the time.
     """
-    known = ALONE_SHARE * abs(seconds) if own is None else own
+    if own is None:
+        known = ALONE_SHARE * abs(seconds)
+    else:
+        known = own
     return max(known, TIME_SHARE * abs(seconds), crowding * abs(seconds))
 
 
 def of_rate(rate: float, own: float | None, crowding: float) -> float:
     """Noise of a rate, as `of_time`: alone on the processor the run would have reached ``rate / (1 - crowding)``."""
-    known = ALONE_SHARE * abs(rate) if own is None else own
+    if own is None:
+        known = ALONE_SHARE * abs(rate)
+    else:
+        known = own
     return max(known, TIME_SHARE * abs(rate), abs(rate) * crowding / (1 - crowding))
 
 

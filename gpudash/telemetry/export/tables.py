@@ -33,8 +33,15 @@ def _cells(row: ReadingRow) -> tuple[object, ...]:
 
 def _field(value: object) -> str:
     """A field; the text of a float is the shortest that reads back as the same."""
-    text = "" if value is None else harmless(value) if isinstance(value, str) else str(value)
-    return text if _QUOTED.isdisjoint(text) else '"' + text.replace('"', '""') + '"'
+    if value is None:
+        text = ""
+    elif isinstance(value, str):
+        text = harmless(value)
+    else:
+        text = str(value)
+    if _QUOTED.isdisjoint(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def measured_rows(recording: Recording) -> Iterator[ReadingRow]:

@@ -145,7 +145,9 @@ class _Trace:
                 yield from self._end(run, self._newest_s, "running", {})
 
     def _of(self, record: Record) -> Iterator[Entry]:
-        run = None if isinstance(record, Sample) else self._runs.get(record.run_id)
+        run = None
+        if not isinstance(record, Sample):
+            run = self._runs.get(record.run_id)
         match record:
             case Sample():
                 yield from _counters(record)
@@ -179,14 +181,19 @@ class _Trace:
             case Note(topic=topic, text=text):
                 yield _instant(f"{topic}: {text}", event.time_s, run.pid, run.thread(RUN_THREAD)[0], {})
             case RunFinished() | RunFailed() | OutOfMemory():
-                facts = {} if isinstance(event, RunFinished) else {"error": event.error, "message": event.message}
+                if isinstance(event, RunFinished):
+                    facts = {}
+                else:
+                    facts = {"error": event.error, "message": event.message}
                 yield from self._end(run, event.time_s, ending_status(event), facts)
 
     def _begin(self, event: RunStarted) -> Iterator[Entry]:
         self._count += 1
         run = self._runs[event.run_id] = _Run(self._count, event)
         device = shown_name(event.device)
-        mark = f" ({SIMULATED})" if event.simulated and SIMULATED not in device else ""
+        mark = ""
+        if event.simulated and SIMULATED not in device:
+            mark = f" ({SIMULATED})"
         yield _meta("process_name", run.pid, 0, {"name": f"{event.workload} on {device}{mark}"})
         yield _meta("process_sort_index", run.pid, 0, {"sort_index": run.pid})
         yield from run.thread(RUN_THREAD)[1]
@@ -222,7 +229,10 @@ def _step(run: _Run, event: StepFinished) -> Iterator[Entry]:
 
 def _stage(run: _Run, event: StageFinished) -> Iterator[Entry]:
     """A stage, or the sum of several executions of one that recurs quickly, set where the last of them ended."""
-    name = event.name if event.count == 1 else f"{event.name} × {event.count}"
+    if event.count == 1:
+        name = event.name
+    else:
+        name = f"{event.name} × {event.count}"
     facts = {
         "seconds": event.seconds,
         "count": event.count,
@@ -241,7 +251,10 @@ def _counters(sample: Sample) -> Iterator[Entry]:
         return
     if values := _finite(sample, _COUNTED.get(sample.table, ())):
         owner = _owner(sample)
-        title = f"allocator of {shown_name(owner)}" if sample.table == "allocator" else f"memory of {owner}"
+        if sample.table == "allocator":
+            title = f"allocator of {shown_name(owner)}"
+        else:
+            title = f"memory of {owner}"
         yield _counter(title, sample.time_s, MACHINE, values)
     if sample.table == "rank" and (parts := _finite(sample, _STEP_PARTS)):
         yield _counter(f"step of {_owner(sample)}", sample.time_s, MACHINE, parts)
@@ -253,7 +266,11 @@ def _finite(sample: Sample, names: Sequence[str]) -> dict[str, float]:
 
 
 def _owner(sample: Sample) -> str:
-    return f"rank {sample.device}" if sample.table == "rank" else "host" if sample.device is None else sample.device
+    if sample.table == "rank":
+        return f"rank {sample.device}"
+    if sample.device is None:
+        return "host"
+    return sample.device
 
 
 def _us(time_s: float) -> float:
@@ -270,6 +287,8 @@ def _counter(name: str, time_s: float, pid: int, values: Mapping[str, float]) ->
 
 
 def _instant(name: str, time_s: float, pid: int, tid: int, facts: Mapping[str, Any]) -> Entry:
-    scope = "g" if pid == MACHINE else "t"
+    scope = "t"
+    if pid == MACHINE:
+        scope = "g"
     args = plain({key: value for key, value in facts.items() if value is not None})
     return {"name": name, "ph": "i", "s": scope, "ts": _us(time_s), "pid": pid, "tid": tid, "args": args}

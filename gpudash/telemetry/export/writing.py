@@ -184,7 +184,13 @@ def _rows(recording: Recording) -> Iterator[tuple[Any, ...]]:
 
 def _cells(row: ReadingRow) -> tuple[Any, ...]:
     value = row.value
-    number = float(value) if isinstance(value, int | float) else None
-    integer = value if isinstance(value, int) else None
-    text = value if isinstance(value, str) else None
+    number = None
+    if isinstance(value, int | float):
+        number = float(value)
+    integer = None
+    if isinstance(value, int):
+        integer = value
+    text = None
+    if isinstance(value, str):
+        text = value
     return row.time_s, row.table, row.device, row.metric, number, integer, text, row.state, row.pid

@@ -76,7 +76,9 @@ class RankStep:
     @property
     def own_s(self) -> float | None:
         """What the rank spends without the others, and they may wait for: computing, and waiting for its input."""
-        return None if self.compute_s is None else self.compute_s + (self.input_s or 0.0)
+        if self.compute_s is None:
+            return None
+        return self.compute_s + (self.input_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,10 @@ class Ranks:
             ValueError: when there is no such rank.
         """
         rank = self._of(report.rank)
-        rank.newest = report.step if rank.newest is None else max(rank.newest, report.step)
+        if rank.newest is None:
+            rank.newest = report.step
+        else:
+            rank.newest = max(rank.newest, report.step)
         waiting = self._pending.setdefault(report.step, {})
         waiting[report.rank] = report
         if len(waiting) < len(self.heard):
@@ -243,7 +248,9 @@ class Ranks:
         blocked = [one.blocked_s for one in reports]
         known = [seconds for seconds in blocked if seconds is not None and math.isfinite(seconds)]
         # the rank that comes last to a collective waits for nobody: its time there is the communication
-        communication_s = min(known) if len(known) == len(reports) else None
+        communication_s = None
+        if len(known) == len(reports):
+            communication_s = min(known)
         rows: list[dict[str, Value]] = []
         waits: dict[int, float] = {}
         for one in reports:
@@ -300,12 +307,16 @@ def _known(values: dict[str, Value]) -> dict[str, Value]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    if known:
+        return sum(known) / len(known)
+    return None
 
 
 def _summary(number: int, rank: _Rank) -> dict[str, Any]:
     def share(seconds: float) -> float | None:
-        return min(1.0, seconds / rank.parted_s) if rank.parted_s > 0 else None
+        if rank.parted_s > 0:
+            return min(1.0, seconds / rank.parted_s)
+        return None
 
     return {
         "rank": number,
@@ -335,7 +346,9 @@ def envelope(time_s: float, rows: Sequence[Mapping[str, Value]]) -> Iterator[Sam
 
 def _typed(metric: str, value: float) -> Value:
     """Bytes and counts are whole, also where a median lies between two of them."""
-    return int(value) if metric == "step" or metric.endswith("_bytes") else value
+    if metric == "step" or metric.endswith("_bytes"):
+        return int(value)
+    return value
 
 
 def _numbers(rows: Sequence[Mapping[str, Value]], metric: str) -> list[float]:
@@ -391,9 +404,13 @@ def _seconds(values: Mapping[str, Value]) -> tuple[dict[str, float], float] | No
         return None
     step_s, communication_s, waiting_s = known
     loading, computing = values.get("input_s"), values.get("compute_s")
-    input_s = float(loading) if isinstance(loading, int | float) else 0.0
+    input_s = 0.0
+    if isinstance(loading, int | float):
+        input_s = float(loading)
     rest_s = max(0.0, step_s - communication_s - waiting_s - input_s)
-    compute_s = min(rest_s, max(0.0, float(computing))) if isinstance(computing, int | float) else rest_s
+    compute_s = rest_s
+    if isinstance(computing, int | float):
+        compute_s = min(rest_s, max(0.0, float(computing)))
     parts = {"compute": compute_s, "communication": communication_s, "waiting": waiting_s}
     if isinstance(loading, int | float):
         parts["input"] = input_s
@@ -453,7 +470,9 @@ class RankFindings:
 def findings(ranks: Ranks) -> dict[str, dict[str, Any] | None]:
     """``straggler`` {rank, slower, text} and ``memory_imbalance`` {rank, bytes, text} of a result."""
     slow = ranks.straggler()
-    full = ranks.imbalance() if ranks.joined >= SETTLED_STEPS else None
+    full = None
+    if ranks.joined >= SETTLED_STEPS:
+        full = ranks.imbalance()
     return {
         "straggler": None if slow is None else {"rank": slow.rank, "slower": slow.slower, "text": slow.text},
         "memory_imbalance": None if full is None else {"rank": full.rank, "bytes": full.bytes, "text": full.text},

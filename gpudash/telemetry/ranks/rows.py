@@ -101,13 +101,19 @@ def ranks_text(run: RunView | None) -> str:
     if not known:
         return ""
     world = [report["world_size"] for report in _reports(run) if isinstance(report.get("world_size"), int)]
-    return f"{known} of {world[-1]} ranks" if world and world[-1] > known else f"{known} ranks"
+    if world and world[-1] > known:
+        return f"{known} of {world[-1]} ranks"
+    return f"{known} ranks"
 
 
 def failed_rank(run: RunView) -> int | None:
     """The rank that ended a run, by the sentence that names it first; ``None`` where none did."""
-    named = None if run.error is None else re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
-    return None if named is None else int(named[1])
+    named = None
+    if run.error is not None:
+        named = re.search(r"\brank (\d+)\b", run.error.message, re.IGNORECASE)
+    if named is None:
+        return None
+    return int(named[1])
 
 
 STRAGGLER, FULLEST = "straggler", "most memory"
@@ -169,7 +175,9 @@ def marked(run: RunView) -> dict[int, str]:
         if rank is None:
             continue
         slower = details.get("slower")
-        more = f", {slower * 100:.0f} % slower" if isinstance(slower, float) else ""
+        more = ""
+        if isinstance(slower, float):
+            more = f", {slower * 100:.0f} % slower"
         found[rank] = "; ".join(filter(None, (found.get(rank), f"{text}{more}")))
     return found
 
@@ -182,7 +190,9 @@ def sentence(run: RunView | None, places: Sequence[RankPlace]) -> str:
     if sentences:
         return " ".join(sentences)
     hosts = len({place.host for place in places if place.host})
-    where = f" on {hosts} machines" if hosts > 1 else ""
+    where = ""
+    if hosts > 1:
+        where = f" on {hosts} machines"
     sentence = f"{ranks_text(run)}{where}; none is clearly slower than the others."
     equal = run.result.get("parameters_equal")
     if equal is None:
@@ -197,12 +207,17 @@ def _results(run: RunView) -> Iterator[Mapping[str, Any]]:
 
 def _named(run: RunView, topic: Topic) -> tuple[int | None, Mapping[str, Any]]:
     """The rank that the result names, else the newest note of a topic, and what is said of it."""
-    key = "memory_imbalance" if topic == Topic.IMBALANCE else topic
+    if topic == Topic.IMBALANCE:
+        key = "memory_imbalance"
+    else:
+        key = topic
     if key in run.result:
         found = run.result[key]
     else:
         note = _newest(run, topic)
-        found = None if note is None else note.details
+        found = None
+        if note is not None:
+            found = note.details
     if not isinstance(found, Mapping) or not isinstance(found.get("rank"), int):
         return None, {}
     return found["rank"], found
@@ -229,7 +244,12 @@ def _states(store: Store, run: RunView, places: Sequence[RankPlace]) -> dict[int
     stalled = _stalled(store, run, places)
     states = {}
     for place in places:
-        states[place.rank] = "silent" if place.rank in silent else "waiting" if stalled else "running"
+        if place.rank in silent:
+            states[place.rank] = "silent"
+        elif stalled:
+            states[place.rank] = "waiting"
+        else:
+            states[place.rank] = "running"
     return states
 
 
@@ -238,7 +258,9 @@ def _heard_s(store: Store, rank: int, began_s: float) -> float:
     ends = [began_s]
     for metric in ("used_bytes", "allocated_bytes", "step"):
         series = store.series("rank", metric, str(rank))
-        extent = None if series is None else series.extent()
+        extent = None
+        if series is not None:
+            extent = series.extent()
         if extent is not None:
             ends.append(extent[1])
     return max(ends)
@@ -247,10 +269,14 @@ def _heard_s(store: Store, rank: int, began_s: float) -> float:
 def _stalled(store: Store, run: RunView, places: Sequence[RankPlace]) -> bool:
     """Whether the ranks have done no step together for clearly longer than one takes."""
     series = store.series("rank", "step_s", str(places[0].rank))
-    last = None if series is None else series.last()
+    last = None
+    if series is not None:
+        last = series.last()
     if last is None or last[0] <= run.began_s:
         return False
-    usual = last[1] if last[1] == last[1] else 0.0
+    usual = 0.0
+    if last[1] == last[1]:
+        usual = last[1]
     return store.newest_s - last[0] > max(SILENT_S, STALLED_STEPS * usual)
 
 
@@ -259,7 +285,9 @@ def _row(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]
     shares = _shares_of(result) or _recent_shares(store, run, device)
     step_s = result.get("step_seconds_median")
     newest = store.latest("rank", "step", device)
-    step = newest.value if newest.time_s is not None and newest.time_s >= run.began_s else None
+    step = None
+    if newest.time_s is not None and newest.time_s >= run.began_s:
+        step = newest.value
     return RankRow(
         rank=place.rank,
         device=place.device,
@@ -286,7 +314,10 @@ def _shares_of(result: Mapping[str, Any]) -> Shares | None:
     if not isinstance(communicating, int | float) or not isinstance(waiting, int | float):
         return None
     loading = result.get("input_share")
-    loading = float(loading) if isinstance(loading, int | float) else None
+    if isinstance(loading, int | float):
+        loading = float(loading)
+    else:
+        loading = None
     computing = result.get("compute_share")
     if not isinstance(computing, int | float):
         computing = 1.0 - communicating - waiting - (loading or 0.0)
@@ -310,10 +341,15 @@ def _weighted(shares: Floats, seconds: Floats) -> float | None:
 def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
     """The newest values of a metric of this run, without gaps."""
     series = store.series("rank", metric, device)
-    extent = None if series is None else series.extent()
+    extent = None
+    if series is not None:
+        extent = series.extent()
     if series is None or extent is None:
         return np.empty(0)
-    end = extent[1] if run.ended_s is None else min(extent[1], run.ended_s)
+    if run.ended_s is None:
+        end = extent[1]
+    else:
+        end = min(extent[1], run.ended_s)
     begin = max(run.began_s, end - RECENT_S)
     if not begin < end:
         return np.empty(0)
@@ -322,17 +358,25 @@ def _recent(store: Store, run: RunView, metric: str, device: str) -> Floats:
 
 
 def _median(values: Floats) -> float | None:
-    return float(np.median(values)) if len(values) else None
+    if len(values):
+        return float(np.median(values))
+    return None
 
 
 def _peak(store: Store, run: RunView, place: RankPlace, result: Mapping[str, Any]) -> int | None:
-    metric = "used_bytes" if kind_of(place.device) == "cpu" else "allocated_bytes"
+    metric = "allocated_bytes"
+    if kind_of(place.device) == "cpu":
+        metric = "used_bytes"
     found = result.get(f"peak_{metric}")
     if isinstance(found, int):
         return found
     series = store.series("rank", metric, str(place.rank))
-    figures = None if series is None else series.statistics(run.began_s, store.newest_s)
-    return None if figures is None else int(figures.max)
+    figures = None
+    if series is not None:
+        figures = series.statistics(run.began_s, store.newest_s)
+    if figures is None:
+        return None
+    return int(figures.max)
 
 
 def rest_text(shares: Iterable[Sequence[float | None]]) -> str:

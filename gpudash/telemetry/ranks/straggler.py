@@ -124,7 +124,9 @@ class Paces:
             return None
         waits = {rank: statistics.median(known) for rank, known in self._waits.items() if len(known) >= LEAST_STEPS}
         own = waits.pop(slowest, None)
-        awaited_s = statistics.median(waits.values()) if waits else None
+        awaited_s = None
+        if waits:
+            awaited_s = statistics.median(waits.values())
         if own is not None and awaited_s is not None and own >= awaited_s:
             return None
         text = _sentence(slowest, slower, bound, steps, awaited_s, self.others, self._input_s(slowest))
@@ -139,7 +141,9 @@ class Paces:
         input_s, own_s = inputs.pop(slowest), owns.pop(slowest)
         more_input_s = input_s - statistics.median(inputs.values())
         more_s = own_s - statistics.median(owns.values())
-        return input_s if more_input_s >= MOST_OF_IT * more_s else None
+        if more_input_s >= MOST_OF_IT * more_s:
+            return input_s
+        return None
 
     @property
     def others(self) -> int:
@@ -151,14 +155,20 @@ def _sentence(
     rank: int, slower: float, bound: float, steps: int, awaited_s: float | None, others: int, input_s: float | None
 ) -> str:
     one = others == 1
-    does = "computes" if input_s is None else "takes"
+    does = "takes"
+    if input_s is None:
+        does = "computes"
     text = (
         f"Rank {rank} {does} {slower * 100:.0f} % longer a step than the other rank{'' if one else 's'} "
         f"(at least {bound * 100:.0f} %, last {steps} steps)"
     )
-    who = "which waits" if one else "which wait"
+    who = "which wait"
+    if one:
+        who = "which waits"
     text += f", {who} for it." if awaited_s is None else f", {who} {format_duration(awaited_s)} a step for it."
-    return text if input_s is None else f"{text} Rank {rank} waits {format_duration(input_s)} a step for its input."
+    if input_s is None:
+        return text
+    return f"{text} Rank {rank} waits {format_duration(input_s)} a step for its input."
 
 
 def _median_of_others(ordered: Sequence[float], own: float) -> float:
@@ -174,7 +184,9 @@ def _lower_bound(ratios: Sequence[float]) -> float:
     size = len(ratios) / BLOCKS
     blocks = (ratios[round(place * size) : round((place + 1) * size)] for place in range(BLOCKS))
     medians = sorted(statistics.median(block) for block in blocks)
-    return medians[1] if len(ratios) >= PLENTY else medians[0]
+    if len(ratios) >= PLENTY:
+        return medians[1]
+    return medians[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +228,9 @@ def _of(sizes: Mapping[int, int], word: str) -> Imbalance | None:
     size, typical = sizes[rank], int(statistics.median(sizes[other] for other in others))
     if size - typical <= LEAST_BYTES or size <= typical * (1 + LEAST_SHARE):
         return None
-    rest = f"rank {others[0]}" if len(others) == 1 else "the other ranks (median)"
+    rest = "the other ranks (median)"
+    if len(others) == 1:
+        rest = f"rank {others[0]}"
     text = (
         f"Memory is unequal: rank {rank} {word} {format_bytes(size)} at its peak, {rest} "
         f"{format_like(typical, size)}; the fullest device limits the batch of all."

@@ -85,7 +85,10 @@ class RecordingBackend:
         """The store of this recording, whose series are, as far as the first ``until`` pages, read when asked for."""
         self._pages = pages
         self._until = until
-        self.keys = pages.keys if until else ()
+        if until:
+            self.keys = pages.keys
+        else:
+            self.keys = ()
         store = Store(self)
         self._past = PastPosition(store, pages.digests)
         self._requests = NewestRequest("gpudash-sharpen", partial(self._sharpen, store))
@@ -104,7 +107,9 @@ class RecordingBackend:
         except RecordingError as error:
             self.note(str(error))
             return None
-        return Series.preloaded(rows, count, WIDEST) if rows.shape[1] else None
+        if rows.shape[1]:
+            return Series.preloaded(rows, count, WIDEST)
+        return None
 
     def instant(self, store: Store, time_s: float, *, runs: bool) -> Instant:
         """What was known at ``time_s``. Takes some milliseconds, whatever the recording's length.
@@ -245,7 +250,10 @@ class PastPosition:
 
     def _then(self, recording: Recording, run: RunView, rows: Rows, time_s: float) -> RunView:
         view, digest = self._run, self._newest_digest(recording, run, rows)
-        known = -1 if digest is None else digest.event
+        if digest is None:
+            known = -1
+        else:
+            known = digest.event
         if view is None or view.began_s != run.began_s or not known <= self._event <= rows["event"]:
             view = RunView(run.run_id, run.workload, run.device, run.spec, run.simulated, run.began_s)
             if digest is None:
@@ -271,7 +279,9 @@ class PastPosition:
 
     def _newest_digest(self, recording: Recording, run: RunView, rows: Rows) -> Digest | None:
         """The newest digest of a run among the events of then; a recording that is being written gets more of them."""
-        known = self._digests[-1].event if self._digests else -1
+        known = -1
+        if self._digests:
+            known = self._digests[-1].event
         if rows["event"] - known > MOST_EVENTS:
             self._digests.extend(digests(recording, known))
         return self._digest(run, rows)
@@ -288,7 +298,10 @@ class PastPosition:
     def _peaks(self, view: RunView, time_s: float) -> None:
         """Raise the peaks to the highest readings since the run began; the caller holds the lock."""
         uuid = self._store.links.get(view.device)
-        used: Key = ("host", "process_bytes", None) if view.device == "cpu" else ("gpu", "used_bytes", uuid)
+        if view.device == "cpu":
+            used: Key = ("host", "process_bytes", None)
+        else:
+            used = ("gpu", "used_bytes", uuid)
         keys: tuple[tuple[PeakName, Key], ...] = (
             ("used_bytes", used),
             ("allocated_bytes", ("allocator", "allocated_bytes", view.device)),
@@ -298,7 +311,9 @@ class PastPosition:
         )
         for name, key in keys:
             series = self._store.series(*key, at=math.inf)
-            found = None if series is None else series.statistics(view.began_s, time_s, exactly=False)
+            found = None
+            if series is not None:
+                found = series.statistics(view.began_s, time_s, exactly=False)
             if found is not None:
                 view.memory.raise_to(name, found.max)
         where = ("host", None) if view.device == "cpu" else ("gpu", uuid)

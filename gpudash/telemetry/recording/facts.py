@@ -217,19 +217,27 @@ def _peak(
     recording: Recording, view: RunView, uuid: str | None, last: schema.Rows, stopped: Callable[[], bool]
 ) -> int | None:
     """What the run itself told, as its report says too; of one that was not closed the highest reading since."""
-    table, column = ("host", "process_bytes") if view.device == "cpu" else ("gpu", "used_bytes")
+    if view.device == "cpu":
+        table, column = ("host", "process_bytes")
+    else:
+        table, column = ("gpu", "used_bytes")
     peak_bytes = view.memory.used_bytes
     if peak_bytes is not None and view.ended_s is not None and peak_bytes <= (view.memory.capacity_bytes or LARGEST):
         return peak_bytes
     if table == "gpu" and uuid is None:
         return None
     after = recording.rows_at(view.began_s, last)[table]
-    until = last[table] if view.ended_s is None else recording.rows_at(view.ended_s, last)[table]
+    if view.ended_s is None:
+        until = last[table]
+    else:
+        until = recording.rows_at(view.ended_s, last)[table]
     statement = f"SELECT max({column}) FROM {table} WHERE rowid BETWEEN {after} AND {until}"
     if table == "gpu":
         statement += f" AND device = '{uuid}' AND (total_bytes IS NULL OR used_bytes <= total_bytes)"
     found = [row[0] for row in recording.select(statement, stopped)]
-    return found[0] if found and isinstance(found[0], int) else None
+    if found and isinstance(found[0], int):
+        return found[0]
+    return None
 
 
 def _uuids(recording: Recording) -> dict[str, str]:
@@ -238,7 +246,9 @@ def _uuids(recording: Recording) -> dict[str, str]:
     notes = f"SELECT json FROM event WHERE kind = 'Note' AND json LIKE '%torch_names%' LIMIT {MOST_NOTES}"
     for row in recording.select(notes):
         details = _read(row).get("details")
-        names = details.get("torch_names") if isinstance(details, dict) else None
+        names = None
+        if isinstance(details, dict):
+            names = details.get("torch_names")
         for name, uuid in names.items() if isinstance(names, dict) else ():
             if isinstance(uuid, str) and uuid.replace("-", "").isalnum():
                 found.setdefault(name, uuid)
@@ -286,7 +296,9 @@ def _read(row: sqlite3.Row) -> dict[str, Any]:
         found = json.loads(row[0])
     except (ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def wall_clock_s(text: str) -> float | None:
@@ -295,13 +307,17 @@ def wall_clock_s(text: str) -> float | None:
         found = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         return None
-    return found if 0 <= found < LATEST_S else None
+    if 0 <= found < LATEST_S:
+        return found
+    return None
 
 
 def _sentence(notices: list[str]) -> str:
     if not notices:
         return ""
-    more = f" (and {len(notices) - 1} more)" if len(notices) > 1 else ""
+    more = ""
+    if len(notices) > 1:
+        more = f" (and {len(notices) - 1} more)"
     return f"{notices[0]}{more}."
 
 

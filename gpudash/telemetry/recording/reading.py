@@ -116,7 +116,10 @@ class TableReader:
                 rows = self.select(f"SELECT time_s FROM {table} ORDER BY rowid DESC LIMIT {LAST_ROWS}")
                 times = sorted(row[0] for row in rows if isinstance(row[0], int | float) and row[0] < LONGEST_S)
                 ends.extend(times[len(times) // 2 : len(times) // 2 + 1])
-            self._latest_s = max(ends) + LATEST_S if ends else LONGEST_S
+            if ends:
+                self._latest_s = max(ends) + LATEST_S
+            else:
+                self._latest_s = LONGEST_S
         return self._latest_s
 
     def timed(self, table: str, after: int, until: int | None) -> Iterator[sqlite3.Row]:
@@ -155,7 +158,10 @@ class TableReader:
 
     def rows(self, table: str, after: int = 0, until: int | None = None) -> Iterator[sqlite3.Row]:
         """Rows of a table, damaged places left out; none when there is no such table."""
-        where = "rowid > ?" if until is None else f"rowid > ? AND rowid <= {until}"
+        if until is None:
+            where = "rowid > ?"
+        else:
+            where = f"rowid > ? AND rowid <= {until}"
         statement = f"SELECT *, rowid AS row_number FROM {table} WHERE {where} ORDER BY rowid"
         return self.complete(table, self.scan(statement, after, lambda why: self.damaged(table, why)))
 
@@ -210,7 +216,10 @@ class TableReader:
         good = row + step
         while good - bad > 1:
             middle = (good + bad) // 2
-            bad, good = (bad, middle) if self._reads(statement, middle) else (middle, good)
+            if self._reads(statement, middle):
+                bad, good = (bad, middle)
+            else:
+                bad, good = (middle, good)
         return good
 
     def _reads(self, statement: str, row: int) -> bool:
@@ -303,7 +312,10 @@ class Recording(TableReader):
     def records(self, after: Rows | None = None, until: Rows | None = None) -> Iterator[Record]:
         """Readings and events in order of time: all, or those behind rows ``after`` and up to rows ``until``."""
         after = after or {}
-        ends = {} if until is None else {**dict.fromkeys((*schema.TABLES, "event"), 0), **until}
+        if until is None:
+            ends = {}
+        else:
+            ends = {**dict.fromkeys((*schema.TABLES, "event"), 0), **until}
         streams: list[Iterator[Record]] = [
             _in_order(self.samples(table, after.get(table, 0), ends.get(table))) for table in schema.TABLES
         ]
@@ -346,7 +358,10 @@ class Recording(TableReader):
         found = {}
         for table in (*schema.TABLES, "event"):
             rows = self.select(f"SELECT max(rowid) FROM {table}")
-            found[table] = int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+            if rows and isinstance(rows[0][0], int):
+                found[table] = int(rows[0][0])
+            else:
+                found[table] = 0
         return found
 
     def first_s(self) -> float:
@@ -372,7 +387,9 @@ class Recording(TableReader):
         Raises:
             RecordingError: when it cannot be read any more.
         """
-        return open_recording(self.path) if self._folder is None else _opened(self.path, self.source, "mode=ro", None)
+        if self._folder is None:
+            return open_recording(self.path)
+        return _opened(self.path, self.source, "mode=ro", None)
 
     def _row_at(self, table: str, time_s: float, high: int) -> int:
         low, statement = 0, f"SELECT time_s FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT 1"
@@ -413,8 +430,13 @@ class Recording(TableReader):
             for metric, value in sample.values.items():
                 if metric == "pid":
                     continue
-                state = "ok" if value is not None else sample.states.get(metric, State.STALE).value
-                number = int(pid) if isinstance(pid, int | float) else None
+                if value is not None:
+                    state = "ok"
+                else:
+                    state = sample.states.get(metric, State.STALE).value
+                number = None
+                if isinstance(pid, int | float):
+                    number = int(pid)
                 yield ReadingRow(sample.time_s, table, sample.device, metric, value, state, number)
 
     def _run(self, row: sqlite3.Row) -> RunRow | None:
@@ -502,7 +524,10 @@ def _check_version(path: Path, database: UntrustedDatabase) -> None:
             row = cursor.fetchone()
     except sqlite3.Error:
         raise RecordingError(f"{path} is not a recording: its table meta has no keys and values") from None
-    version = "" if row is None else str(row[0]).split(".")[0]
+    if row is None:
+        version = ""
+    else:
+        version = str(row[0]).split(".")[0]
     if not _VERSION.fullmatch(version):
         raise RecordingError(f"{path} is not a recording: it does not say its format version")
     if int(version) > int(schema.FORMAT_VERSION):
@@ -513,7 +538,9 @@ def _check_version(path: Path, database: UntrustedDatabase) -> None:
 
 def _sample(table: Table, row: sqlite3.Row, names: Mapping[str, _Kinds]) -> Sample:
     text = row["states"]
-    states = {name: _state(word) for name, word in _mapping(text).items() if name in names} if text else {}
+    states = {}
+    if text:
+        states = {name: _state(word) for name, word in _mapping(text).items() if name in names}
     values: dict[str, Value] = {name: value for name, kinds in names.items() if isinstance(value := row[name], kinds)}
     values.update((name, None) for name in names if name in states and name not in values)
     return Sample(row["time_s"], table, row["device"], values, states)
@@ -529,10 +556,14 @@ def _state(text: Any) -> State:
 
 def _mapping(text: Any) -> Mapping[str, Any]:
     try:
-        value = json.loads(text) if text else {}
+        value = {}
+        if text:
+            value = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _in_order(records: Iterator[R]) -> Iterator[R]:

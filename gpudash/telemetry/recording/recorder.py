@@ -154,7 +154,10 @@ class Recorder:
         self._requests: list[_Request] = []
         self._requests_lock = threading.Lock()
         self._lock: tuple[int, tuple[int, int]] | None
-        self.path, self._lock = _claim_free(self, path) if may_number else (path, _claim(self, path))
+        if may_number:
+            self.path, self._lock = _claim_free(self, path)
+        else:
+            self.path, self._lock = (path, _claim(self, path))
         try:
             self._create(meta)
         except (sqlite3.Error, OSError) as error:
@@ -433,7 +436,10 @@ def log_files(path: Path) -> tuple[Path, Path]:
 
 
 def _cause(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    else:
+        text = str(error)
     return text[:1].lower() + text[1:]
 
 

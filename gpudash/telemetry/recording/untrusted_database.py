@@ -186,4 +186,6 @@ def _authorise(action: int, table: str | None, function: str | None, _database: 
         allowed = within is None and table is not None and table.lower() in TABLES
     else:
         allowed = action == sqlite3.SQLITE_FUNCTION and function is not None and function.lower() in _FUNCTIONS
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+    if allowed:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY

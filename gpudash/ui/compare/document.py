@@ -359,7 +359,9 @@ the whole name of every figure."""
 
 def comparison_title(names: Sequence[str]) -> str:
     """What a comparison of runs of these names is called."""
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    more = ""
+    if len(names) > 2:
+        more = f" and {len(names) - 2} more"
     return f"{names[0]} vs {names[1]}{more}"
 
 
@@ -375,8 +377,13 @@ def short_title(names: Sequence[str], longest: int) -> str:
     end = _common(a[begin:][::-1], b[begin:][::-1])
     before, after = a[:begin], a[len(a) - end :]
     apart = [" ".join(name_parts[begin : len(name_parts) - end]) or "default" for name_parts in (a, b)]
-    others = f" +{len(names) - 2}" if len(names) > 2 else ""
-    ends = [before[0], "…", before[-1]] if len(before) > 2 else before
+    others = ""
+    if len(names) > 2:
+        others = f" +{len(names) - 2}"
+    if len(before) > 2:
+        ends = [before[0], "…", before[-1]]
+    else:
+        ends = before
     for left, right in ((before, after), (before, []), (ends, []), (before[-1:], []), ([], [])):
         text = f"{' '.join([*left, apart[0], 'vs', apart[1], *right])}{others}"
         if len(text) <= longest:
@@ -389,7 +396,9 @@ def short_title(names: Sequence[str], longest: int) -> str:
 
 
 def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
+    if len(text) <= room:
+        return text
+    return f"{text[: room - 1].rstrip()}…"
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:

@@ -163,7 +163,9 @@ class Overlay(QFrame):
 
     def _laid(self, place: int, run: ComparedRun, name: Quantity) -> Curve:
         curve = aligned(run, name, self._laying.alignment, self._laying.mark)
-        return curve.moved(self._laying.offset) if place == 1 else curve
+        if place == 1:
+            return curve.moved(self._laying.offset)
+        return curve
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -214,13 +216,18 @@ class Overlay(QFrame):
 
     def _difference(self, name: Quantity, columns: int) -> Curve:
         curves = self._curves.get(name, [])
-        return difference(curves[0], curves[1], *self.axis.range(), columns) if len(curves) > 1 else EMPTY
+        if len(curves) > 1:
+            return difference(curves[0], curves[1], *self.axis.range(), columns)
+        return EMPTY
 
     def _description(self, name: Quantity) -> str:
         plot, parts = self.plots[name], []
         for letter, curve in zip(LETTERS, self._curves.get(name, ()), strict=False):
             known = curve.y[np.isfinite(curve.y)]
-            text = f"{letter} ends at {plot.formatted(float(known[-1]))}" if len(known) else f"{letter} has none"
+            if len(known):
+                text = f"{letter} ends at {plot.formatted(float(known[-1]))}"
+            else:
+                text = f"{letter} has none"
             parts.append(text)
         return f"{plot.spec.title.capitalize()}: {', '.join(parts)}."
 

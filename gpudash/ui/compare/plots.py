@@ -189,7 +189,9 @@ class OverlayPlot(TimePlot):
         self.shown: list[Curve] = []
 
     def _new_scale(self, *, log: bool = False) -> Autoscale:
-        return SignedScale(self.spec.unit) if self._signed else Autoscale(self.spec.unit)
+        if self._signed:
+            return SignedScale(self.spec.unit)
+        return Autoscale(self.spec.unit)
 
     def _new_gestures(self, view: TimeView) -> Gestures:
         return MovingGestures(view, self, self)
@@ -236,7 +238,9 @@ class OverlayPlot(TimePlot):
     def _left_ticks(self, count: int | None = None) -> Ticks:
         """Two or more: one alone does not tell the scale."""
         ticks = super()._left_ticks(count)
-        return ticks if len(ticks.marks) > 1 or count else self._left_ticks(2 * self._tick_count)
+        if len(ticks.marks) > 1 or count:
+            return ticks
+        return self._left_ticks(2 * self._tick_count)
 
     def _time_ticks(self, geometry: Geometry) -> Ticks:
         count = max(2, int(geometry.area.width() / TIME_TICK_PX))

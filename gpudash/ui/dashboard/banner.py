@@ -122,7 +122,9 @@ class Banner(QFrame):
         if not isinstance(note, Note) or Topic.STRAGGLER not in ending.result:
             return
         found = ending.result[Topic.STRAGGLER]
-        text = found.get("text") if isinstance(found, Mapping) else None
+        text = None
+        if isinstance(found, Mapping):
+            text = found.get("text")
         if text:
             self._open[Topic.STRAGGLER] = replace(note, text=str(text))
         else:
@@ -206,14 +208,22 @@ def report_of(event: Event | None) -> Path | None:
     if isinstance(event, (RunFailed, OutOfMemory)):
         folder = event.result.get("report")
     else:
-        folder = event.details.get("folder") if isinstance(event, Note) and event.topic == Topic.REPORT else None
-    return Path(folder) if isinstance(folder, str) and folder else None
+        folder = None
+        if isinstance(event, Note) and event.topic == Topic.REPORT:
+            folder = event.details.get("folder")
+    if isinstance(folder, str) and folder:
+        return Path(folder)
+    return None
 
 
 def python_of(event: Event | None) -> str | None:
     """The interpreter that has what the user's own program lacked."""
-    python = event.result.get("python_with_torch") if isinstance(event, RunFailed) else None
-    return python if isinstance(python, str) and python else None
+    python = None
+    if isinstance(event, RunFailed):
+        python = event.result.get("python_with_torch")
+    if isinstance(python, str) and python:
+        return python
+    return None
 
 
 def misses_cuda(result: Mapping[str, Any]) -> bool:
@@ -225,7 +235,9 @@ def _level(event: Attention) -> str:
     if isinstance(event, Warning):
         return event.level
     if isinstance(event, Note):
-        return "note" if event.topic == Topic.STRAGGLER else "warning"
+        if event.topic == Topic.STRAGGLER:
+            return "note"
+        return "warning"
     return "critical"
 
 
@@ -250,7 +262,9 @@ def _text(ending: Attention) -> str:
     if isinstance(ending, Warning):
         return ending.text
     if isinstance(ending, Note):
-        return ending.text if ending.topic == Topic.STRAGGLER else REPORT_TEXT
+        if ending.topic == Topic.STRAGGLER:
+            return ending.text
+        return REPORT_TEXT
     if isinstance(ending, OutOfMemory) and ending.explanation is not None:
         return f"{ending.explanation.headline} {ending.explanation.request_words}"
     return f"{ending.message} {ending.remedy}".strip()
@@ -262,4 +276,6 @@ def _gravity(event: Attention) -> int:
         return _GRAVITY[event.level]
     if isinstance(event, Note) and event.topic == Topic.STRAGGLER:
         return _GRAVITY["note"]
-    return 4 if isinstance(event, OutOfMemory) else 2
+    if isinstance(event, OutOfMemory):
+        return 4
+    return 2

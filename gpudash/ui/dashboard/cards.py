@@ -188,7 +188,10 @@ class Card(QFrame):
         self._fit()
         self._bar.show_content(content, palette)
         text = content.state or format_pair(content.used, content.total)
-        marked = f"{content.device}, {SIMULATED}" if content.simulated else content.device
+        if content.simulated:
+            marked = f"{content.device}, {SIMULATED}"
+        else:
+            marked = content.device
         self.setAccessibleName(f"{marked}, {content.product}: {text} {content.memory_name}")
         self.setToolTip(plain_tip(f"{self._full_name}\n{content.details}".strip()))
 
@@ -313,10 +316,14 @@ def host_card(store: Store, device: Device, capacity_source: str, warn_ratio: fl
             ("other", max(0.0, used - own), "other processes"),
             ("cache", min(cache or 0.0, max(0.0, (total or 0.0) - used)), "file cache"),
         ]
-    facts = [f"CPU {format_percent(cpu)}"] if cpu is not None else []
+    facts = []
+    if cpu is not None:
+        facts = [f"CPU {format_percent(cpu)}"]
     if swap is not None:
         facts.append(f"swap {format_bytes(swap)}" if swap else "swap 0")
-    memory_name = "RAM" if capacity_source in ("", "RAM") else "of a limit"
+    memory_name = "of a limit"
+    if capacity_source in ("", "RAM"):
+        memory_name = "RAM"
     details = [f"{name}: {format_bytes(size)}" for _colour, size, name in bands]
     details.append(f"capacity: {format_bytes(total)} ({capacity_source or 'RAM'})")
     return CardContent(
@@ -401,8 +408,12 @@ def _health(store: Store, key: str) -> list[str]:
 
 def _state_text(gpu: Gpu, state: State) -> str:
     if gpu.by_torch:
-        return "" if state is State.OK else "read while a run is on it"
-    return "" if state in (State.OK, State.NOT_SUPPORTED) else STATE_TEXT[state]
+        if state is State.OK:
+            return ""
+        return "read while a run is on it"
+    if state in (State.OK, State.NOT_SUPPORTED):
+        return ""
+    return STATE_TEXT[state]
 
 
 def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list[tuple[str, float, str]]:
@@ -412,10 +423,15 @@ def _gpu_bands(store: Store, key: str, used: float | None, context: str) -> list
     found: dict[str, float] = {}
     for name in ("other", "context", "allocated", "idle"):
         series = store.series("gpu", f"{name}_bytes", key)
-        last = None if series is None else series.last()
+        last = None
+        if series is not None:
+            last = series.last()
         if last is not None and not math.isnan(last[1]):
             found[name] = last[1]
-    others = "other processes" if "context" in found else f"{context} and other processes"
+    if "context" in found:
+        others = "other processes"
+    else:
+        others = f"{context} and other processes"
     names = {"other": others, "context": context, "allocated": "allocated", "idle": "idle inside PyTorch"}
     return [(name, size, names[name]) for name, size in found.items()]
 
@@ -432,10 +448,14 @@ def device_rows(store: Store, devices: list[tuple[str, Table, str | None]]) -> l
 
 def _format(metric: Metric, value: object) -> str:
     if not isinstance(value, (int, float)):
-        return NOT_REPORTED if value is None else str(value)
+        if value is None:
+            return NOT_REPORTED
+        return str(value)
     return metric.label(value)
 
 
 def _number(store: Store, table: Table, metric: str, device: str | None = None) -> float | None:
     value = store.latest(table, metric, device).value
-    return float(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return float(value)
+    return None

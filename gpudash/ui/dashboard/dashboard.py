@@ -171,7 +171,10 @@ class Dashboard(PlotsPage):
             self.result.verdict.again.connect(self._run_again)
         self.tabs.output.reported.connect(self.status_line.report)
         self.splitter.splitterMoved.connect(self._balanced_by_hand)
-        self.fit = None if live is None else FitFollower(live, self.panel)
+        if live is None:
+            self.fit = None
+        else:
+            self.fit = FitFollower(live, self.panel)
 
     def leave_out_runs(self, origin: str) -> None:
         """Have nothing of runs, where there can be none: neither the panel at the left nor their tables.
@@ -345,7 +348,9 @@ class Dashboard(PlotsPage):
         """The workload in view; "" while nothing of a run is."""
         with self.session.store.lock:
             run = run_in_view(self.session.store, self.view.range())
-        return "" if run is None else run.workload
+        if run is None:
+            return ""
+        return run.workload
 
     def wanted_plots(self) -> Sequence[PlotSpec]:
         session, selected = self.session, self.selected
@@ -375,7 +380,9 @@ class Dashboard(PlotsPage):
                 for key in shown
             ]
         found = [*plots[:1], *(replace(plot, id=f"{plot.id} {plot.title}") for plot in others), *plots[1:]]
-        return found if self._forward is None else self._in_front(found)
+        if self._forward is None:
+            return found
+        return self._in_front(found)
 
     def _in_front(self, plots: Sequence[PlotSpec]) -> list[PlotSpec]:
         """The plot that is put forward, large, and of the others those that have room beside it."""
@@ -421,8 +428,13 @@ class Dashboard(PlotsPage):
         names = {device.uuid: device.name for device in devices if device.uuid}
         warn = session.settings.warn_ratio
         memories = ("host", *(gpu.uuid for gpu in session.gpus))
-        self.forecasts = {} if live is None else {key: live.forecast(key) for key in memories}
-        stop = None if live is None else live.stopping
+        if live is None:
+            self.forecasts = {}
+        else:
+            self.forecasts = {key: live.forecast(key) for key in memories}
+        stop = None
+        if live is not None:
+            stop = live.stopping
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]
@@ -431,10 +443,15 @@ class Dashboard(PlotsPage):
                 contents.append(gpu_card(store, gpu, name or f"GPU {gpu.number}", warn))
                 rows.append((shown_name(name) if name else f"GPU {gpu.number}", "gpu", gpu.uuid))
             self.tabs.refresh(store, self.view.selection, device_rows(store, rows))
-            device = None if store.run is None else store.run.device
+            device = None
+            if store.run is not None:
+                device = store.run.device
             memory = next((uuid for uuid, name in names.items() if name == device), "host")
             self.panel.show_run(store.run, session.running, self._loading(), self.forecasts.get(memory), stop)
-            ended = "" if store.run is None or self.result.isHidden() else ended_badly(store.run)
+            if store.run is None or self.result.isHidden():
+                ended = ""
+            else:
+                ended = ended_badly(store.run)
         self.cards.show_contents([in_time(one, self.forecasts.get(one.key)) for one in contents], self.selected)
         self._show_standing()
         offered = [device for device in devices if not (self.live and is_program_card(device.name))]
@@ -444,13 +461,21 @@ class Dashboard(PlotsPage):
         self.result.verdict.again_button.setEnabled(not session.running)
         self.view_bar.refresh()  # it tells how far the view is behind, as the status line does
         self.result.ending.remedies.setEnabled(not session.running)
-        so_far = None if live is None else live.remedies.so_far
+        so_far = None
+        if live is not None:
+            so_far = live.remedies.so_far
         for shown in (self.result.ending.remedies, *self.explanation.remedies):
             shown.show_so_far(so_far)
-        text = self.view.status() if self.live else self._origin
+        if self.live:
+            text = self.view.status()
+        else:
+            text = self._origin
         if not text:
             text = f"recording {session.recording.name if session.recording else ''}"
-        status, problem = (None, None) if live is None else (live.status(), live.gpu_problem)
+        if live is None:
+            status, problem = (None, None)
+        else:
+            status, problem = (live.status(), live.gpu_problem)
         self.status_line.show_status(status, text, problem, self._loading())
         draw_forecast(session, self.plots, self.selected, self.forecasts.get(self.selected))
         super().refresh_figures()
@@ -467,7 +492,9 @@ class Dashboard(PlotsPage):
 
     def _loading(self) -> str:
         live = self.session.live
-        return "" if live is None or live.torch_ready else "PyTorch loading…"
+        if live is None or live.torch_ready:
+            return ""
+        return "PyTorch loading…"
 
     def show_run(self) -> None:
         """Set the time axis to the last run, or to everything when there was none; show what the run was asked."""
@@ -477,7 +504,10 @@ class Dashboard(PlotsPage):
         if run is None:
             self.view.show(0.0, max(newest, 1.0))
             return
-        end = newest if run.ended_s is None else run.ended_s
+        if run.ended_s is None:
+            end = newest
+        else:
+            end = run.ended_s
         margin = min(MARGIN_S, (end - run.began_s) * MARGIN_RATIO)
         self.view.show(max(0.0, run.began_s - margin), end + margin)
         self.panel.show_spec(run.workload, run.device, run.spec)
@@ -521,7 +551,9 @@ class Dashboard(PlotsPage):
 
     def _balance(self) -> None:
         """Give the tables one height, whichever of them is open, and the plots the rest."""
-        useful = None if self._tables_share is None else self.tabs.useful_height
+        useful = None
+        if self._tables_share is not None:
+            useful = self.tabs.useful_height
         key = (self.splitter.height(), self.tabs.collapsed, useful)
         if self._balanced == key:
             return
@@ -530,7 +562,9 @@ class Dashboard(PlotsPage):
         open_height = self._tables_height or self.tabs.usual_height(height)
         if self._tables_share is not None:
             open_height = min(round(height * self._tables_share), scaled(TABLES_PX), useful or height)
-        lower = self.tabs.minimumHeight() if self.tabs.collapsed else open_height
+        lower = open_height
+        if self.tabs.collapsed:
+            lower = self.tabs.minimumHeight()
         self.splitter.setSizes([max(1, height - lower), lower])
 
     def _balanced_by_hand(self) -> None:
@@ -554,7 +588,9 @@ def draw_forecast(session: DashboardSource, plots: PlotStack, selected: str, ahe
     if ahead is None or ahead.seconds > SHOWN_S:
         plots.set_forecast("memory", None)
         return
-    table: Table = "host" if selected == "host" else "gpu"
+    table: Table = "gpu"
+    if selected == "host":
+        table = "host"
     with session.store.lock:
         reading = session.store.latest(table, "used_bytes", None if selected == "host" else selected)
     if isinstance(reading.value, (int, float)) and reading.time_s is not None:

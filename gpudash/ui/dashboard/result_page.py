@@ -132,7 +132,10 @@ class ResultPage(QFrame):
         self._show_figures(run_figures(run))
         self.chart.show_chart(size_chart(run, runs))
         found = outcome_rows(run.result)
-        rows = [] if run.error is not None else found  # beside why it ended nobody asks what it had found till then
+        # beside why it ended nobody asks what it had found till then
+        rows = found
+        if run.error is not None:
+            rows = []
         self.rows.show_rows(rows)
         self.rows.setMaximumHeight(self.rows.height_of_all)  # the chart has the rest
         self.rows.setVisible(bool(rows) or not (self._shown or self.chart.isVisibleTo(self)))
@@ -169,7 +172,10 @@ class ResultPage(QFrame):
 
     def _put_ending(self, *, aside: bool) -> None:
         """Let the page that is shown say why the run ended badly."""
-        column = self._side_figures.column if aside else self._column
+        if aside:
+            column = self._side_figures.column
+        else:
+            column = self._column
         if column.indexOf(self.ending) < 0:
             self.ending.set_narrow(aside)
             column.insertWidget(0, self.ending)
@@ -182,7 +188,9 @@ class ResultPage(QFrame):
             return min(room, head + self._side_figures.height_of_all)
         if self._bodies.currentWidget() is self.verdict:
             needed = head + self.verdict.height_within(width)
-            return needed if room - needed >= LEAST_PLOT_PX else room
+            if room - needed >= LEAST_PLOT_PX:
+                return needed
+            return room
         if not self.chart.isHidden():
             return room
         edges = self._figures.contentsMargins()
@@ -358,7 +366,9 @@ class _Scale:
 
     def x_of(self, size: float) -> float:
         first, last = math.log(self.sizes[0]), math.log(self.sizes[-1])
-        share = (math.log(size) - first) / (last - first) if last > first else 0.5
+        share = 0.5
+        if last > first:
+            share = (math.log(size) - first) / (last - first)
         return self.area.left() + 24 + share * (self.area.width() - 48)
 
     def y_of(self, value: float) -> float:
@@ -384,7 +394,10 @@ class RateChart(Painted):
         self._chart = chart
         self.setVisible(chart is not None)
         if chart is not None:
-            limit = "" if chart.limit is None else f"; {chart.limit[0]} {self._format(chart.limit[1])}"
+            if chart.limit is None:
+                limit = ""
+            else:
+                limit = f"; {chart.limit[0]} {self._format(chart.limit[1])}"
             self.describe(f"{chart.title.capitalize()}. {'; '.join(map(self._line_text, chart.lines))}{limit}")
 
     def _format(self, value: float) -> str:

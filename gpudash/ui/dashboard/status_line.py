@@ -91,7 +91,10 @@ class StatusLine(QWidget):
             gpu_problem: why no GPU can be used.
             loading: what is still being loaded, or "".
         """
-        missing = 0.0 if status is None else self._missing_share(status)
+        if status is None:
+            missing = 0.0
+        else:
+            missing = self._missing_share(status)
         late = missing > LATE_SHARE
         versions = (view,) if status is None else _session_versions(status, view, late=late)
         machine = " · ".join(
@@ -106,7 +109,9 @@ class StatusLine(QWidget):
         if (versions, machine) != (self._versions, self._machine):
             self._versions, self._machine = versions, machine
             self._fit()
-        place = str(status.recording) if status is not None and status.recording is not None else ""
+        place = ""
+        if status is not None and status.recording is not None:
+            place = str(status.recording)
         self._left.setToolTip(plain_tip("\n".join(filter(None, (versions[0], place, missed_text(missing) * late)))))
         self._right.setToolTip(plain_tip(machine))
 
@@ -118,7 +123,9 @@ class StatusLine(QWidget):
             self._missed.popleft()
         since, before = self._missed[0]
         due = status.rate_hz * (now - since)
-        return (status.missed - before) / due if now - since > WATCHED_S / 2 and due > 0 else 0.0
+        if now - since > WATCHED_S / 2 and due > 0:
+            return (status.missed - before) / due
+        return 0.0
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -150,7 +157,8 @@ def missed_text(share: float) -> str:
 def _session_versions(status: Status, view: str, *, late: bool) -> tuple[str, ...]:
     """The session in words, from the longest version to the shortest."""
     rate = f"sampling {status.rate_hz:g} Hz"
-    rate = f"{rate} · {LATE_TEXT}" if late else rate
+    if late:
+        rate = f"{rate} · {LATE_TEXT}"
     whole = f"{rate} · {status.own_cpu_ratio * 100:.1f} % of one core"
     if status.recording is None:
         recording = ("not recording",) * 2

@@ -74,7 +74,9 @@ class ViewBar(QWidget):
     def refresh(self) -> None:
         """Show the view's state."""
         following = self._view.following
-        text = "❚❚  Pause" if following else "▶  Follow"
+        text = "▶  Follow"
+        if following:
+            text = "❚❚  Pause"
         if self.pause.text() != text:
             self.pause.setText(text)
             self.pause.setAccessibleName("Pause the view" if following else "Follow the newest reading")

@@ -34,7 +34,9 @@ COLOURS = {
 
 def category_curve(category: str, palette: Palette) -> str:
     """The curve that has the colour of a category: its own, else one that no category has."""
-    return category if category in palette.curves else "reference"
+    if category in palette.curves:
+        return category
+    return "reference"
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,10 @@ class PartsBar(QWidget):
             at += width
         if self._requested:
             free = next((piece for piece in pieces if piece.part is not None and piece.part.kind == "free"), None)
-            left = at if free is None else free.left
+            if free is None:
+                left = at
+            else:
+                left = free.left
             pieces.append(_Piece(None, f"asked for {needed(self._requested)}", left, at + self._overhang() * scale))
         return pieces
 
@@ -223,7 +228,10 @@ class PartsBar(QWidget):
     def _colour(self, part: Part) -> QColor:
         if part.kind == "free":
             return QColor(self._palette.field)
-        name = category_curve(part.name, self._palette) if part.kind == "category" else COLOURS[part.kind]
+        if part.kind == "category":
+            name = category_curve(part.name, self._palette)
+        else:
+            name = COLOURS[part.kind]
         return QColor(self._palette.curves[name])
 
     def _on(self, ground: QColor) -> QColor:
@@ -245,7 +253,9 @@ class PartsBar(QWidget):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         found = self._at(event.position())
-        part = found[0] if found is not None else None
+        part = None
+        if found is not None:
+            part = found[0]
         self._choose(part.name if part is not None and part.kind == "category" else "")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -254,7 +264,9 @@ class PartsBar(QWidget):
         if step is None:
             super().keyPressEvent(event)
             return
-        at = names.index(self._category) if self._category in names else 0
+        at = 0
+        if self._category in names:
+            at = names.index(self._category)
         self._choose(names[(at + step) % len(names)])
 
     def _choose(self, category: str) -> None:
@@ -268,9 +280,15 @@ class PartsBar(QWidget):
                 QToolTip.hideText()
             else:
                 part, text = found
-                size = self._requested if part is None else part.bytes
+                if part is None:
+                    size = self._requested
+                else:
+                    size = part.bytes
                 share = size / max(1, self._capacity) * 100
-                whole = "" if part is None else f"\n{format_count(size)} bytes, {share:.1f} % of the memory"
+                if part is None:
+                    whole = ""
+                else:
+                    whole = f"\n{format_count(size)} bytes, {share:.1f} % of the memory"
                 QToolTip.showText(event.globalPos(), plain_tip(f"{text}{whole}"), self)
             return True
         return super().event(event)

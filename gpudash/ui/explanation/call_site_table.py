@@ -48,7 +48,9 @@ class CallSiteTable(Table):
 
     def _emit_row(self) -> None:
         chosen = self.view.selectionModel().selectedRows()
-        at = chosen[0].row() if chosen else -1
+        at = -1
+        if chosen:
+            at = chosen[0].row()
         self.row_changed.emit(self._stand_for[at] if 0 <= at < len(self._stand_for) else None)
 
 

@@ -153,7 +153,10 @@ class RemediesView(QWidget):
         self._let_wrap(())
         for remedy, widget in zip(self._remedies, self._widgets, strict=False):
             _say(widget, remedy_text(remedy))
-        fitting = self._fit_below() if self._stacked else self._fit_alongside()
+        if self._stacked:
+            fitting = self._fit_below()
+        else:
+            fitting = self._fit_alongside()
         for place, widget in enumerate(self._widgets):
             widget.setVisible(place < fitting)
         self.more.setVisible(fitting < whole)
@@ -198,7 +201,9 @@ class RemediesView(QWidget):
         self._row.setStretch(self._row.count() - 1, int(self._stacked or not wrapping))  # of the room behind the last
 
     def _room_for_more(self, shown: int) -> int:
-        return self.more.sizeHint().width() + GAP if shown < len(self._remedies) else 0
+        if shown < len(self._remedies):
+            return self.more.sizeHint().width() + GAP
+        return 0
 
     def _fill_menu(self, remedies: Sequence[Remedy]) -> None:
         menu = self.more.menu()
@@ -241,14 +246,22 @@ def remedy_text(remedy: Remedy) -> str:
     """The change, and the peak it would have had where the change does not tell it."""
     peak = remedy.predicted_peak_bytes
     included = peak is None or format_bytes(peak) in remedy.change
-    return remedy.change if included else f"{remedy.change} ({format_bytes(peak)})"
+    if included:
+        return remedy.change
+    return f"{remedy.change} ({format_bytes(peak)})"
 
 
 def remedy_tip(remedy: Remedy) -> str:
     """How sure it is, what it costs and how the terminal takes it."""
-    verb = "measured" if remedy.verified_by == RERUN else "predicted"
-    source = f"{verb} by {remedy.verified_by}" if remedy.verified_by else NOT_TRIED
+    verb = "predicted"
+    if remedy.verified_by == RERUN:
+        verb = "measured"
+    source = NOT_TRIED
+    if remedy.verified_by:
+        source = f"{verb} by {remedy.verified_by}"
     parts = [source, price(remedy), remedy.flags]
     text = "; ".join(part for part in parts if part)
     how = shlex.join(remedy.command) or remedy.patch
-    return f"{text}\n{how}" if how else text
+    if how:
+        return f"{text}\n{how}"
+    return text

@@ -264,9 +264,17 @@ class ExplanationHeader(CauseHeader):
             looking: whether remedies are still looked for.
             rank: whose memory it is, in a run with ranks.
         """
-        whose = "" if rank is None else f"rank {rank} on "
-        what = "MEMORY AT" if found.requested_bytes is None else "OUT OF MEMORY AT"
-        product = "" if found.product in ("", SIMULATED_PRODUCT) else f" · {found.product}"
+        if rank is None:
+            whose = ""
+        else:
+            whose = f"rank {rank} on "
+        what = "OUT OF MEMORY AT"
+        if found.requested_bytes is None:
+            what = "MEMORY AT"
+        if found.product in ("", SIMULATED_PRODUCT):
+            product = ""
+        else:
+            product = f" · {found.product}"
         self.show_cause(found, f"{what} {format_clock(found.time_s)} · {whose}{shown_name(found.device)}{product}")
         self.remedies.show_remedies(found.remedies, found.remedies_note, commanding=commanding, looking=looking)
         self.remedies.setVisible(found.requested_bytes is not None)
@@ -385,7 +393,9 @@ def _wanted(owner: Owner, choice: Choice) -> bool:
 
 
 def _size(owners: Sequence[Owner], choice: Choice) -> int:
-    return _total(owners) if choice.by_total else sum(owner.bytes for owner in owners)
+    if choice.by_total:
+        return _total(owners)
+    return sum(owner.bytes for owner in owners)
 
 
 def _total(owners: Sequence[Owner]) -> int:
@@ -416,11 +426,15 @@ def _call_site(owner: Owner) -> str:
     if owner.category == WORKSPACE and owner.file is not None:
         # the line only was the first to need it, and does not hold it
         return f"workspace of cuBLAS, first used at {place(owner)}"
-    return f"{place(owner)}  {owner.text}" if owner.text else place(owner)
+    if owner.text:
+        return f"{place(owner)}  {owner.text}"
+    return place(owner)
 
 
 def _file(owner: Owner) -> str:
-    return "no stack recorded" if owner.file is None else short(owner.file)
+    if owner.file is None:
+        return "no stack recorded"
+    return short(owner.file)
 
 
 _KEYS: dict[str, Callable[[Owner], str]] = {

@@ -51,7 +51,10 @@ class StackPanel(QFrame):
 
     def show_owner(self, owner: Owner | None) -> None:
         """Show the stack of ``owner``."""
-        place = "" if owner is None or owner.file is None else f"of {owner.name} in {owner.file}"
+        if owner is None or owner.file is None:
+            place = ""
+        else:
+            place = f"of {owner.name} in {owner.file}"
         self.show_stack(() if owner is None else owner.stack, place)
 
     def show_stack(self, stack: Sequence[StackLine], place: str) -> None:
@@ -67,7 +70,9 @@ class StackPanel(QFrame):
     def line_in_front(self) -> StackLine | None:
         """The line of the user's code the text cursor is in, else the first one; ``None`` without any."""
         at = self.text.textCursor().blockNumber()
-        chosen = self._shown[at] if at < len(self._shown) else None
+        chosen = None
+        if at < len(self._shown):
+            chosen = self._shown[at]
         if chosen is not None:
             return chosen
         return next((line for line in self._stack if not line.is_library), None)
@@ -81,8 +86,13 @@ class StackPanel(QFrame):
             self.text.setPlainText(text or EMPTY)
 
     def _with_source(self, text: str, line: StackLine | None) -> str:
-        source = "" if line is None else self._source(line.file, line.line).strip()
-        return f"{text:<{SOURCE_COLUMN}}  │ {source}" if source else text
+        if line is None:
+            source = ""
+        else:
+            source = self._source(line.file, line.line).strip()
+        if source:
+            return f"{text:<{SOURCE_COLUMN}}  │ {source}"
+        return text
 
 
 def folded(stack: Sequence[StackLine]) -> list[str]:

@@ -68,7 +68,9 @@ class ExplanationView(QStackedWidget):
     @property
     def remedies(self) -> tuple[RemediesView, ...]:
         """Where remedies are shown; empty until something was explained."""
-        return (self.page.header.remedies,) if "page" in vars(self) else ()
+        if "page" in vars(self):
+            return (self.page.header.remedies,)
+        return ()
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
@@ -106,7 +108,9 @@ class ExplanationView(QStackedWidget):
         """Show the explanation of the newest run; false when it did not run out of a GPU's memory."""
         with self._session.store.lock:
             run = self._session.store.run
-        error = None if run is None else run.error
+        error = None
+        if run is not None:
+            error = run.error
         if error is None or error.explanation is None:
             return False
         self._show(error.explanation)
@@ -117,11 +121,19 @@ class ExplanationView(QStackedWidget):
         live = self._live
         with session.store.lock:
             run = session.store.run
-        began_s = 0.0 if run is None else run.began_s
+        if run is None:
+            began_s = 0.0
+        else:
+            began_s = run.began_s
         device = device_of(found, session.devices())
-        uuid, name = (None, "") if device is None else (device.uuid, device.name)
+        if device is None:
+            uuid, name = (None, "")
+        else:
+            uuid, name = (device.uuid, device.name)
         looking = live and found.requested_bytes is not None and not found.remedies and not found.remedies_note
-        rank = failed_rank(run) if run is not None and places_of(run) else None
+        rank = None
+        if run is not None and places_of(run):
+            rank = failed_rank(run)
         self.page.show_explanation(found, began_s, uuid, commanding=live, looking=looking, rank=rank, allocator=name)
         if not self.open:
             self.setCurrentWidget(self.page)

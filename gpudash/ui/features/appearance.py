@@ -272,7 +272,9 @@ class Presentation(QObject):
         self._before = _Before(text_scale(), sizes=sizes)
         self._hide_chrome(self._before)
         application = _application()
-        scale = LARGE_SCALE if window.height() >= TALL_PX else SCALE
+        scale = SCALE
+        if window.height() >= TALL_PX:
+            scale = LARGE_SCALE
         restyle(window, self._workspace.colours, max(scale, text_scale()))
         application.installEventFilter(self)
 

@@ -183,9 +183,13 @@ class Preferences(QDialog):
         form = QFormLayout()
         form.setHorizontalSpacing(16)
         for name, field in Settings.model_fields.items():
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            extra = {}
+            if isinstance(field.json_schema_extra, dict):
+                extra = field.json_schema_extra
             control = make_control(field, extra)
-            later = "\nTakes effect with the next session." if name in LATER else ""
+            later = ""
+            if name in LATER:
+                later = "\nTakes effect with the next session."
             control.setToolTip(plain_tip(tooltip(field, extra) + later))
             control.setAccessibleName(TITLES[name])
             control.setMinimumWidth(200)
@@ -225,7 +229,9 @@ class Preferences(QDialog):
     def settings(self) -> Settings | None:
         """The settings in the form, or ``None`` while one is not allowed."""
         found = self._read()
-        return found if isinstance(found, Settings) else None
+        if isinstance(found, Settings):
+            return found
+        return None
 
     def accept(self) -> None:
         """Keep the settings and close; stays open when they cannot be kept."""
@@ -281,7 +287,9 @@ class Preferences(QDialog):
 
     def _check(self) -> None:
         found = self._read()
-        problem = found if isinstance(found, str) else ""
+        problem = ""
+        if isinstance(found, str):
+            problem = found
         self._problem.setText(problem)
         self._buttons.button(QDialogButtonBox.StandardButton.Save).setEnabled(not problem)
 
@@ -289,7 +297,9 @@ class Preferences(QDialog):
 def _unit(field: FieldInfo) -> str | None:
     """The unit in which a setting is written."""
     extra = field.json_schema_extra
-    return str(extra["unit"]) if isinstance(extra, dict) and "unit" in extra else None
+    if isinstance(extra, dict) and "unit" in extra:
+        return str(extra["unit"])
+    return None
 
 
 Hidden = Mapping[str, frozenset[str]]
@@ -363,7 +373,9 @@ class LayoutHistory(QObject):
         before, after = self._collapsed, self._tabs.collapsed
         self._collapsed = after
         if before != after:
-            text = "Hide of Tables" if after else "Show of Tables"
+            text = "Show of Tables"
+            if after:
+                text = "Hide of Tables"
             self._undoing.push(text, partial(self._collapse, before), partial(self._collapse, after))
 
     def _collapse(self, collapsed: bool) -> None:
@@ -393,4 +405,6 @@ def _there(part: QObject) -> None:
 
 
 def _named(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} Curves"
+    if len(names) == 1:
+        return names[0]
+    return f"{len(names)} Curves"

@@ -269,7 +269,9 @@ class Exporting(QObject):
         """Show how far each export is, and tell of those that have ended."""
         for job, dialog in list(self._jobs.items()):
             if job.is_alive():
-                rows = f": {format_count(job.written)} rows" if job.written else ""
+                rows = ""
+                if job.written:
+                    rows = f": {format_count(job.written)} rows"
                 dialog.setLabelText(f"Writing {job.out.name}{rows}")
                 if not job.cancelled and time.monotonic() - job.began_s >= PATIENCE_S:
                     dialog.show()
@@ -302,8 +304,13 @@ class Exporting(QObject):
         elif out is None:
             notice.report(text, "note")
         else:
-            shown = out if out.suffix == ".html" else out.parent
-            button = "Open" if shown is out else "Open Folder"
+            if out.suffix == ".html":
+                shown = out
+            else:
+                shown = out.parent
+            button = "Open Folder"
+            if shown is out:
+                button = "Open"
             notice.report(text, "note", button=button, run=partial(_open, shown))
 
     def _ask(self, wording: Wording, source: Path) -> Path | None:

@@ -94,7 +94,10 @@ def commands(workspace: Workspace) -> list[Command]:
 def ask_for_file(workspace: Workspace) -> None:
     """Ask for a file and open it."""
     newest = next(iter(recent_files()), None)
-    start = str(newest.parent) if newest is not None else str(Path.home())
+    if newest is not None:
+        start = str(newest.parent)
+    else:
+        start = str(Path.home())
     chosen, _kind = QFileDialog.getOpenFileName(workspace, "Open", start, KINDS)
     if chosen:
         workspace.open(Path(chosen))
@@ -121,7 +124,10 @@ def save_recording(workspace: Workspace) -> None:
         return
     session, title = workspace.target.session, "Save Recording As"
     suffix = ".gpudash"
-    start = session.recording.with_suffix(suffix) if session.recording else Path.home() / f"gpudash{suffix}"
+    if session.recording:
+        start = session.recording.with_suffix(suffix)
+    else:
+        start = Path.home() / f"gpudash{suffix}"
     if front is not None and front.unlinked is not None:  # it lies in a private folder, which goes with the link
         start = Path.home() / start.name
     chosen, _kind = QFileDialog.getSaveFileName(workspace, title, str(start), f"Recordings (*{suffix})")
@@ -176,13 +182,17 @@ def _snapshot(workspace: Workspace, found: FoundFile) -> Document:
 def _why_no_saving(workspace: Workspace) -> str:
     if workspace.front is not None:
         return workspace.front.why_no_saving
-    return "" if workspace.live else "Nothing is measured here; bring a recording to the front."
+    if workspace.live:
+        return ""
+    return "Nothing is measured here; bring a recording to the front."
 
 
 def _why_no_close(workspace: Workspace) -> str:
     if not workspace.count:
         return "No document is open."
-    return "" if workspace.front is not None else "The dashboard stays open."
+    if workspace.front is not None:
+        return ""
+    return "The dashboard stays open."
 
 
 def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
@@ -192,7 +202,10 @@ def _recent_entries(workspace: Workspace, menu: QMenu) -> list[QAction]:
         there = path.exists()
         name = without_mnemonics(f"{path.parent.name}/{path.name}")
         entry = QAction(f"&{number % 10}  {name}{'' if there else '  (missing)'}", menu)
-        text = str(path) if there else f"{path} is not there any more; choosing it takes it off the list"
+        if there:
+            text = str(path)
+        else:
+            text = f"{path} is not there any more; choosing it takes it off the list"
         entry.setToolTip(plain_tip(text))
         entry.triggered.connect(lambda _checked=False, path=path: _open_again(workspace, path))
         entries.append(entry)

@@ -94,7 +94,9 @@ class FirstMinute(QObject):
             button.setVisible(not session.running)
         devices = session.devices()
         there = any(device.kind == "cuda" and device.problem is None for device in devices)
-        problem = None if there or self._held else self._gpu_problem
+        problem = None
+        if not (there or self._held):
+            problem = self._gpu_problem
         if problem is not None and problem == self._dismissed:
             problem = None
         simulated = any(device.kind == "sim" and device.problem is None for device in devices)
@@ -123,14 +125,18 @@ class FirstMinute(QObject):
 
     def _keep_learned(self) -> None:
         kept = recall(_LEARNED)
-        before = kept if isinstance(kept, list) else []
+        before = []
+        if isinstance(kept, list):
+            before = kept
         learned = [name for name in ("measure", "pause", "mark") if name not in self.hints.open]
         remember(_LEARNED, sorted({*before, *learned}, key=str))
 
     @property
     def _gpu_problem(self) -> str | None:
         live = self._workspace.session.live
-        return None if live is None else live.gpu_problem
+        if live is None:
+            return None
+        return live.gpu_problem
 
     def _dismiss(self, problem: str) -> None:
         self._dismissed = problem

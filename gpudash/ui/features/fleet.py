@@ -106,7 +106,9 @@ def _ask(workspace: Workspace, title: str, label: str, known: Sequence[str], ope
 def known_addresses(remembered: str) -> list[str]:
     """The addresses used last, the newest first."""
     kept = recall(remembered)
-    return [text for text in kept if isinstance(text, str)][:MOST_ADDRESSES] if isinstance(kept, list) else []
+    if isinstance(kept, list):
+        return [text for text in kept if isinstance(text, str)][:MOST_ADDRESSES]
+    return []
 
 
 def _remember(remembered: str, address: str) -> None:
@@ -163,10 +165,14 @@ def open_machines(workspace: Workspace, given: Sequence[str]) -> FleetDocument |
 
 def why_not_again(workspace: Workspace) -> str:
     """Why nothing in front can be linked again, in a sentence; "" when something can."""
-    unlinked = None if workspace.front is None else workspace.front.unlinked
+    unlinked = None
+    if workspace.front is not None:
+        unlinked = workspace.front.unlinked
     if unlinked is None:
         return "No machine over ssh is in front."
-    return "" if unlinked else "Every machine in front is linked, or is being linked."
+    if unlinked:
+        return ""
+    return "Every machine in front is linked, or is being linked."
 
 
 def link_again(workspace: Workspace) -> None:
@@ -218,7 +224,10 @@ def save_machines(workspace: Workspace, fleet: SshFleet) -> None:
     chosen = QFileDialog.getExistingDirectory(workspace, "Save All Recordings", str(Path.home()))
     written: list[Path] = []
     if chosen and workspace.attempt(lambda: written.extend(fleet.save_recordings(Path(chosen)))):
-        what = written[0].name if len(written) == 1 else f"{len(written)} recordings"
+        if len(written) == 1:
+            what = written[0].name
+        else:
+            what = f"{len(written)} recordings"
         workspace.report(f"Saved {what} in {chosen}.")
 
 
@@ -312,9 +321,13 @@ def compare_gpus(workspace: Workspace, fleet: Fleet, gpus: Sequence[FleetGpu]) -
     key = f"fleet {fleet.address} {a.key} vs {b.key}"
     if workspace.show_path(key):
         return None
-    days = 0 if a.key != b.key else 1
+    days = 1
+    if a.key != b.key:
+        days = 0
     now = fleet.now_s()
-    other = FIRST.days_before(days, now) if days else FIRST
+    other = FIRST
+    if days:
+        other = FIRST.days_before(days, now)
     try:
         views = fleet.compare(a.key, FIRST.at(now), b.key, other.at(now), points_for(workspace.width()))
     except ValueError as error:
@@ -392,4 +405,6 @@ def _lay(workspace: Workspace, sides: Sequence[GpuSide], chosen: Range) -> Fleet
 
 
 def _problems(machine: RemoteMachine) -> list[str]:
-    return [machine.problem] if machine.problem else []
+    if machine.problem:
+        return [machine.problem]
+    return []

@@ -120,7 +120,9 @@ def show_log(workspace: Workspace) -> LogView:
 def copy_diagnostics(workspace: Workspace) -> None:
     """Copy what a bug report needs."""
     session, live = workspace.session, workspace.session.live
-    status = None if live is None else live.status()
+    status = None
+    if live is not None:
+        status = live.status()
     facts = {
         "gpudash": __version__,
         "python": platform.python_version(),

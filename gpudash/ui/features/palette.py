@@ -75,7 +75,9 @@ def _recent(workspace: Workspace) -> Iterator[PaletteEntry]:
 
 
 def _gone(path: Path) -> str:
-    return "" if path.exists() else "The file is not there any more."
+    if path.exists():
+        return ""
+    return "The file is not there any more."
 
 
 def _tabs(workspace: Workspace) -> Iterator[PaletteEntry]:
@@ -129,7 +131,9 @@ def _of_the_form(workspace: Workspace) -> Iterator[PaletteEntry]:
         name, title = panel.workload.itemData(row), panel.workload.itemText(row)
         if name is None:
             continue
-        summary = kinds[name].summary if name in kinds else "Your own program, unchanged"
+        summary = "Your own program, unchanged"
+        if name in kinds:
+            summary = kinds[name].summary
         act = in_form(partial(panel.workload.setCurrentIndex, row))
         yield PaletteEntry(title, "Workload", act, tip=summary, why_not=busy)
         for preset, values in kinds[name].presets.items() if name in kinds else ():
@@ -150,14 +154,20 @@ def _runs(workspace: Workspace) -> Iterator[PaletteEntry]:
     with dashboard.session.store.lock:
         runs = [(run, dashboard.run_name(run)) for run in reversed(dashboard.session.store.runs)]
     for run, name in runs:
-        ended = "in progress" if run.running else ENDINGS.get(run.status, "Ended").lower()
+        if run.running:
+            ended = "in progress"
+        else:
+            ended = ENDINGS.get(run.status, "Ended").lower()
         act = partial(_show_run, workspace, run)
         yield PaletteEntry(name, "Run of this session", act, tip=f"Show its time in the plots; it is {ended}")
 
 
 def _show_run(workspace: Workspace, run: RunView) -> None:
     dashboard = workspace.show_a_dashboard()
-    end = dashboard.view.now_s if run.ended_s is None else run.ended_s
+    if run.ended_s is None:
+        end = dashboard.view.now_s
+    else:
+        end = run.ended_s
     dashboard.view.show(run.began_s, max(end, run.began_s + 1.0))
 
 
@@ -185,7 +195,9 @@ class RecordedRuns:
         self.take()
 
     def take(self) -> bool:
-        library = None if self._library_watcher is None else self._library_watcher.library
+        library = None
+        if self._library_watcher is not None:
+            library = self._library_watcher.library
         changed = False
         if library is not None and library is not self._library:
             self._library = library

@@ -200,20 +200,28 @@ def _start_title(workspace: Workspace) -> str:
     session = workspace.session
     if not session.running:
         return "Start Run"
-    stop = None if session.live is None else session.live.stopping
-    return "Stop Run" if stop is None else f"{name_of_stop(stop)} Program"
+    stop = None
+    if session.live is not None:
+        stop = session.live.stopping
+    if stop is None:
+        return "Stop Run"
+    return f"{name_of_stop(stop)} Program"
 
 
 def _why_no_start(workspace: Workspace) -> str:
     panel = workspace.dashboard.panel
-    return "" if workspace.session.running or panel.ready else panel.button.toolTip()
+    if workspace.session.running or panel.ready:
+        return ""
+    return panel.button.toolTip()
 
 
 def _why_no_snapshot(workspace: Workspace) -> str:
     run = workspace.session.store.run
     if not workspace.session.running or run is None or run.workload != WATCH:
         return "No program of yours is running here."
-    return "A process that is watched from outside cannot be asked." if asks_nothing(run) else ""
+    if asks_nothing(run):
+        return "A process that is watched from outside cannot be asked."
+    return ""
 
 
 CODE_TIP = "Copy this run as a PyTorch program of at most 60 lines that needs nothing else (Ctrl+Shift+Y)"
@@ -241,7 +249,9 @@ def why_no_profile(workspace: Workspace) -> str:
     if not workspace.session.running:
         return "No run is in progress."
     watching = workspace.dashboard.panel.watching
-    return "Steps of your own program are not profiled here; use torch.profiler in it." if watching else ""
+    if watching:
+        return "Steps of your own program are not profiled here; use torch.profiler in it."
+    return ""
 
 
 def ask_for_profile(workspace: Workspace) -> None:
@@ -388,5 +398,8 @@ class AttachDialog(QDialog):
 
 
 def _row(candidate: Candidate) -> Sequence[str]:
-    gpu = "" if candidate.gpu_bytes is None else format_bytes(candidate.gpu_bytes)
+    if candidate.gpu_bytes is None:
+        gpu = ""
+    else:
+        gpu = format_bytes(candidate.gpu_bytes)
     return (str(candidate.pid), gpu, format_bytes(candidate.memory_bytes), " ".join(candidate.command.split()))

@@ -246,7 +246,9 @@ def _toggle_view(workspace: Workspace) -> None:
 def _pause_text(workspace: Workspace) -> str:
     if workspace.front is not None:
         return "Play or Pause the Recording"
-    return "Pause the View" if workspace.dashboard.view.following else "Follow the Newest Reading"
+    if workspace.dashboard.view.following:
+        return "Pause the View"
+    return "Follow the Newest Reading"
 
 
 def _jump_to_now(workspace: Workspace) -> None:
@@ -269,7 +271,10 @@ def _why_no_selection(workspace: Workspace) -> str:
 def _select(workspace: Workspace, *, from_cursor: bool) -> None:
     view = workspace.target.view
     begin, end = view.range()
-    cursor = end if view.cursor_s is None else view.cursor_s
+    if view.cursor_s is None:
+        cursor = end
+    else:
+        cursor = view.cursor_s
     before = view.selection or (begin, end)
     if from_cursor:
         view.select(cursor, before[1] if before[1] > cursor else end)
@@ -352,7 +357,10 @@ def add_mark(workspace: Workspace, time_s: float | None = None) -> None:
         return
     if time_s is None:
         cursor = workspace.dashboard.view.cursor_s
-        time_s = session.clock() if cursor is None else cursor
+        if cursor is None:
+            time_s = session.clock()
+        else:
+            time_s = cursor
     workspace.dashboard.plots.name_mark(time_s)
 
 
@@ -365,7 +373,9 @@ def _set_mark(workspace: Workspace, label: str, time_s: float) -> None:
 
 
 def _why_no_mark(workspace: Workspace) -> str:
-    recorded = "" if workspace.front is None else "Marks are made while a session is recorded."
+    recorded = "Marks are made while a session is recorded."
+    if workspace.front is None:
+        recorded = ""
     return workspace.why_no_plots() or recorded
 
 
@@ -375,6 +385,9 @@ def _shows(workspace: Workspace, category: str) -> bool:
 
 def _show_marks(workspace: Workspace, category: str, shown: bool) -> None:
     hidden = workspace.hidden_marks
-    workspace.hidden_marks = hidden - {category} if shown else hidden | {category}
+    if shown:
+        workspace.hidden_marks = hidden - {category}
+    else:
+        workspace.hidden_marks = hidden | {category}
     for page in workspace.pages:
         page.plots.set_hidden_marks(workspace.hidden_marks)

@@ -113,7 +113,10 @@ class FleetComparison(Document):
     ) -> None:
         super().__init__()
         a, b = (gpu_name(side.gpu) for side in sides)
-        self.title = f"{a} vs {b}" if a != b else f"{a}, two days"
+        if a != b:
+            self.title = f"{a} vs {b}"
+        else:
+            self.title = f"{a}, two days"
         self.setAccessibleName(f"Comparison of {self.title}")
         self.sides = sides
         self._palette, self._wall_clock = palette, wall_clock
@@ -312,7 +315,9 @@ class FleetComparison(Document):
     def _show_legend(self) -> None:
         rows = []
         for side, (began, ended) in zip(self.sides, self.ranges(), strict=True):
-            simulated = f" · {SIMULATED}" if side.gpu.simulated else ""
+            simulated = ""
+            if side.gpu.simulated:
+                simulated = f" · {SIMULATED}"
             rows.append(LegendRow(gpu_name(side.gpu), f"{range_text(began, ended)} · {side.gpu.product}{simulated}"))
         self._legend.show_rows(rows)
 
@@ -343,7 +348,9 @@ class FleetComparison(Document):
 
 
 def _days_text(days: int) -> str:
-    return "at the same time" if not days else f"{days} {'day' if days == 1 else 'days'} earlier"
+    if not days:
+        return "at the same time"
+    return f"{days} {'day' if days == 1 else 'days'} earlier"
 
 
 NOISE = 0.02
@@ -399,7 +406,9 @@ def curve_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float, co
 def statistics_of(side: GpuSide, metric: ComparedMetric, begin: float, end: float) -> Statistics | None:
     """Figures of a metric between two times of the range; called under the store's lock."""
     series, shift_s = side.series(metric), side.view.shift_s
-    return None if series is None else series.statistics(begin + shift_s, end + shift_s)
+    if series is None:
+        return None
+    return series.statistics(begin + shift_s, end + shift_s)
 
 
 def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics | None) -> str:
@@ -412,7 +421,10 @@ def comparison_text(metric: ComparedMetric, a: Statistics | None, b: Statistics 
     if abs(apart) <= NOISE * larger:
         verdict = "the same on average"
     else:
-        amount = f"{abs(apart) * 100:.0f} points" if metric.unit == "ratio" else _format(metric, abs(apart))
+        if metric.unit == "ratio":
+            amount = f"{abs(apart) * 100:.0f} points"
+        else:
+            amount = _format(metric, abs(apart))
         verdict = f"B has {amount} {'more' if apart > 0 else 'less'} on average"
     return f"A: {_figures(metric, a)}   B: {_figures(metric, b)}   {verdict}"
 

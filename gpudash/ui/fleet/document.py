@@ -163,7 +163,9 @@ def count_text(warnings: Sequence[FleetWarning]) -> str:
     """How many there are of each level: "◆ 3 critical  ▲ 12 warnings"."""
     critical = sum(warning.level == "critical" for warning in warnings)
     rest = len(warnings) - critical
-    parts = [f"{SHAPES['critical']} {critical} critical"] if critical else []
+    parts = []
+    if critical:
+        parts = [f"{SHAPES['critical']} {critical} critical"]
     if rest:
         parts.append(f"{SHAPES['warning']} {rest} {'warning' if rest == 1 else 'warnings'}")
     return "   ".join(parts)
@@ -273,7 +275,9 @@ class FleetControls(QWidget):
     @property
     def comparable(self) -> tuple[int, ...]:
         """How many chosen GPUs can be compared."""
-        return (1, 2) if self.days else (2,)
+        if self.days:
+            return (1, 2)
+        return (2,)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -556,7 +560,10 @@ class FleetDocument(Document):
     def _show_links(self) -> None:
         """Offer to link what is not."""
         names = self.unlinked or ()
-        what = names[0] if len(names) == 1 else f"{len(names)} machines"
+        if len(names) == 1:
+            what = names[0]
+        else:
+            what = f"{len(names)} machines"
         for button in (self.reconnect, self.controls.reconnect):
             button.setText(without_mnemonics(f"Reconnect {what}"))
             button.setToolTip(plain_tip(f"Link {', '.join(names)} now; ssh may ask for a password"))
@@ -564,11 +571,15 @@ class FleetDocument(Document):
 
     @property
     def why_no_saving(self) -> str:
-        return "" if self.save is not None else SERVERS
+        if self.save is not None:
+            return ""
+        return SERVERS
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        return None if self._links is None else self._links.unlinked
+        if self._links is None:
+            return None
+        return self._links.unlinked
 
     def link_again(self) -> None:
         if self._links is not None:
@@ -621,7 +632,9 @@ class FleetDocument(Document):
 
     def _tip(self, key: str) -> str:
         gpu = self._gpus.get(key)
-        return "" if gpu is None else details(gpu, self._warnings, self._wall_clock())
+        if gpu is None:
+            return ""
+        return details(gpu, self._warnings, self._wall_clock())
 
     def go_to(self, key: str) -> None:
         """Choose a GPU and bring it into sight, also where the search or a filter leaves it out."""

@@ -164,7 +164,9 @@ class GpuDocument(Document):
     def _cursor_text(self) -> str:
         """The cursor's moment by the clock, for the axis counts from the beginning."""
         cursor = self.past.view.cursor_s
-        return "" if cursor is None else f"cursor at {clock_text(self.view.began_wall_s + cursor)}"
+        if cursor is None:
+            return ""
+        return f"cursor at {clock_text(self.view.began_wall_s + cursor)}"
 
     def set_palette(self, palette: Palette) -> None:
         """Redraw in other colours."""
@@ -215,7 +217,11 @@ def past_plots(store: Store, device: str, name: str, warn_ratio: float, *, to_ca
     for plot in (*usual, *_further(device)):
         curves = tuple(curve for curve in plot.curves if plot.id == "memory" or store.series(*curve.key) is not None)
         if curves:
-            title = f"MEMORY {name}" if plot.id == "memory" else plot.title  # torch's name says nothing elsewhere
+            # torch's name says nothing elsewhere
+            if plot.id == "memory":
+                title = f"MEMORY {name}"
+            else:
+                title = plot.title
             kept.append(replace(plot, title=title, curves=curves))
     return kept
 
@@ -254,13 +260,19 @@ class PastPlots(PlotsPage):
         store = self.session.store
         with store.lock:
             series = store.series("gpu", "used_bytes", self.selected)
-            last = None if series is None else series.last()
+            last = None
+            if series is not None:
+                last = series.last()
         near = last is not None and not math.isnan(last[1]) and last[0] > NEAR * seconds
-        return last[0] if last is not None and near else seconds
+        if last is not None and near:
+            return last[0]
+        return seconds
 
     @property
     def _simulated(self) -> str:
-        return f" ({SIMULATED})" if self.session.gpus[0].simulated else ""
+        if self.session.gpus[0].simulated:
+            return f" ({SIMULATED})"
+        return ""
 
     def wanted_plots(self) -> Sequence[PlotSpec]:
         store, warn_ratio = self.session.store, self.session.settings.warn_ratio

@@ -70,7 +70,10 @@ class CellPainter:
 
     def __init__(self, palette: Palette, density: Density, font: QFont, larger: float = 1.0) -> None:
         self.larger = larger
-        self.paint = self._paint_cell if density == "cells" else self._paint_dense
+        if density == "cells":
+            self.paint = self._paint_cell
+        else:
+            self.paint = self._paint_dense
         self._panel, self._text, self._muted = (QColor(c) for c in (palette.panel, palette.text, palette.muted))
         self._border, self._accent = QPen(QColor(palette.border), 1), QPen(QColor(palette.accent), 2)
         self._focus = QPen(QColor(palette.text), 2)
@@ -84,7 +87,9 @@ class CellPainter:
             level: [self._shade(colour, step) for step in range(STEPS + 1)] for level, colour in self._colours.items()
         }
         self._inks = {level: [text_on(shade) for shade in shades] for level, shades in self._shades.items()}
-        times = larger if density == "cells" else 1.0
+        times = 1.0
+        if density == "cells":
+            times = larger
         self._font = QFont(font)
         self._font.setPointSizeF(font.pointSizeF() * times)
         self._small, self._tiny = sized(font, SMALL_PT * times), sized(font, TINY_PT)
@@ -113,7 +118,9 @@ class CellPainter:
         below = QRect(inner, top + height - line - self._below, room, line)
         # beside the name, where that is whole all the same; else in place of how busy it is, which is no GPU's work
         in_head = not cell.simulated or cell.marked or self._has_room_alongside(cell.name, room)
-        badge = self._badge_width if cell.simulated and in_head else 0
+        badge = 0
+        if cell.simulated and in_head:
+            badge = self._badge_width
         painter.setFont(self._font)
         painter.setPen(self._text)
         painter.drawText(head.adjusted(0, 0, -badge, 0), LEFT, self._elide(cell.name, room - badge))
@@ -151,10 +158,16 @@ class CellPainter:
 
     def _paint_dense(self, painter: QPainter, rect: Rect, cell: Cell, *, chosen: bool, current: bool) -> None:
         left, top, width, height = rect
-        step = 0 if cell.fullness is None else round(min(max(cell.fullness, 0.0), 1.0) * STEPS)
+        if cell.fullness is None:
+            step = 0
+        else:
+            step = round(min(max(cell.fullness, 0.0), 1.0) * STEPS)
         known = cell.fullness is not None and not cell.stale
         painter.fillRect(left, top, width, height, self._shades[cell.level][step] if known else self._ground)
-        ink = self._inks[cell.level][step] if known else self._text
+        if known:
+            ink = self._inks[cell.level][step]
+        else:
+            ink = self._text
         painter.setPen(ink)
         if cell.short:
             painter.setFont(self._small)
@@ -289,7 +302,8 @@ class FleetGrid(QAbstractScrollArea):
         gone = self.current and self.layout_.place_of(self.current) is None
         chosen = [key for key in self.chosen if self.layout_.place_of(key) is not None]
         if gone or chosen != self.chosen:
-            self.current = "" if gone else self.current
+            if gone:
+                self.current = ""
             self.chosen = chosen
             self.choice_changed.emit()
 
@@ -361,7 +375,10 @@ class FleetGrid(QAbstractScrollArea):
 
     def toggle(self, key: str) -> None:
         """Choose this GPU as well, or no more."""
-        self.chosen = [other for other in self.chosen if other != key] if key in self.chosen else [*self.chosen, key]
+        if key in self.chosen:
+            self.chosen = [other for other in self.chosen if other != key]
+        else:
+            self.chosen = [*self.chosen, key]
         self.current = key
         self._announce()
 
@@ -384,7 +401,9 @@ class FleetGrid(QAbstractScrollArea):
     def key_at(self, place: QPoint) -> str:
         """The GPU at a place of the viewport; "" beside cells."""
         found = self.layout_.at(place.x(), place.y() + self.verticalScrollBar().value())
-        return "" if found is None else self.layout_.keys[found]
+        if found is None:
+            return ""
+        return self.layout_.keys[found]
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self._touched_s = self._clock()
@@ -417,7 +436,10 @@ class FleetGrid(QAbstractScrollArea):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         mouse = event.reason() == QContextMenuEvent.Reason.Mouse
-        key = self.key_at(event.pos()) if mouse else self.current
+        if mouse:
+            key = self.key_at(event.pos())
+        else:
+            key = self.current
         if key:
             if key not in self.chosen:
                 self.make_current(key)
@@ -454,7 +476,10 @@ class FleetGrid(QAbstractScrollArea):
         elif key in _ARROWS:
             goal = layout.moved(place, *_ARROWS[key])
         elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):
-            goal = 0 if key == Qt.Key.Key_Home else len(layout.keys) - 1
+            if key == Qt.Key.Key_Home:
+                goal = 0
+            else:
+                goal = len(layout.keys) - 1
         else:
             rows = max(1, self.viewport().height() // layout.row_height - 1)
             goal = layout.moved(place, 0, rows if key == Qt.Key.Key_PageDown else -rows)
@@ -472,7 +497,9 @@ class FleetGrid(QAbstractScrollArea):
     def viewportEvent(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             key = self.key_at(event.pos())
-            text = self.tip(key) if key else ""
+            text = ""
+            if key:
+                text = self.tip(key)
             if text:
                 QToolTip.showText(event.globalPos(), plain_tip(text), self)
             else:

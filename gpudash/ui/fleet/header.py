@@ -197,7 +197,10 @@ class Range:
 
     def at(self, now_s: float) -> tuple[float, float]:
         """Begin and end in seconds since the epoch."""
-        end = now_s if self.ended_wall_s is None else min(self.ended_wall_s, now_s)
+        if self.ended_wall_s is None:
+            end = now_s
+        else:
+            end = min(self.ended_wall_s, now_s)
         return end - self.seconds, end
 
     def earlier(self, now_s: float) -> Range:
@@ -223,6 +226,11 @@ def between(first_s: float, last_s: float) -> Range:
 def range_text(began_s: float, ended_s: float) -> str:
     """A part of the past in local time: "21 Nov 13:10 to 14:10"; with seconds where it is short."""
     begin, end = (datetime.fromtimestamp(wall) for wall in (began_s, ended_s))  # noqa: DTZ006  # the user's own clock
-    clock = "%H:%M:%S" if ended_s - began_s < 600 else "%H:%M"
-    day = "" if begin.date() == end.date() else f"{end.day} {end:%b} "
+    clock = "%H:%M"
+    if ended_s - began_s < 600:
+        clock = "%H:%M:%S"
+    if begin.date() == end.date():
+        day = ""
+    else:
+        day = f"{end.day} {end:%b} "
     return f"{begin.day} {begin:%b} {begin.strftime(clock)} to {day}{end.strftime(clock)}"

@@ -66,15 +66,26 @@ def short_name(gpu: FleetGpu) -> str:
     """The number alone: "GPU 3", of a MIG instance "GPU 3:7 1g.10gb"; "memory" of a machine without one."""
     if gpu.is_host:
         return "memory"
-    name = f"GPU {gpu.number}" if gpu.index is not None else (gpu.uuid[:12] or "GPU")
+    if gpu.index is not None:
+        name = f"GPU {gpu.number}"
+    else:
+        name = gpu.uuid[:12] or "GPU"
     return f"{name} {gpu.profile}".rstrip()
 
 
 def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
     """What is drawn of ``gpu`` while its worst warning is of ``level``; ``now_s`` is seconds since the epoch."""
-    state = level if level == "critical" or not gpu.stale else "stale"
-    word = f"{state} {format_age(now_s - gpu.seen_s)}" if state == "stale" else state
-    busy = "" if gpu.utilisation is None else f"{format_percent(gpu.utilisation)} busy"
+    state = "stale"
+    if level == "critical" or not gpu.stale:
+        state = level
+    if state == "stale":
+        word = f"{state} {format_age(now_s - gpu.seen_s)}"
+    else:
+        word = state
+    if gpu.utilisation is None:
+        busy = ""
+    else:
+        busy = f"{format_percent(gpu.utilisation)} busy"
     return Cell(
         key=gpu.key,
         name=gpu_name(gpu),
@@ -93,11 +104,15 @@ def cell_of(gpu: FleetGpu, level: Level, now_s: float) -> Cell:
 def _short_status(gpu: FleetGpu, state: str | None) -> str:
     if state:
         return f"{SHAPES[state]} {ABBREVIATED[state]}"
-    return "SIM" if gpu.simulated else ""
+    if gpu.simulated:
+        return "SIM"
+    return ""
 
 
 def _used_alone(gpu: FleetGpu) -> str:
-    return f"memory {NOT_REPORTED}" if gpu.used_bytes is None else f"{format_bytes(gpu.used_bytes)}, total unknown"
+    if gpu.used_bytes is None:
+        return f"memory {NOT_REPORTED}"
+    return f"{format_bytes(gpu.used_bytes)}, total unknown"
 
 
 def format_age(seconds: float) -> str:
@@ -173,7 +188,9 @@ def _health(gpu: FleetGpu) -> Iterable[str]:
 
 def _sensor(gpu: FleetGpu, metric: Metric) -> str:
     value = gpu.sensors.get(metric.name)
-    return "" if value is None else metric.brief(value)
+    if value is None:
+        return ""
+    return metric.brief(value)
 
 
 def summary(gpus: Sequence[FleetGpu]) -> str:

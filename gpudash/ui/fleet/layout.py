@@ -119,7 +119,9 @@ def sort_value(gpu: FleetGpu, sort: Sort) -> float:
         "power": gpu.sensors.get("power_w"),
     }
     value = values[sort]
-    return -math.inf if value is None or math.isnan(value) else value
+    if value is None or math.isnan(value):
+        return -math.inf
+    return value
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
@@ -289,8 +291,12 @@ class FleetLayout:
         self._title = scaled(TITLE)
         self.keys = [key for section in sections for key in section.keys]
         self._places = {key: place for place, key in enumerate(self.keys)}
-        cell, gap = (CELL, GAP) if density == "cells" else (DENSE, DENSE_GAP)
-        most = LARGEST[density] if most is None else most
+        if density == "cells":
+            cell, gap = (CELL, GAP)
+        else:
+            cell, gap = (DENSE, DENSE_GAP)
+        if most is None:
+            most = LARGEST[density]
         for self.larger in (larger for larger in LARGER if larger <= most):
             self._lay_out(width, cell, gap, self.larger)
             if self.height <= room:
@@ -310,7 +316,8 @@ class FleetLayout:
         top, first, below = 0, 0, 0
         for number, section in enumerate(self._sections):
             place_across = number % self._across
-            top = top if place_across else below
+            if not place_across:
+                top = below
             cells_top = top + (self._title if section.title else 0)
             self._blocks.append(_Block(section, first, place_across * (self._room + COLUMN_GAP), top, cells_top))
             below = max(below, cells_top + self._rows(section) * (height + gap))
@@ -376,7 +383,10 @@ class FleetLayout:
         if columns:
             return min(max(0, place + columns), len(self.keys) - 1)
         for _row in range(abs(rows)):
-            place = self._below(place) if rows > 0 else self._above(place)
+            if rows > 0:
+                place = self._below(place)
+            else:
+                place = self._above(place)
         return place
 
     def _below(self, place: int) -> int:

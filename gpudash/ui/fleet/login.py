@@ -87,7 +87,10 @@ class LoginDialog(QDialog):
         self.field.setFocus()
 
     def _show_typed(self, shown: bool) -> None:
-        mode = QLineEdit.EchoMode.Normal if shown else QLineEdit.EchoMode.Password
+        if shown:
+            mode = QLineEdit.EchoMode.Normal
+        else:
+            mode = QLineEdit.EchoMode.Password
         self.field.setEchoMode(mode)
 
     def done(self, result: int) -> None:

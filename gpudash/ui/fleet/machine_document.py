@@ -58,19 +58,26 @@ class MachineDocument(RecordingDocument):
     def _show_text(self, replay: Replay, dashboard: Dashboard) -> None:
         super()._show_text(replay, dashboard)
         machine = self._machine
-        product = "" if machine.greeting is None else machine.greeting.processor
+        if machine.greeting is None:
+            product = ""
+        else:
+            product = machine.greeting.processor
         text = STATES[machine.state]
         if machine.state == "linked":
             text += f" since {datetime.fromtimestamp(machine.began_wall_s).astimezone():%H:%M:%S}"
         self.head.show_machine(machine.name, text, product)
 
     def _report_notices(self, text: str) -> None:
-        button = "Reconnect" if self.unlinked else ""
+        button = ""
+        if self.unlinked:
+            button = "Reconnect"
         self.notice.report(text, button=button, run=self.link_again)
 
     @property
     def unlinked(self) -> tuple[str, ...] | None:
-        return () if self._machine.problem is None else (self._machine.name,)
+        if self._machine.problem is None:
+            return ()
+        return (self._machine.name,)
 
     def link_again(self) -> None:
         self._machine.link_again()

@@ -55,7 +55,9 @@ class AttachedPage(QWidget):
     def show_run(self, run: RunView) -> None:
         """Show the process of ``run``, by what has been told of it."""
         given = run.spec.get("command")
-        command = [str(word) for word in given] if isinstance(given, Sequence) and not isinstance(given, str) else []
+        command = []
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            command = [str(word) for word in given]
         joined = shlex.join(command)
         shown = {
             "Program": program_name(command) if command and command[0] else "not known",

@@ -39,7 +39,9 @@ def device_text(device: Device, choice: QComboBox) -> str:
 
 def product_text(device: Device) -> str:
     """What a device is, shortly: "RTX 4090", "SIMULATED", "SIMULATED H100 80GB"."""
-    return simulated_text(device.product) if device.simulated else short_product(device.product)
+    if device.simulated:
+        return simulated_text(device.product)
+    return short_product(device.product)
 
 
 def offer(choice: QComboBox, text: str, device: Device, problem: str | None) -> None:
@@ -106,7 +108,10 @@ class DeviceChoice(ChoiceField):
     def _add(self, value: str) -> None:
         names = value.split(",")
         first, last = names[0], names[-1]
-        text = f"{first} to {last}" if len(names) > 2 else ", ".join(names)
+        if len(names) > 2:
+            text = f"{first} to {last}"
+        else:
+            text = ", ".join(names)
         if len(names) > 1 and {*names} == {"cpu"}:
             text = f"{len(names)} ranks on cpu"
         self.addItem(text, value)
@@ -119,9 +124,13 @@ class DeviceChoice(ChoiceField):
     def _activated(self, _row: int) -> None:
         value = str(self.currentData())
         if value == OTHERS:
-            text = self._shown if "," in self._shown else ""
+            text = ""
+            if "," in self._shown:
+                text = self._shown
             typed, given = QInputDialog.getText(self.window(), "Other Devices", DEVICES_PROMPT, text=text)
-            value = ",".join(name.strip() for name in typed.split(",") if name.strip()) if given else ""
+            value = ""
+            if given:
+                value = ",".join(name.strip() for name in typed.split(",") if name.strip())
             value = value or self._shown
         self.show_choice(value)
         self.picked.emit(value)
@@ -175,14 +184,20 @@ class ComparisonForm(SpecForm):
                 choice.clear()
                 for device in devices:
                     refused = SIMULATED_SPEED.format(device=device.name) if device.simulated else device.problem
-                    text = f"{device.name} ({SIMULATED})" if device.simulated else device.name
+                    if device.simulated:
+                        text = f"{device.name} ({SIMULATED})"
+                    else:
+                        text = device.name
                     offer(choice, text, device, refused)
                 row = choice.findData(kept)
                 choice.setCurrentIndex(row if row >= 0 else max(0, choice.findData(wanted)))
         self._take_devices()
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        kept = {} if "devices" in values else {"devices": self._pair.text()}
+        if "devices" in values:
+            kept = {}
+        else:
+            kept = {"devices": self._pair.text()}
         workload, fields = values.get("workload"), values.get("fields")
         choice = self.control("workload")
         if isinstance(choice, QComboBox) and isinstance(workload, str) and choice.findData(workload) < 0:
@@ -202,7 +217,9 @@ class ComparisonForm(SpecForm):
     @property
     def own_device(self) -> str | None:
         spec = self.spec()
-        return None if spec is None else spec.own_device
+        if spec is None:
+            return None
+        return spec.own_device
 
     def set_locked(self, locked: bool) -> None:
         super().set_locked(locked)
@@ -214,12 +231,17 @@ class ComparisonForm(SpecForm):
         nested = self.nested
         fields = nested.spec_type.model_fields
         spec = nested.spec()
-        given = nested.values() if spec is None else spec.model_dump(mode="json", exclude=set(COMMON))
+        if spec is None:
+            given = nested.values()
+        else:
+            given = spec.model_dump(mode="json", exclude=set(COMMON))
         changed = {name: value for name, value in given.items() if value != fields[name].default}
         return {**super().values(), "fields": changed}
 
     def errors(self) -> dict[str, str]:
-        return {} if self.nested.errors() else super().errors()
+        if self.nested.errors():
+            return {}
+        return super().errors()
 
     def _make(self, name: str, field: FieldInfo, extra: Mapping[str, Any]) -> Control:
         if name != "workload":
@@ -270,4 +292,6 @@ def form_of(spec: type[Spec]) -> SpecForm:
         return ComparisonForm(spec)
     if issubclass(spec, ModelSpec):
         return ModelForm(spec)
-    return ParallelForm(spec) if issubclass(spec, TrainingSpec) else SpecForm(spec)
+    if issubclass(spec, TrainingSpec):
+        return ParallelForm(spec)
+    return SpecForm(spec)

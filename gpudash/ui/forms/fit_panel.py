@@ -74,10 +74,15 @@ class _Details(QScrollArea):
     def settle(self, *, shrinks: bool) -> None:
         """Take the height of the content."""
         content = self.widget()
-        inside = None if content is None else content.layout()
+        inside = None
+        if content is not None:
+            inside = content.layout()
         assert inside is not None
         width = self.viewport().width()
-        height = inside.heightForWidth(width) if inside.hasHeightForWidth() else inside.sizeHint().height()
+        if inside.hasHeightForWidth():
+            height = inside.heightForWidth(width)
+        else:
+            height = inside.sizeHint().height()
         if height > self._wanted or (shrinks and height < self._wanted):
             self._wanted = height
             self.updateGeometry()
@@ -170,7 +175,9 @@ class FitPanel(QWidget):
     @property
     def estimate(self) -> Estimate | None:
         """The prediction that is shown; ``None`` while there is none for the values in the form."""
-        return None if self._prediction is None else self._prediction.estimate
+        if self._prediction is None:
+            return None
+        return self._prediction.estimate
 
     @property
     def headline(self) -> str:
@@ -210,7 +217,10 @@ class FitPanel(QWidget):
                 negative where there is no such room.
         """
         roomy = spare >= 0
-        self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3 if roomy else DETAILS_HEIGHT
+        if roomy:
+            self._details.limit = ROOMY_DETAILS_HEIGHT + spare * 2 // 3
+        else:
+            self._details.limit = DETAILS_HEIGHT
         self._details.updateGeometry()
         if self._chosen_open is None:
             self._set_open(roomy)
@@ -299,7 +309,9 @@ class FitPanel(QWidget):
         prediction = self._prediction
         self.bar.show_prediction(prediction, self._palette)
         self._toggle.setEnabled(prediction is not None)
-        more = "" if self._whole else ", still searching…"
+        more = ", still searching…"
+        if self._whole:
+            more = ""
         self._toggle.setText(f"{_toggle_text(prediction, whole=self._whole)}{more}")
         self._share_height()
         self._show_ranks()
@@ -325,7 +337,9 @@ class FitPanel(QWidget):
         self._legend = self._make_legend([] if prediction is None else prediction.segments)
         _say(self._model, [] if prediction is None else prediction.model_lines)
         self._column.insertWidget(1, self._legend)
-        untried = [prediction.untried] if prediction is not None and self._whole else []
+        untried = []
+        if prediction is not None and self._whole:
+            untried = [prediction.untried]
         _say(self._granted, [] if prediction is None else [prediction.alone, *untried, *prediction.assumption_lines])
         old, self._rows = self._rows, []
         for place, way in enumerate(sorted(() if prediction is None else prediction.remedies, key=_order)):
@@ -394,7 +408,9 @@ def _order(way: WayOut) -> int:
 
 
 def _toggle_text(prediction: Prediction | None, *, whole: bool) -> str:
-    left = ", search stopped early" if prediction is not None and whole and prediction.untried else ""
+    left = ""
+    if prediction is not None and whole and prediction.untried:
+        left = ", search stopped early"
     if prediction is None or not prediction.remedies:
         return f"Details{left}"
     return f"What would fit ({sum(way.alternative.fits is True for way in prediction.remedies)}){left}"
@@ -471,8 +487,12 @@ def start_text(setting: str) -> str:
 
 
 def _costs(way: WayOut) -> str:
-    needs = f"needs {way.needs}" if way.needs else ""
-    start = "gpudash has to be started with it" if way.alternative.allocator else ""
+    needs = ""
+    if way.needs:
+        needs = f"needs {way.needs}"
+    start = ""
+    if way.alternative.allocator:
+        start = "gpudash has to be started with it"
     return " · ".join(part for part in (needs, way.price, start) if part)
 
 
@@ -503,7 +523,10 @@ class FitBar(QWidget):
     def show_prediction(self, prediction: Prediction | None, palette: Palette, reached: int | None = None) -> None:
         """Draw a prediction; ``None`` draws an empty bar. A mark stands at what its run has ``reached``, in bytes."""
         self._prediction, self._palette, self._reached = prediction, palette, reached
-        parts = [] if prediction is None else [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
+        if prediction is None:
+            parts = []
+        else:
+            parts = [f"{name} {format_bytes(size)}" for name, size in prediction.segments]
         if prediction is not None:
             parts = [prediction.headline, *parts, prediction.need]
         self.setAccessibleDescription("; ".join(part for part in parts if part))
@@ -524,7 +547,9 @@ class FitBar(QWidget):
     def free_end(self) -> float | None:
         """Where free memory ends, in pixels; ``None`` when it is not known or reaches to the bar's end."""
         prediction = self._prediction
-        free = None if prediction is None else prediction.estimate.free_bytes
+        free = None
+        if prediction is not None:
+            free = prediction.estimate.free_bytes
         if prediction is None or free is None or prediction.bar_bytes <= free:
             return None
         return free * self._pixels_per_byte(prediction)
@@ -541,7 +566,9 @@ class FitBar(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         for name, _size, place in self.parts():
             colour = QColor(part_colour(name, self._palette))
-            gap = GAP if place.width() > SMALLEST else 0.0
+            gap = 0.0
+            if place.width() > SMALLEST:
+                gap = GAP
             painter.fillRect(place.adjusted(0, 0, -gap, 0), colour)
         end = self.free_end()
         if end is not None:
@@ -574,7 +601,9 @@ class FitBar(QWidget):
         if prediction is None:
             return "Nothing has been predicted yet"
         end = self.free_end()
-        beyond = "\nbeyond what is free" if end is not None and x > end else ""
+        beyond = ""
+        if end is not None and x > end:
+            beyond = "\nbeyond what is free"
         for name, size, place in self.parts():
             if place.left() <= x <= place.right():
                 return f"{name}: {format_bytes(size)}{beyond}"

@@ -54,7 +54,9 @@ class ParallelForm(SpecForm):
     @property
     def own_device(self) -> str | None:
         names = self._names_of_devices()
-        return names[0] if names else None
+        if names:
+            return names[0]
+        return None
 
     def set_devices(self, devices: Sequence[Device]) -> None:
         """Offer ``devices``; those that are not among them are refused from then on."""
@@ -73,17 +75,24 @@ class ParallelForm(SpecForm):
     def values(self) -> dict[str, Any]:
         values = super().values()
         alone = super().why_not("devices")
-        values["devices"] = "" if alone else values["devices"] or ""
+        if alone:
+            values["devices"] = ""
+        else:
+            values["devices"] = values["devices"] or ""
         if values["devices"] and values.get("parallel") == "split":
             values |= {name: value for name, value in ONLY_RANKS.items() if name in values}
         return values
 
     def spec(self) -> Spec | None:
-        return None if self._missing() else super().spec()
+        if self._missing():
+            return None
+        return super().spec()
 
     def errors(self) -> dict[str, str]:
         missing = self._missing()
-        return {**super().errors(), "devices": missing} if missing else super().errors()
+        if missing:
+            return {**super().errors(), "devices": missing}
+        return super().errors()
 
     def why_not(self, name: str) -> str:
         one = name in ONLY_SEVERAL and not self.devices.text().strip()
@@ -91,7 +100,9 @@ class ParallelForm(SpecForm):
         return super().why_not(name) or ("only with several devices" if one else "only with ranks" if split else "")
 
     def title(self, name: str) -> str:
-        return "Device" if name == "devices" else super().title(name)
+        if name == "devices":
+            return "Device"
+        return super().title(name)
 
     def _problems(self, spec: Spec) -> list[str]:
         return spec.run_problems(spec.own_device or self._device)
@@ -135,7 +146,9 @@ class ParallelForm(SpecForm):
         if not names or self._missing():
             return ""
         if self.values().get("parallel") == "split":
-            return "The first half of the layers on {}, the second on {}.".format(*names) if len(names) == 2 else ""
+            if len(names) == 2:
+                return "The first half of the layers on {}, the second on {}.".format(*names)
+            return ""
         if kind_of(names[0]) == "cpu":
             return f"{len(names)} ranks share the CPU and its memory."
         sizes = {device.name: device.total_bytes for device in self._offered}

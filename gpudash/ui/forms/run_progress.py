@@ -108,7 +108,9 @@ class RunProgress(QWidget):
 
 
 def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast | None) -> str:
-    parts = [SIMULATED] if run.simulated else []
+    parts = []
+    if run.simulated:
+        parts = [SIMULATED]
     if not running and run.status == "cancelled" and PID in run.spec:
         parts.append(LEFT)
     elif not running:
@@ -119,7 +121,9 @@ def _progress_text(run: RunView, running: bool, unfinished: str, ahead: Forecast
         parts += [f"step {format_count(run.step)}"] if run.step else []
     elif run.steps:
         compared = run.workload == ComparisonSpec.name
-        about = "about " if compared and running else ""
+        about = ""
+        if compared and running:
+            about = "about "
         parts.append(
             f"{'repetition' if compared else 'step'} {format_count(run.step)} of {about}{format_count(run.steps)}"
         )
@@ -149,7 +153,9 @@ def _pace_text(run: RunView, running: bool) -> str:
 def _loss_text(loss: float) -> str:
     if math.isnan(loss):
         return "loss NaN"
-    return f"loss {loss:.3f}" if math.isfinite(loss) else "loss infinite"
+    if math.isfinite(loss):
+        return f"loss {loss:.3f}"
+    return "loss infinite"
 
 
 _METRICS: tuple[tuple[str, Callable[[float], str]], ...] = (

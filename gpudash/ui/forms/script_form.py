@@ -239,7 +239,11 @@ class ScriptForm(QWidget):
 
     def _changed(self) -> None:
         script = self.script()
-        problems = {} if self._recorded else script.problems()  # what was run may be on another computer
+        # what was run may be on another computer
+        if self._recorded:
+            problems = {}
+        else:
+            problems = script.problems()
         if not script.file:
             problems.pop("file", None)  # an empty form is no mistake; the button says what is missing
         self._errors.show_errors(problems)
@@ -316,7 +320,9 @@ class Script:
         """The values of a recorded run, as far as they can be told from its command."""
         command = [str(word) for word in spec.get("command") or ()]
         file = (script_of(command) if command else None) or ""
-        place = command.index(file) if file else 0
+        place = 0
+        if file:
+            place = command.index(file)
         cards = [card for name in spec.get("simulate") or () if (card := read_card(name)) is not None]
         variables = spec.get("environment") or {}
         return cls(
@@ -352,7 +358,9 @@ class Script:
     @property
     def working_folder(self) -> Path:
         """Where it runs."""
-        return Path(self.folder).expanduser() if self.folder else self.path.absolute().parent
+        if self.folder:
+            return Path(self.folder).expanduser()
+        return self.path.absolute().parent
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -364,7 +372,10 @@ class Script:
         if not self.python:
             return found_python(self.file)
         named = Path(self.python).expanduser()
-        return str(named.absolute()) if len(named.parts) > 1 else self.python  # a bare name is looked up on PATH
+        # a bare name is looked up on PATH
+        if len(named.parts) > 1:
+            return str(named.absolute())
+        return self.python
 
     @property
     def variables(self) -> dict[str, str]:
@@ -375,14 +386,18 @@ class Script:
     @property
     def simulated_card(self) -> SimulatedCard | None:
         """The simulated GPU. The values must have no problems."""
-        return parse_simulated(self.simulate) if self.simulate else None
+        if self.simulate:
+            return parse_simulated(self.simulate)
+        return None
 
 
 def python_name(python: str, script: Script) -> str:
     """A short name for an interpreter: from the script's folder on where it lies in there, else the program alone."""
     folder = script.path.absolute().parent
     path = Path(python)
-    return str(path.relative_to(folder)) if script.file and path.is_relative_to(folder) else path.name
+    if script.file and path.is_relative_to(folder):
+        return str(path.relative_to(folder))
+    return path.name
 
 
 def _file_problem(text: str) -> str:
@@ -391,7 +406,9 @@ def _file_problem(text: str) -> str:
     path = Path(text).expanduser()
     if not path.exists():
         return f"There is no file {text}."
-    return "" if path.is_file() else f"{text} is a folder; name the script in it."
+    if path.is_file():
+        return ""
+    return f"{text} is a folder; name the script in it."
 
 
 def _quoting_problem(text: str) -> str:
@@ -408,7 +425,9 @@ def _folder_problem(text: str) -> str:
     path = Path(text).expanduser()
     if not path.exists():
         return f"There is no folder {text}."
-    return "" if path.is_dir() else f"{text} is a file, not a folder."
+    if path.is_dir():
+        return ""
+    return f"{text} is a file, not a folder."
 
 
 def _environment_problem(text: str) -> str:

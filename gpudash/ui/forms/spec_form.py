@@ -153,7 +153,9 @@ class SpecForm(QWidget):
             spec = self.spec_type.model_validate(self.values())
         except ValidationError:
             return None
-        return None if self._problems(spec) else spec
+        if self._problems(spec):
+            return None
+        return spec
 
     def errors(self) -> dict[str, str]:
         """Field → what is wrong with it; "" for the whole."""
@@ -162,7 +164,9 @@ class SpecForm(QWidget):
         except ValidationError as error:
             return invalid_fields(error)
         problems = self._problems(spec)
-        return {"": "; ".join(problems)} if problems else {}
+        if problems:
+            return {"": "; ".join(problems)}
+        return {}
 
     def control(self, name: str) -> Control:
         """The control of a field."""
@@ -180,7 +184,9 @@ class SpecForm(QWidget):
     def why_not(self, name: str) -> str:
         """Why a field does not matter now, whatever stands in it; "" when it does."""
         field = self.spec_type.model_fields[name]
-        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        extra = {}
+        if isinstance(field.json_schema_extra, dict):
+            extra = field.json_schema_extra
         when = typing.cast("Mapping[str, list[str]]", extra.get("when", {}))
         for other, allowed in when.items():
             if other in self._controls and str(read_control(self._controls[other])) not in allowed:
@@ -189,7 +195,9 @@ class SpecForm(QWidget):
 
     def _add(self, name: str, rows: QFormLayout) -> None:
         field = self.spec_type.model_fields[name]
-        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        extra = {}
+        if isinstance(field.json_schema_extra, dict):
+            extra = field.json_schema_extra
         control = self._make(name, field, extra)
         title = self.title(name)
         control.setAccessibleName(title)
@@ -236,7 +244,9 @@ class SpecForm(QWidget):
             control.setEnabled(not self._locked and not why)
             self._labels[name].setEnabled(not why)
             field = self.spec_type.model_fields[name]
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            extra = {}
+            if isinstance(field.json_schema_extra, dict):
+                extra = field.json_schema_extra
             text = f"{tooltip(field, extra)}\n{why.capitalize()}.".removesuffix("\n.")
             for part in (control, self._labels[name]):
                 part.setToolTip(plain_tip(text))
@@ -248,7 +258,12 @@ class SpecForm(QWidget):
         wrong = [self.title(name) for name in errors if name in behind]
         changed = [name for name in behind if read_control(self._controls[name]) != self._defaults.get(name)]
         changed = [name for name in changed if not self.why_not(name)]
-        said = f": correct {wrong[0]}" if wrong else f", {len(changed)} changed" if changed else ""
+        if wrong:
+            said = f": correct {wrong[0]}"
+        elif changed:
+            said = f", {len(changed)} changed"
+        else:
+            said = ""
         self.more.setText(f"{self.more_title}{said}")
         self.more.setVisible(bool(behind))
 
@@ -287,7 +302,9 @@ class StillScrollArea(QScrollArea):
     def _hold(self) -> None:
         """Keep the content long enough for what is seen of it, else a larger room or fewer fields would move it."""
         scrolled = self.verticalScrollBar().value()
-        seen = scrolled + self.viewport().height() if scrolled else 0
+        seen = 0
+        if scrolled:
+            seen = scrolled + self.viewport().height()
         self._content.setMinimumHeight(max(seen, self._content.minimumSizeHint().height()) if seen else 0)
 
 

@@ -19,7 +19,9 @@ def name_of_stop(stop: StopProgress | None) -> str:
     """What the button says of a program, by the signal that it sends next; ``stop``: how far its end has come."""
     if stop is None:
         return "Stop"
-    return "Terminate" if stop.next == "SIGTERM" else "Kill"
+    if stop.next == "SIGTERM":
+        return "Terminate"
+    return "Kill"
 
 
 class StartButton(QPushButton):
@@ -63,10 +65,14 @@ class StartButton(QPushButton):
             text = ("Stopping…" if stopping else "■  Stop run   F5", "Stop run")
             self._say(*text, "Stop after the current operation (F5)")
         else:
-            name = "Run anyway" if anyway else "Start run"
+            name = "Start run"
+            if anyway:
+                name = "Run anyway"
             self._say(f"▶  {name}   F5", name, start_tip)
         self.setEnabled(not stopping or program if running else ready)
-        role = "danger" if running else "primary"
+        role = "primary"
+        if running:
+            role = "danger"
         if self.property("role") != role:
             self.setProperty("role", role)
             self.style().unpolish(self)

@@ -191,7 +191,10 @@ class WorkloadPanel(QFrame):
         self._devices, self._preferred = tuple(devices), preferred
         self._offer_to_form()
         kept = self._one_shown if self._running else self._wanted_device
-        self._one_shown = str(kept) if any(device.name == kept for device in devices) else preferred
+        if any(device.name == kept for device in devices):
+            self._one_shown = str(kept)
+        else:
+            self._one_shown = preferred
         self.device.offer(devices, ranks=self._with_ranks)
         self._show_device()
         self._device_changed()
@@ -250,7 +253,9 @@ class WorkloadPanel(QFrame):
 
     def take_device(self, name: str) -> None:
         """Select the device called ``name``, as if the user had; the first of several is chosen already."""
-        form = None if self.watching else self.form
+        form = None
+        if not self.watching:
+            form = self.form
         if isinstance(form, ParallelForm) and form.own_device not in (None, name):
             form.devices.clear()
         self.choose_device(name)
@@ -315,7 +320,9 @@ class WorkloadPanel(QFrame):
     @property
     def device_name(self) -> str:
         """torch's name of the chosen device; of several, that of the first rank, or a comparison's measured one."""
-        own = None if self.watching else self.form.own_device
+        own = None
+        if not self.watching:
+            own = self.form.own_device
         return own or self._one_shown
 
     @property
@@ -342,22 +349,32 @@ class WorkloadPanel(QFrame):
 
     def spec(self) -> Spec | None:
         """The workload that would be run, or ``None`` while a value is not allowed or it is the user's own program."""
-        return None if self.watching else self.form.spec()
+        if self.watching:
+            return None
+        return self.form.spec()
 
     @property
     def ready(self) -> bool:
         """Whether what is in the form can be run."""
-        return self.script.ready if self.watching else self.form.spec() is not None and not self._refusals()
+        if self.watching:
+            return self.script.ready
+        return self.form.spec() is not None and not self._refusals()
 
     def _refusals(self) -> list[str]:
         """Why what is in the form is not run on the chosen device, though it can be predicted; with what to do."""
-        spec = None if self.watching or not self._commanding else self.form.spec()
-        return [] if spec is None else spec.run_problems(spec.own_device or self.device_name)
+        spec = None
+        if not (self.watching or not self._commanding):
+            spec = self.form.spec()
+        if spec is None:
+            return []
+        return spec.run_problems(spec.own_device or self.device_name)
 
     @property
     def correction(self) -> str:
         """What comes before a prediction: "correct Batch first"; "" when the values are allowed."""
-        wrong = None if self.watching else next(iter(self.form.errors()), None)
+        wrong = None
+        if not self.watching:
+            wrong = next(iter(self.form.errors()), None)
         if wrong is None:
             return ""
         return f"correct {wrong.replace('_', ' ').capitalize() or 'the values'} first"
@@ -502,7 +519,10 @@ class WorkloadPanel(QFrame):
         """Bring a form to the front; those behind it take no room, else the longest would make the others scroll."""
         for place in range(self._stack.count()):
             page = self._stack.widget(place)
-            policy = QSizePolicy.Policy.Preferred if page is form else QSizePolicy.Policy.Ignored
+            if page is form:
+                policy = QSizePolicy.Policy.Preferred
+            else:
+                policy = QSizePolicy.Policy.Ignored
             if page is not None:
                 page.setSizePolicy(QSizePolicy.Policy.Preferred, policy)
         self._stack.setCurrentWidget(form)
@@ -525,7 +545,9 @@ class WorkloadPanel(QFrame):
         one = any(device.name == value for device in self._devices)
         if one:
             self._one_shown = value
-        form = None if self.watching else self.form
+        form = None
+        if not self.watching:
+            form = self.form
         if isinstance(form, ParallelForm):
             form.devices.setText("" if one else value)
         self._device_changed()
@@ -540,12 +562,20 @@ class WorkloadPanel(QFrame):
 
     def _show_device(self) -> None:
         """Let the choice show where the form runs; tells when the first of several devices is another one."""
-        form = None if self.watching else self.form
-        ranks = form.ranks_on if isinstance(form, ParallelForm) else ""
+        form = None
+        if not self.watching:
+            form = self.form
+        ranks = ""
+        if isinstance(form, ParallelForm):
+            ranks = form.ranks_on
         self.device.show_choice(ranks or self._one_shown)
-        note = form.meaning if isinstance(form, ParallelForm) else ""
+        note = ""
+        if isinstance(form, ParallelForm):
+            note = form.meaning
         self.device.setToolTip(plain_tip(f"{DEVICE_TEXT}\n{note}".strip()))
-        own = form.own_device if isinstance(form, ParallelForm) else None
+        own = None
+        if isinstance(form, ParallelForm):
+            own = form.own_device
         if own != self._ranks_on:
             self._ranks_on = own
             if self._commanding:
@@ -554,7 +584,10 @@ class WorkloadPanel(QFrame):
     def _form_changed(self) -> None:
         self._allow_device()
         self._show_device()
-        whole = "" if self.watching else self._whole_text()
+        if self.watching:
+            whole = ""
+        else:
+            whole = self._whole_text()
         self._caution.setText(whole)
         self._caution.setVisible(bool(whole) and self.attached.isHidden())
         self._update_button()
@@ -564,7 +597,11 @@ class WorkloadPanel(QFrame):
         """What is wrong with the values together, or what they should make one cautious of."""
         spec = self.form.spec()
         if spec is not None:
-            refusals = [] if spec.missing else self._refusals()  # what is missing is said in place of the prediction
+            # what is missing is said in place of the prediction
+            if spec.missing:
+                refusals = []
+            else:
+                refusals = self._refusals()
             return " ".join([*spec.cautions(self.device_name), *(_sentence(text) for text in refusals)])
         errors = self.form.errors()
         text = (errors.get("", "") or errors.get("devices", "")).removeprefix(f"{flag('devices')} ")
@@ -593,7 +630,9 @@ class WorkloadPanel(QFrame):
                 refusals = " ".join(_sentence(text) for text in self._refusals())
                 return refusals or "Run the workload on the chosen device (F5)"
             name, why = wrong
-            return f"{self.form.title(name)}: {why}" if name else why
+            if name:
+                return f"{self.form.title(name)}: {why}"
+            return why
         problem = next(iter(self.script.script().problems().values()), "")
         return problem or "Run the script and watch it (F5)"
 
@@ -627,7 +666,10 @@ def put_into_panel(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
     left_out = sorted(set(run.spec) - set(known))
     ranks = [name.strip() for name in str(known.get("devices") or "").split(",") if name.strip()]
     several = bool(ranks) and isinstance(panel.form, ParallelForm)
-    said = _missing_ranks(ranks, devices) if several else _choose_device(run, panel, devices, preferred)
+    if several:
+        said = _missing_ranks(ranks, devices)
+    else:
+        said = _choose_device(run, panel, devices, preferred)
     panel.form.set_values(known)
     panel.change_fields(known)
     if left_out:
@@ -641,7 +683,9 @@ def _missing_ranks(ranks: Sequence[str], devices: Sequence[Device]) -> list[str]
     missing = list(dict.fromkeys(name for name in ranks if name not in there))
     if not missing:
         return []
-    are = "is" if len(missing) == 1 else "are"
+    are = "are"
+    if len(missing) == 1:
+        are = "is"
     return [f"This run had ranks on {', '.join(missing)}, which {are} not here today; choose others under Device."]
 
 
@@ -654,5 +698,7 @@ def _choose_device(run: RunView, panel: WorkloadPanel, devices: Sequence[Device]
         return []
     like = next((d.name for d in devices if run.simulated and d.simulated and d.problem is None), preferred)
     panel.take_device(like)
-    why = f"cannot be used today: {found.problem.rstrip('.')}" if found and found.problem else "is not here today"
+    why = "is not here today"
+    if found and found.problem:
+        why = f"cannot be used today: {found.problem.rstrip('.')}"
     return [f"This run was on {run.device}, which {why}; the values are kept, and the device is {like}."]

@@ -105,7 +105,10 @@ class Gestures(QObject):
             self._drag = Drag("pan", x, geometry.time_at(x), x)
         elif left:
             edge = self._edge_under(geometry, x)
-            anchor = geometry.time_at(self._clamped(geometry, x)) if edge is None else edge
+            if edge is None:
+                anchor = geometry.time_at(self._clamped(geometry, x))
+            else:
+                anchor = edge
             self._drag = Drag("select", x, anchor, x, moved=edge is not None)
 
     def move(self, event: QMouseEvent) -> None:
@@ -172,7 +175,9 @@ class Gestures(QObject):
             return None
         distances = [abs(geometry.x_of(edge) - x) for edge in selection]
         nearest = distances.index(min(distances))
-        return selection[1 - nearest] if distances[nearest] <= EDGE_PX else None
+        if distances[nearest] <= EDGE_PX:
+            return selection[1 - nearest]
+        return None
 
     @staticmethod
     def _clamped(geometry: Geometry, x: float) -> float:

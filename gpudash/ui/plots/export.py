@@ -79,7 +79,10 @@ def rows(store: Store, curves: Sequence[CurveSpec], span: tuple[float, float]) -
         span: session time, both ends included.
     """
     columns = _samples(store, curves, span)
-    times = np.unique(np.concatenate([t for t, _ in columns])) if columns else np.empty(0)
+    if columns:
+        times = np.unique(np.concatenate([t for t, _ in columns]))
+    else:
+        times = np.empty(0)
     yield ["time (s)", *(f"{curve.name} ({_UNITS.get(curve.unit) or curve.unit_name or 'number'})" for curve in curves)]
     texts = [_texts(times, t, v, whole=curve.unit == "bytes") for curve, (t, v) in zip(curves, columns, strict=True)]
     for index, time_s in enumerate(times.tolist()):
@@ -243,7 +246,10 @@ def _texts(times: np.ndarray, t: np.ndarray, v: np.ndarray, *, whole: bool) -> l
     """A column on the common times; of several samples at one time the last stands."""
     texts = [""] * len(times)
     for place, value in zip(np.searchsorted(times, t).tolist(), v.tolist(), strict=True):
-        texts[place] = str(int(value)) if whole and np.isfinite(value) else repr(value)
+        if whole and np.isfinite(value):
+            texts[place] = str(int(value))
+        else:
+            texts[place] = repr(value)
     return texts
 
 

@@ -116,7 +116,9 @@ def _pixels(geometry: Geometry, times: Floats, values: Floats) -> tuple[Floats, 
 def _finite_runs(values: Floats) -> list[slice]:
     there = np.isfinite(values)
     if there.all():
-        return [slice(0, len(values))] if len(values) > 1 else []
+        if len(values) > 1:
+            return [slice(0, len(values))]
+        return []
     edges = np.flatnonzero(np.diff(there.astype(np.int8), prepend=0, append=0))
     return [slice(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a > 1]
 
@@ -209,12 +211,18 @@ class PlotFrame(Layer):
             top = min(max(y - height / 2, self._bounds.top()), self._bounds.bottom() - height)
             if top + height > free_below + 0.5:
                 continue
-            left = area.left() - GAP_PX - width if left_side else area.right() + GAP_PX
+            if left_side:
+                left = area.left() - GAP_PX - width
+            else:
+                left = area.right() + GAP_PX
             labels.append(Label(text, QRectF(left, top, width, height)))
             free_below = top
         length = self._metrics.horizontalAdvance(ticks.name) + 2
         if ticks.name and length <= self._bounds.height():
-            left = self._bounds.left() if left_side else self._bounds.right() - height
+            if left_side:
+                left = self._bounds.left()
+            else:
+                left = self._bounds.right() - height
             middle = min(max(area.center().y(), length / 2), self._bounds.height() - length / 2)
             labels.append(Label(ticks.name, QRectF(left, middle - length / 2, height, length), turned=True))
         return labels
@@ -312,7 +320,9 @@ def _paint_strokes(painter: QPainter, area: Area) -> None:
 def _extremes(columns: Floats, x: Floats, y: Floats, furthest: np.ufunc) -> Floats:
     """The edge in each column: its furthest point there, or where a line between its points passes."""
     edge: Floats = np.interp(columns, x, y)
-    spacing = columns[1] - columns[0] if len(columns) > 1 else 1.0
+    spacing = 1.0
+    if len(columns) > 1:
+        spacing = columns[1] - columns[0]
     places = np.clip(np.rint((x - columns[0]) / spacing).astype(np.intp), 0, len(columns) - 1)
     furthest.at(edge, places, y)
     return edge

@@ -422,7 +422,9 @@ class Legend(QWidget):
         entries go into a menu, those that may stand aside before the others, the last first. No curve's name is cut.
         """
         margins = self._row.contentsMargins()
-        chip = self._chip.sizeHint().width() + 4 if self._hidden else 0
+        chip = 0
+        if self._hidden:
+            chip = self._chip.sizeHint().width() + 4
         room = self.width() - margins.left() - margins.right() - chip - self._title.sizeHint().width() - 10
         widths = [entry.least_width for entry in self._entries]
         spare = max(room - sum(widths), min(self._levels.least_width, room - scaled(MORE_PX)))

@@ -128,7 +128,9 @@ def _mark_of(event: Event) -> Mark | None:
 
 def _short(source: str) -> str:
     """A source's name for a label; a UUID would fill the plot."""
-    return "GPU" if source.startswith("GPU-") else source
+    if source.startswith("GPU-"):
+        return "GPU"
+    return source
 
 
 def place(
@@ -177,7 +179,9 @@ def _priority(mark: Mark) -> int:
         return -1
     if mark.category == "run" and mark.label in PLAIN_ENDINGS:
         return _PRIORITY["source"]  # which run it was is told where it began
-    return 9 if mark.category == "warning" and mark.label == "passed" else _PRIORITY.get(mark.category, 9)
+    if mark.category == "warning" and mark.label == "passed":
+        return 9
+    return _PRIORITY.get(mark.category, 9)
 
 
 def _ended_badly(mark: Mark) -> bool:
@@ -336,12 +340,17 @@ class PlotOverlay(Layer):
         """Where the line of a mark is drawn: up to the labels, unless it would go through another's."""
         x, area = round(placed.x), geometry.area
         crosses = any(label.rect.left() <= x <= label.rect.right() for label in self.labels)
-        up = MARK_UP_PX if self._content.mark_labels and not crosses else 0
+        up = 0
+        if self._content.mark_labels and not crosses:
+            up = MARK_UP_PX
         return QLineF(x, area.top() - up, x, area.bottom())
 
     def _paint_marks(self, painter: QPainter, geometry: Geometry) -> None:
         for placed in sorted(self._content.marks, key=lambda placed: -_priority(placed.mark)):
-            role = "critical" if _ended_badly(placed.mark) else _MARK_COLOURS.get(placed.mark.category, "muted")
+            if _ended_badly(placed.mark):
+                role = "critical"
+            else:
+                role = _MARK_COLOURS.get(placed.mark.category, "muted")
             colour = QColor(getattr(self._palette, role))
             painter.setPen(QPen(colour, 1, Qt.PenStyle.DotLine))
             painter.drawLine(self.line_of(placed, geometry))
@@ -365,7 +374,10 @@ class PlotOverlay(Layer):
         painter.setPen(Qt.PenStyle.NoPen)
         for arrow in self._content.arrows:
             x = min(max(geometry.x_of(arrow.time_s), area.left() + 5), area.right() - 5)
-            tip, base = (area.top() + 1, area.top() + 8) if arrow.above else (area.bottom() - 1, area.bottom() - 8)
+            if arrow.above:
+                tip, base = (area.top() + 1, area.top() + 8)
+            else:
+                tip, base = (area.bottom() - 1, area.bottom() - 8)
             painter.setBrush(QColor(arrow.colour))
             painter.drawPolygon(QPolygonF([QPointF(x, tip), QPointF(x - 5, base), QPointF(x + 5, base)]))
 

@@ -223,7 +223,9 @@ class TimePlot(QWidget):
         """Accept new data and fit the y axis; `draw` shows them."""
         self._data = data
         bands = [curve for curve in self.spec.curves if curve.stack]
-        known = [data.known.get(curve.name) for curve in bands] if data.known else None
+        known = None
+        if data.known:
+            known = [data.known.get(curve.name) for curve in bands]
         self._stack = stacked([data.points.get(curve.name) for curve in bands], known)
         self._scale.update(*self._reach(), now_s, self._most())
 
@@ -236,7 +238,9 @@ class TimePlot(QWidget):
         """
         self.canvas.set_margins(*self._margins)
         start, end = self._view.range()
-        origin = end - self._view.lead_s if self._view.following else end
+        origin = end
+        if self._view.following:
+            origin = end - self._view.lead_s
         low, high = self.y_range
         geometry = Geometry(self.canvas.area, origin, round(start - origin, 9), round(end - origin, 9), low, high)
         self._geometry = geometry
@@ -284,7 +288,9 @@ class TimePlot(QWidget):
         )
 
     def _in_drawn_values(self, curve: CurveSpec, points: Points | None, geometry: Geometry) -> Points | None:
-        return None if points is None else (points[0], self._drawn(curve, points[1], geometry))
+        if points is None:
+            return None
+        return (points[0], self._drawn(curve, points[1], geometry))
 
     def _drawn(self, curve: CurveSpec, values: Floats, geometry: Geometry) -> Floats:
         if curve.axis == "right":
@@ -327,12 +333,14 @@ class TimePlot(QWidget):
         ]
 
     def _level_text(self, line: LineSpec, value: float) -> str:
-        return (
-            f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}" if line.shows_value else line.name
-        )
+        if line.shows_value:
+            return f"{line.name} {format_value(self.spec.unit, value, self.spec.unit_name)}"
+        return line.name
 
     def _level(self, value: float) -> float:
-        return math.log10(value) if self._scale.log and value > 0 else value
+        if self._scale.log and value > 0:
+            return math.log10(value)
+        return value
 
     def _dots(self, geometry: Geometry, rows: Sequence[Row]) -> list[tuple[float, str]]:
         dots: list[tuple[float, str]] = []
@@ -344,7 +352,10 @@ class TimePlot(QWidget):
                 height += max(row.value, 0.0)
                 value = height
             else:
-                shown = row.value if row.smoothed is None else row.smoothed
+                if row.smoothed is None:
+                    shown = row.value
+                else:
+                    shown = row.smoothed
                 value = float(self._drawn(row.curve, np.array([shown]), geometry)[0])
             if not row.curve.faint:
                 dots.append((value, self._palette.curves[row.curve.colour]))
@@ -363,7 +374,10 @@ class TimePlot(QWidget):
             times, values = times[inside], values[inside]
             colour = self._palette.curves[curve.colour]
             for above, index in ((True, int(values.argmax())), (False, int(values.argmin()))):
-                beyond = values[index] > geometry.y_high if above else values[index] < geometry.y_low
+                if above:
+                    beyond = values[index] > geometry.y_high
+                else:
+                    beyond = values[index] < geometry.y_low
                 if beyond:
                     arrows.append(Arrow(float(times[index]), above, colour))
         return arrows
@@ -395,7 +409,9 @@ class TimePlot(QWidget):
                 if value is not None and (line.scales or empty) and not (self._scale.log and value <= 0):
                     lows.append(self._level(value))
                     highs.append(self._level(value))
-        return (min(lows), max(highs)) if lows else (math.nan, math.nan)
+        if lows:
+            return (min(lows), max(highs))
+        return (math.nan, math.nan)
 
     def _most(self) -> float:
         """The capacity that is drawn now, which an earlier one may have been above; infinite where there is none."""

@@ -94,7 +94,10 @@ class Smoothing:
         smoothed = self._by_key.setdefault(curve.key, SmoothedSeries(self._weight))
         smoothed.follow(raw)
         newest, last = smoothed.series.last(), raw.last()
-        until = -math.inf if last is None else last[0]
+        if last is None:
+            until = -math.inf
+        else:
+            until = last[0]
         if newest is not None and until < newest[0]:
             return smoothed.series.until(until)  # a replay went back; what is smoothed looks back only
         return smoothed.series
@@ -115,7 +118,9 @@ def read_plot(
     """What ``spec`` shows of ``span`` on ``columns`` columns. The caller holds ``store.lock``."""
     data = PlotData()
     for curve in spec.curves:
-        series = None if curve.name in hidden else store.series(*curve.key)
+        series = None
+        if curve.name not in hidden:
+            series = store.series(*curve.key)
         if series is None:
             continue
         data.points[curve.name] = series.window(*span, columns)
@@ -138,7 +143,8 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
         return Row(curve, None, None)
     smoothed = smoothing.of(curve, series)
     newest = time_s is None
-    time_s = store.newest_s if time_s is None else time_s
+    if time_s is None:
+        time_s = store.newest_s
     value = math.nan if newest and _ended_in_nan(store, curve) else value_at(series, time_s)
     known = smoothed is not None and value is not None and not math.isnan(value)
     return Row(curve, value, value_at(smoothed, time_s) if smoothed is not None and known else None)
@@ -147,7 +153,9 @@ def read_row(store: Store, curve: CurveSpec, time_s: float | None, smoothing: Sm
 def _ended_in_nan(store: Store, curve: CurveSpec) -> bool:
     """Whether the run's newest value is a number's absence computed by the run, which a series keeps as a gap."""
     table, name, _device = curve.key
-    metric = store.run.metrics.get(name) if table == "run" and store.run is not None else None
+    metric = None
+    if table == "run" and store.run is not None:
+        metric = store.run.metrics.get(name)
     return metric is not None and metric.count > 0 and math.isnan(metric.last)
 
 
@@ -178,32 +186,49 @@ class PlotLevels:
 
     def of(self, line: LineSpec) -> float | None:
         """The level now; ``None`` where it was never known. The caller holds the store's lock."""
-        value = line.value if line.key is None else self._then(line.key, line.until_s)
-        return None if value is None or math.isnan(value) else value * line.factor
+        if line.key is None:
+            value = line.value
+        else:
+            value = self._then(line.key, line.until_s)
+        if value is None or math.isnan(value):
+            return None
+        return value * line.factor
 
     def _then(self, key: Key, time_s: float | None) -> float | None:
-        series = None if time_s is None else self._store.series(*key)
+        series = None
+        if time_s is not None:
+            series = self._store.series(*key)
         if series is None or time_s is None:
             return self._newest(key)
         value = series.at(time_s)
         if value is None:  # as a program ends its card falls silent before its run is over
             if (key, time_s) not in self._before:
                 statistics = series.statistics(-math.inf, time_s)
-                self._before[key, time_s] = None if statistics is None else statistics.end
+                if statistics is None:
+                    self._before[key, time_s] = None
+                else:
+                    self._before[key, time_s] = statistics.end
             value = self._before[key, time_s]
-        return self._newest(key) if value is None else value
+        if value is None:
+            return self._newest(key)
+        return value
 
     def _newest(self, key: Key) -> float | None:
         """The newest value that is no gap; the history is searched for it at most once."""
         series = self._store.series(*key)
-        last = None if series is None else series.last()
+        last = None
+        if series is not None:
+            last = series.last()
         if series is None or last is None:
             return None
         if not math.isnan(last[1]):
             self._known[key] = last[1]
         elif key not in self._known:
             statistics = series.statistics(-math.inf, math.inf)
-            self._known[key] = None if statistics is None else statistics.end
+            if statistics is None:
+                self._known[key] = None
+            else:
+                self._known[key] = statistics.end
         return self._known[key]
 
 
@@ -263,7 +288,10 @@ class Smoother:
         for value in values.tolist():
             if math.isfinite(value):
                 decay *= weight
-                mean = value if decay == weight else mean + (value - mean) * ((1 - weight) / (1 - decay))
+                if decay == weight:
+                    mean = value
+                else:
+                    mean = mean + (value - mean) * ((1 - weight) / (1 - decay))
                 result.append(mean)
             else:
                 decay = 1.0
@@ -445,7 +473,10 @@ def _memory(store: Store, spec: PlotSpec, data: PlotData, bands: list[Row]) -> s
         return "no reading now"
     used = sum(known)
     capacity = next((v for line, v in zip(spec.lines, data.levels, strict=False) if line.colour == "capacity"), None)
-    text = f"now {format_bytes(used)}" if capacity is None else f"now {format_pair(used, capacity)}"
+    if capacity is None:
+        text = f"now {format_bytes(used)}"
+    else:
+        text = f"now {format_pair(used, capacity)}"
     before = _total(store, [row.curve for row in bands], store.newest_s - SLOPE_S)
     if before is None:
         return text
@@ -459,7 +490,11 @@ def _total(store: Store, curves: list[CurveSpec], time_s: float) -> float | None
     total = 0.0
     for curve in curves:
         series = store.series(*curve.key)
-        value = None if series is None else value_at(series, time_s)
+        value = None
+        if series is not None:
+            value = value_at(series, time_s)
         if value is not None:
             total += value
-    return None if total == 0.0 or math.isnan(total) else total
+    if total == 0.0 or math.isnan(total):
+        return None
+    return total

@@ -58,7 +58,10 @@ class Readout(QWidget):
 
     def set_wide(self, wide: bool) -> None:
         """Take more room, or less."""
-        self._width_px = WIDE_PX if wide else WIDTH_PX
+        if wide:
+            self._width_px = WIDE_PX
+        else:
+            self._width_px = WIDTH_PX
         self.setFixedWidth(scaled(self._width_px))
 
     def changeEvent(self, event: QEvent) -> None:
@@ -86,8 +89,14 @@ class Readout(QWidget):
             groups: per plot its rows.
             live: whether the newest reading is of now.
         """
-        newest = "now" if live else f"at {_time_text(now_s)}"
-        title = newest if cursor_s is None else f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
+        if live:
+            newest = "now"
+        else:
+            newest = f"at {_time_text(now_s)}"
+        if cursor_s is None:
+            title = newest
+        else:
+            title = f"at {_time_text(cursor_s)} ({cursor_s - now_s:+.1f} s)"
         shown = [(spec.title, [(row, row_text(row)) for row in rows]) for spec, rows in groups if rows]
         if title != self._title or _written(shown) != _written(self._groups):
             self._title, self._groups = title, shown
@@ -294,7 +303,9 @@ class SelectionStrip(QWidget):
     @property
     def chip(self) -> str:
         """Text of the chip; "" without a selection."""
-        return self._chip.text() if not self._chip.isHidden() else ""
+        if not self._chip.isHidden():
+            return self._chip.text()
+        return ""
 
     def show_range(self, selection: tuple[float, float] | None, window: tuple[float, float]) -> None:
         """Say which range the figures are of."""
@@ -380,7 +391,10 @@ class StatisticsCard(QFrame):
         header, modes = self._table.horizontalHeader(), QHeaderView.ResizeMode
         room = self._table.viewport().width() - self._figures_width
         cut = room < self._table.sizeHintForColumn(0)
-        mode = modes.Fixed if cut else modes.ResizeToContents
+        if cut:
+            mode = modes.Fixed
+        else:
+            mode = modes.ResizeToContents
         if header.sectionResizeMode(0) is not mode:
             header.setSectionResizeMode(0, mode)
         if cut:
@@ -414,8 +428,13 @@ class StatisticsCard(QFrame):
             self._set_curves(list(curves))
         for row, (curve, statistics) in enumerate(zip(curves, figures, strict=True)):
             for column, name in enumerate(COLUMNS[1:], start=1):
-                value = None if statistics is None else float(getattr(statistics, name))
-                text = NO_VALUE if value is None else format_value(curve.unit, value, curve.unit_name)
+                value = None
+                if statistics is not None:
+                    value = float(getattr(statistics, name))
+                if value is None:
+                    text = NO_VALUE
+                else:
+                    text = format_value(curve.unit, value, curve.unit_name)
                 if curve.name.endswith(PER_SECOND):  # said once, or six columns have no room for the figures
                     text = text.removesuffix(f" {curve.unit_name}")
                 item = self._table.item(row, column)

@@ -195,7 +195,9 @@ class PlotStack(QFrame):
 
     def plot(self, name: str) -> TimePlot | None:
         """The plot with this id, where it is shown."""
-        return self._plots[name] if name in self._order else None
+        if name in self._order:
+            return self._plots[name]
+        return None
 
     @property
     def needed_height(self) -> int:
@@ -285,7 +287,9 @@ class PlotStack(QFrame):
         with self.store.lock:
             newest = self.store.newest_s
             self.view.set_now(newest)
-            version = self.store.version if self.view.behind_s < SETTLED_S else -1
+            version = -1
+            if self.view.behind_s < SETTLED_S:
+                version = self.store.version
             key = (version, self.store.sharpened, self._changes, tuple(plot.spec.id for plot in plots))
             if key == self._drawn_key and not force:
                 return False
@@ -343,7 +347,10 @@ class PlotStack(QFrame):
         if self._cover is not None:
             stage = self._scroll.geometry()
             stage.setRight(self.width() - CARD_GAP_PX)
-            readout_rect = QRect() if self.readout.isHidden() else self.readout.geometry()
+            if self.readout.isHidden():
+                readout_rect = QRect()
+            else:
+                readout_rect = self.readout.geometry()
             readout_rect.setRight(stage.right() if not readout_rect.isEmpty() else readout_rect.right())
             self._cover.setGeometry(self._cover_place(stage, readout_rect, self.readout.free_height))
 
@@ -364,19 +371,30 @@ class PlotStack(QFrame):
         plots = [plot for plot in (self.focused, *self.plots) if plot is not None]
         cursor = self.view.cursor_s
         with self.store.lock:
-            at = self.store.newest_s if cursor is None else cursor
+            if cursor is None:
+                at = self.store.newest_s
+            else:
+                at = cursor
             for curve in (curve for plot in plots for curve in plot.visible_curves):
                 series = self.store.series(*curve.key)
-                target = None if series is None else series.neighbour(at, steps)
+                target = None
+                if series is not None:
+                    target = series.neighbour(at, steps)
                 if target is not None:
                     self._bring_into_view(target)
                     return
 
     def jump_mark(self, direction: int) -> None:
         """[ and ]: put the cursor on the mark before (−1) or after (1) it."""
-        at = self.view.cursor_s if self.view.cursor_s is not None else self.view.right_s
+        if self.view.cursor_s is not None:
+            at = self.view.cursor_s
+        else:
+            at = self.view.right_s
         times = [mark.time_s for mark in self.marks]
-        ahead = [t for t in times if t > at + 1e-9] if direction > 0 else [t for t in times if t < at - 1e-9]
+        if direction > 0:
+            ahead = [t for t in times if t > at + 1e-9]
+        else:
+            ahead = [t for t in times if t < at - 1e-9]
         if ahead:
             self._bring_into_view(ahead[0] if direction > 0 else ahead[-1])
 
@@ -398,7 +416,9 @@ class PlotStack(QFrame):
 
     def _place_mark_field(self) -> None:
         """Keep the field at its moment, over the first plot."""
-        geometry = self.plots[0].geometry_now if self.plots else None
+        geometry = None
+        if self.plots:
+            geometry = self.plots[0].geometry_now
         if geometry is None or not self.mark_field.isVisible():
             return
         canvas, field = self.plots[0].canvas, self.mark_field
@@ -437,7 +457,10 @@ class PlotStack(QFrame):
         Args:
             plot: whose visible curves; ``None`` for those of all plots.
         """
-        curves = self.visible_curves if plot is None else plot.visible_curves
+        if plot is None:
+            curves = self.visible_curves
+        else:
+            curves = plot.visible_curves
         return selection_text(self.store, curves, self.view.selection or self.view.range())
 
     def save_csv(self, path: str | Path) -> int:
@@ -470,7 +493,10 @@ class PlotStack(QFrame):
             palette: colours to draw in (the light ones for print); ``None`` for those in force.
             ratio: device pixels per pixel; ``None`` for the screen's.
         """
-        plots = self.plots if plot is None else [plot]
+        if plot is None:
+            plots = self.plots
+        else:
+            plots = [plot]
         with self._drawn_alone(plots, palette):
             return picture(
                 [*plots, self.axis], self._said(), palette or self._palette, ratio or self.devicePixelRatioF()
@@ -478,7 +504,10 @@ class PlotStack(QFrame):
 
     def vector_picture(self, plot: TimePlot | None = None, *, palette: Palette | None = None) -> bytes:
         """What `picture` shows, as SVG."""
-        plots = self.plots if plot is None else [plot]
+        if plot is None:
+            plots = self.plots
+        else:
+            plots = [plot]
         with self._drawn_alone(plots, palette):
             return vector_picture([*plots, self.axis], self._said(), palette or self._palette)
 
@@ -607,7 +636,10 @@ class PlotStack(QFrame):
         height = card.height_within(round(plots.height() * CARD_SHARE))
         place = QRect(0, 0, min(card.whole_width, room.width()), height)
         if self._card_at is None:
-            top = room.top() if self._card_above else room.bottom() - height + 1
+            if self._card_above:
+                top = room.top()
+            else:
+                top = room.bottom() - height + 1
             left, right = QPoint(room.left(), top), QPoint(room.right() - place.width() + 1, top)
             hides = {side: self._hidden_by(QRect(corner, place.size())) for side, corner in ((0, right), (1, left))}
             place.moveTopLeft(right if hides[0] <= hides[1] else left)
@@ -692,20 +724,28 @@ class PlotColumn(QSplitter):
     def put_forward(self, forward: bool) -> None:
         """Go by the specs alone, or by what the user dragged again."""
         if forward != (self._meanwhile is not None):
-            self._meanwhile = {} if forward else None
+            if forward:
+                self._meanwhile = {}
+            else:
+                self._meanwhile = None
             self._share()
 
     def begin_again(self) -> None:
         """Forget what was dragged."""
         self._dragged = {}
-        self._meanwhile = None if self._meanwhile is None else {}
+        if self._meanwhile is None:
+            self._meanwhile = None
+        else:
+            self._meanwhile = {}
         self._remember()
         self._share()
 
     @property
     def _heights(self) -> dict[str, float]:
         """The dragged heights that count now, in pixels, by plot."""
-        return self._dragged if self._meanwhile is None else self._meanwhile
+        if self._meanwhile is None:
+            return self._dragged
+        return self._meanwhile
 
     def place(self, plots: Sequence[TimePlot]) -> None:
         """Show these plots, in this order."""
@@ -766,7 +806,9 @@ class PlotColumn(QSplitter):
         """What was dragged, and beside it what the stretch of the others comes to; else stretches and least shares."""
         heights = self._heights
         known = [heights[spec.id] / spec.stretch for spec in specs if spec.id in heights]
-        unit = sum(known) / len(known) if known else 1.0
+        unit = 1.0
+        if known:
+            unit = sum(known) / len(known)
         weights = [heights.get(spec.id, unit * spec.stretch) for spec in specs]
         if not known:
             for place, spec in enumerate(specs):

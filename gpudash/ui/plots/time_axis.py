@@ -255,7 +255,9 @@ class SessionOverview(QWidget):
             for part, edge in (("start", handle.left()), ("end", handle.right())):
                 if abs(x - edge) <= EDGE_PX:
                     return part
-        return "whole" if handle.left() - EDGE_PX <= x <= handle.right() + EDGE_PX else ""
+        if handle.left() - EDGE_PX <= x <= handle.right() + EDGE_PX:
+            return "whole"
+        return ""
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if self._shape is None or event.button() is not Qt.MouseButton.LeftButton:

@@ -83,7 +83,9 @@ class TimeView(QObject):
     @property
     def right_s(self) -> float:
         """The right edge of the shown range."""
-        return self._now_s + self._lead_s if self._following else self._right_s
+        if self._following:
+            return self._now_s + self._lead_s
+        return self._right_s
 
     @property
     def lead_s(self) -> float:
@@ -105,7 +107,10 @@ class TimeView(QObject):
         if self._following:
             return "Live"
         behind = self.behind_s
-        text = f"{behind:.0f} s" if behind < 59.5 else format_duration(behind)
+        if behind < 59.5:
+            text = f"{behind:.0f} s"
+        else:
+            text = format_duration(behind)
         return f"Paused {text} behind - still recording"
 
     def set_now(self, newest_s: float) -> None:
@@ -160,7 +165,10 @@ class TimeView(QObject):
         left, right = self.range()
         width = self._clamped(self._window_s * factor)
         if not self._following:
-            anchor = (left + right) / 2 if anchor_s is None else anchor_s
+            if anchor_s is None:
+                anchor = (left + right) / 2
+            else:
+                anchor = anchor_s
             share = (right - anchor) / self._window_s
             self._right_s = self._within(anchor + share * width, width)
         self._window_s = width
@@ -338,4 +346,6 @@ class SharedAxis(TimeView):
 
     def _within(self, right_s: float, window_s: float) -> float:
         low, high = self.whole
-        return min(max(right_s, low + window_s), high) if self._bounded else right_s
+        if self._bounded:
+            return min(max(right_s, low + window_s), high)
+        return right_s

@@ -167,7 +167,10 @@ class ReplayBar(QWidget):
         place_s = self._played.position_s
         if self._played.at_end or place_s >= end_s:
             left = self._view.range()[0]
-            place_s = left if start_s < left < end_s else start_s
+            if start_s < left < end_s:
+                place_s = left
+            else:
+                place_s = start_s
         if self._view.window_s > self._longest_window_s:
             self._view.set_window(self._longest_window_s)
         self._played.seek(place_s)
@@ -257,7 +260,9 @@ def place_text(seconds: float) -> str:
     hours, rest = divmod(whole, 3600)
     minutes, left = divmod(rest, 60)
     short = f"{left:02d}.{tenth}"
-    return f"{hours}:{minutes:02d}:{short}" if hours else f"{minutes}:{short}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{short}"
+    return f"{minutes}:{short}"
 
 
 READ_ADVICE = "The file is only read, never changed. No data leaves this computer."
@@ -372,7 +377,9 @@ class RecordingDocument(Document):
         if dashboard.palette_ is not self._palette:
             dashboard.set_palette(self._palette)
         self._escape.setEnabled(False)
-        focused = self.opening.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        focused = False
+        if self.focusWidget() is not None:
+            focused = self.opening.isAncestorOf(self.focusWidget())
         self._stack.setCurrentWidget(dashboard)
         if focused:
             self.setFocus()
@@ -390,7 +397,12 @@ class RecordingDocument(Document):
         if not 1 <= number <= len(runs):
             return
         run, later = runs[number - 1], runs[number:]
-        end_s = run.ended_s if run.ended_s is not None else later[0].began_s if later else None
+        if run.ended_s is not None:
+            end_s = run.ended_s
+        elif later:
+            end_s = later[0].began_s
+        else:
+            end_s = None
         self.bar.go_to(end_s if later and end_s is not None else self.replay.extent_s[1])
         self.dashboard.show_run()
         self._show_text(self.replay, self.dashboard)
@@ -419,7 +431,12 @@ class RecordingDocument(Document):
         dashboard.view.live = replay.following and replay.at_end
         begun, run = self._run(replay)
         start_s, end_s = replay.extent_s
-        unfinished = "Being recorded" if replay.following else "Under way" if not replay.at_end else "Never ended"
+        if replay.following:
+            unfinished = "Being recorded"
+        elif not replay.at_end:
+            unfinished = "Under way"
+        else:
+            unfinished = "Never ended"
         if not begun:
             unfinished = "Not begun yet"
         seconds, place = end_s - start_s, self._opened.place
@@ -535,9 +552,15 @@ class RecordingHead(QWidget):
             unfinished: what is said of a run that has not ended there.
             begun: whether the run has begun there.
         """
-        self._name = place.name if isinstance(place, Path) else place
+        if isinstance(place, Path):
+            self._name = place.name
+        else:
+            self._name = place
         self.file.setToolTip(plain_tip(str(place)))
-        what = "Session" if run is None else f"{workload_title(run.workload)} · {run.device}"
+        if run is None:
+            what = "Session"
+        else:
+            what = f"{workload_title(run.workload)} · {run.device}"
         _write(self.what, what)
         self.badge.setVisible(run is not None and run.simulated)
         began = datetime.fromtimestamp(began_wall_s + (0.0 if run is None else run.began_s)).astimezone()
@@ -569,7 +592,11 @@ class RecordingHead(QWidget):
 def workload_title(name: str) -> str:
     """What a workload is called in the window."""
     known = workloads().get(name)
-    return "Own program" if name == "watch" else name if known is None else known.title
+    if name == "watch":
+        return "Own program"
+    if known is None:
+        return name
+    return known.title
 
 
 def _ending(run: RunView | None, seconds: float, unfinished: str, *, known: bool) -> list[str]:

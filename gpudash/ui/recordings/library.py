@@ -209,7 +209,10 @@ class LibraryDocument(Document):
         if library is self._shown and not force:
             return
         self._shown = library
-        entries = library.trash if self.in_trash else library.entries
+        if self.in_trash:
+            entries = library.trash
+        else:
+            entries = library.entries
         self.table.show_entries(entries)
         self._tick_newest()
         self.disk.show_library(library, self._settings())
@@ -221,7 +224,9 @@ class LibraryDocument(Document):
     def _show_text(self, library: Library, there: bool) -> None:
         found = bool(self.table.shown())
         self._layers.setCurrentIndex(1 if found else 0)
-        nothing = EMPTY_TRASH if self.in_trash else EMPTY
+        nothing = EMPTY
+        if self.in_trash:
+            nothing = EMPTY_TRASH
         self._empty.setText(NONE_FOUND if there else READING if library.reading else nothing)
         self.start_button.setVisible(self._empty.text() == EMPTY)
 
@@ -274,7 +279,10 @@ class LibraryDocument(Document):
         """
         chosen = self.table.selected_entries()
         if self.in_trash and chosen:
-            who = f"“{chosen[0].title}” lies" if len(chosen) == 1 else f"{len(chosen)} recordings lie"
+            if len(chosen) == 1:
+                who = f"“{chosen[0].title}” lies"
+            else:
+                who = f"{len(chosen)} recordings lie"
             self.notice.report(f"{who} in the trash; restore first, then open.", "note")
             return
         shown = {row.entry.path: row.run.number for row in reversed(self.table.selected()) if row.run is not None}
@@ -355,7 +363,10 @@ class LibraryDocument(Document):
             moves = _Moves(self._move_to_trash, self._library_watcher.restore, moved)
             text = _named([entry for entry, _place in moved])
             self._undoing.push(f"Delete of {text}", moves.back, moves.forward)
-            who = f"{len(moved)} recordings" if len(moved) > 1 else f"“{text}”"
+            if len(moved) > 1:
+                who = f"{len(moved)} recordings"
+            else:
+                who = f"“{text}”"
             said = f"{who} moved to the trash."
             self._offer = " ".join([said, *problems])
             self.notice.report(self._offer, "note", button="Undo", run=self._undoing.undo)
@@ -436,13 +447,17 @@ class LibraryDocument(Document):
 
 def _named(entries: Sequence[LibraryEntry]) -> str:
     """One recording by its name, several by their number."""
-    return entries[0].title if len(entries) == 1 else f"{len(entries)} Recordings"
+    if len(entries) == 1:
+        return entries[0].title
+    return f"{len(entries)} Recordings"
 
 
 def _place_of(row: LibraryRow) -> Path:
     """A run as a comparison is given it: ``FILE``, or ``FILE#N`` where its recording has several."""
     several = row.run is not None and len(runs_of(row.entry)) > 1
-    return Path(f"{row.entry.path}#{row.run.number}") if several and row.run is not None else row.entry.path
+    if several and row.run is not None:
+        return Path(f"{row.entry.path}#{row.run.number}")
+    return row.entry.path
 
 
 BAR_PX = 180
@@ -476,7 +491,9 @@ class DiskLine(QWidget):
             part.setToolTip(plain_tip(tip))
         self.bar.setAccessibleName(f"Room taken by recordings: {self.label.text()}")
         days = round(KEPT_S / 86400)
-        there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}" if library.trash else "empty"
+        there = "empty"
+        if library.trash:
+            there = f"{len(library.trash)}, {format_bytes(library.trash_bytes)}"
         self.trash_label.setText(f"Trash: {there}; kept for {days} days")
 
 

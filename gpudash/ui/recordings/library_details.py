@@ -105,7 +105,9 @@ class Details(QFrame):
     def show_rows(self, rows: Sequence[LibraryRow], *, in_trash: bool = False) -> None:
         """Show the selected runs, whose sessions lie in the trash or do not."""
         before, self._shown = self._shown, rows
-        single = rows[0] if len(rows) == 1 else None
+        single = None
+        if len(rows) == 1:
+            single = rows[0]
         for label, field in self._labels:
             wanted = single is not None and (single.run is not None or field is self.title)
             label.setVisible(wanted)
@@ -114,7 +116,9 @@ class Details(QFrame):
         several = single is None and len(rows) > 1
         self.heading.setText(SEVERAL if several else HEADINGS["run" if single is None else single.kind])
         if single is None:
-            nothing = NOTHING_IN_TRASH if in_trash else NOTHING
+            nothing = NOTHING
+            if in_trash:
+                nothing = NOTHING_IN_TRASH
             self._text.setText(_counted(rows) if rows else nothing)
             return
         entry = single.entry
@@ -160,7 +164,9 @@ class Details(QFrame):
 def _counted(rows: Sequence[LibraryRow]) -> str:
     sessions = {row.entry.path: row.entry.bytes for row in rows}
     runs = sum(row.run is not None for row in rows)
-    counted = f"{runs} runs of " if runs > 1 else ""
+    counted = ""
+    if runs > 1:
+        counted = f"{runs} runs of "
     return (
         f"{counted}{len(sessions)} session{'s' * (len(sessions) != 1)}, {format_bytes(sum(sessions.values()))} on disk"
     )
@@ -187,7 +193,9 @@ def details_of(row: LibraryRow) -> list[tuple[str, str]]:
             ("Session", session_text(entry)),
         ]
     else:
-        length = None if facts is None else facts.duration_s
+        length = None
+        if facts is not None:
+            length = facts.duration_s
         rows += [
             ("Runs", str(len(runs_of(entry)) or "none, the machine was only watched")),
             ("State", ending_of(row)),

@@ -49,7 +49,9 @@ class LibraryRow:
     @property
     def kind(self) -> Literal["run", "session"]:
         """What it is a row of."""
-        return "session" if self.run is None else "run"
+        if self.run is None:
+            return "session"
+        return "run"
 
     @property
     def key(self) -> RunKey:
@@ -63,7 +65,9 @@ class LibraryRow:
 
 def runs_of(entry: LibraryEntry) -> tuple[RunFacts, ...]:
     """The runs of a recording, as far as they have been read."""
-    return () if entry.facts is None else entry.facts.runs
+    if entry.facts is None:
+        return ()
+    return entry.facts.runs
 
 
 def name_of(row: LibraryRow) -> str:
@@ -71,7 +75,9 @@ def name_of(row: LibraryRow) -> str:
     if row.run is None:
         return row.entry.title
     facts = row.entry.facts
-    session = facts.title if facts is not None and len(facts.runs) == 1 else ""
+    session = ""
+    if facts is not None and len(facts.runs) == 1:
+        session = facts.title
     return row.run.label.title or session or run_name(row.run)
 
 
@@ -83,7 +89,9 @@ def moment_text(seconds: float) -> str:
         if moment.date() == day.date():
             return f"{text} {clock}"
     date = f"{moment.day} {_MONTHS[moment.month - 1]}"
-    return f"{date} {clock}" if moment.year == now.year else f"{date} {moment.year}"
+    if moment.year == now.year:
+        return f"{date} {clock}"
+    return f"{date} {moment.year}"
 
 
 def date_of(row: LibraryRow) -> str:
@@ -95,55 +103,80 @@ def ending_of(row: LibraryRow) -> str:
     """How a run ended, or what is the matter with a session, in a word or two."""
     entry, run = row.entry, row.run
     if run is not None:
-        return "running now" if run.status == "running" and entry.written else _ENDINGS.get(run.status, run.status)
+        if run.status == "running" and entry.written:
+            return "running now"
+        return _ENDINGS.get(run.status, run.status)
     if entry.facts is None:
         return UNREAD
     if entry.written:
         return "recording now"
     if entry.facts.duration_s is None and entry.facts.damage:
         return "damaged"
-    return "" if entry.facts.runs else "no run, only watched"
+    if entry.facts.runs:
+        return ""
+    return "no run, only watched"
 
 
 def device_of(row: LibraryRow) -> str:
     """Where a run took place."""
-    return UNKNOWN if row.run is None else shown_devices(row.run.device, row.run.spec) or UNKNOWN
+    if row.run is None:
+        return UNKNOWN
+    return shown_devices(row.run.device, row.run.spec) or UNKNOWN
 
 
 def session_text(entry: LibraryEntry) -> str:
     """A session in a line: when, what the user calls it, how many runs it has, its size, what is the matter."""
     runs = len(runs_of(entry))
-    counted = f"{runs} run{'s' * (runs != 1)}" if runs else ""
-    locked = "locked" if entry.facts is not None and entry.facts.locked else ""
+    counted = ""
+    if runs:
+        counted = f"{runs} run{'s' * (runs != 1)}"
+    locked = ""
+    if entry.facts is not None and entry.facts.locked:
+        locked = "locked"
     row = LibraryRow(entry)
     damaged = entry.facts is not None and entry.facts.damage
-    titled = entry.title if entry.title != entry.path.stem or damaged else ""
+    titled = ""
+    if entry.title != entry.path.stem or damaged:
+        titled = entry.title
     parts = (moment_text(row.began_s), titled, counted, ending_of(row), locked, format_bytes(entry.bytes))
     return "   ·   ".join(part for part in ("Session of " + parts[0], *parts[1:]) if part)
 
 
 def peak_of(row: LibraryRow) -> str:
     """What a run itself held at most; where nothing tells that, the highest use beside it, and of what that is."""
-    found = None if row.run is None else peak_bytes_of(row.run)
+    found = None
+    if row.run is not None:
+        found = peak_bytes_of(row.run)
     if row.run is None or found is None:
         return UNKNOWN
-    whole = "" if row.run.own_peak_bytes is not None else " (process)" if row.run.device == "cpu" else " (GPU)"
+    if row.run.own_peak_bytes is not None:
+        whole = ""
+    elif row.run.device == "cpu":
+        whole = " (process)"
+    else:
+        whole = " (GPU)"
     return f"{format_bytes(found)}{whole}"
 
 
 def peak_bytes_of(run: RunFacts) -> int | None:
     """The bytes of `peak_of`."""
-    return run.peak_bytes if run.own_peak_bytes is None else run.own_peak_bytes
+    if run.own_peak_bytes is None:
+        return run.peak_bytes
+    return run.own_peak_bytes
 
 
 def duration_of(row: LibraryRow) -> str:
     """How long a run took."""
-    return UNKNOWN if row.run is None or row.run.seconds is None else format_duration(row.run.seconds)
+    if row.run is None or row.run.seconds is None:
+        return UNKNOWN
+    return format_duration(row.run.seconds)
 
 
 def loss_of(row: LibraryRow) -> str:
     """The last loss of a run."""
-    return UNKNOWN if row.run is None or row.run.loss is None else value_text("", row.run.loss)
+    if row.run is None or row.run.loss is None:
+        return UNKNOWN
+    return value_text("", row.run.loss)
 
 
 def _of_run(read: Callable[[RunFacts], Any]) -> Callable[[LibraryRow], Any]:
@@ -180,15 +213,21 @@ def _name_key(row: LibraryRow) -> str:
 
 
 def _kind(row: LibraryRow) -> str:
-    return UNKNOWN if row.run is None else kind_of_run(row.run)
+    if row.run is None:
+        return UNKNOWN
+    return kind_of_run(row.run)
 
 
 def _tags(row: LibraryRow) -> str:
-    return "" if row.run is None else row.run.label.tags
+    if row.run is None:
+        return ""
+    return row.run.label.tags
 
 
 def _note(row: LibraryRow) -> str:
-    return "" if row.run is None else " ".join(row.run.label.note.split())
+    if row.run is None:
+        return ""
+    return " ".join(row.run.label.note.split())
 
 
 COLUMNS = (
@@ -286,39 +325,57 @@ class RunsModel(RowsModel[LibraryRow]):
             self.replace_rows(rows)
 
     def _found(self, row: LibraryRow) -> bool:
-        cells = [] if row.run is None else [column.label(row) for column in COLUMNS]
+        if row.run is None:
+            cells = []
+        else:
+            cells = [column.label(row) for column in COLUMNS]
         text = " ".join((row.entry.path.name, date_of(row), session_text(row.entry), *cells)).lower()
         return all(word in text for word in self._searched)
 
     def tick(self, keys: Iterable[RunKey], on: bool) -> None:
         """Tick runs, or take their ticks away; a session has none."""
         runs = {key for key in keys if key[1]}
-        self.ticked = self.ticked | runs if on else self.ticked - runs
+        if on:
+            self.ticked = self.ticked | runs
+        else:
+            self.ticked = self.ticked - runs
         self.dataChanged.emit(self.index(0, 0), self.index(max(0, len(self.rows) - 1), 0))
         self.ticked_changed.emit()
 
     def label(self, row: LibraryRow, column: int) -> str:
         if row.run is None:
-            return session_text(row.entry) if column == 0 else ""
+            if column == 0:
+                return session_text(row.entry)
+            return ""
         return COLUMNS[column].label(row)
 
     def tip(self, row: LibraryRow, column: int) -> str:
-        damage = row.entry.facts.damage if row.entry.facts is not None else ""
+        damage = ""
+        if row.entry.facts is not None:
+            damage = row.entry.facts.damage
         return damage or f"{self.label(row, column)}\n{row.entry.path}"
 
     def value(self, row: LibraryRow, column: int, role: int) -> Any:
         if role == Qt.ItemDataRole.CheckStateRole and column == 0 and self._tickable(row):
-            return Qt.CheckState.Checked if row.key in self.ticked else Qt.CheckState.Unchecked
+            if row.key in self.ticked:
+                return Qt.CheckState.Checked
+            return Qt.CheckState.Unchecked
         if role == Qt.ItemDataRole.ForegroundRole:
             if row.run is None:
-                return self.alarm if ending_of(row) in ALARMING else self.muted
-            return self.alarm if column == ENDED and ending_of(row) in ALARMING else None
+                if ending_of(row) in ALARMING:
+                    return self.alarm
+                return self.muted
+            if column == ENDED and ending_of(row) in ALARMING:
+                return self.alarm
+            return None
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
         flags = super().flags(index)
         tickable = index.column() == 0 and self._tickable(self.rows[index.row()])
-        return flags | Qt.ItemFlag.ItemIsUserCheckable if tickable else flags
+        if tickable:
+            return flags | Qt.ItemFlag.ItemIsUserCheckable
+        return flags
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
         if role != Qt.ItemDataRole.CheckStateRole:
@@ -332,7 +389,9 @@ class RunsModel(RowsModel[LibraryRow]):
 
 
 def _under_heading(group: list[LibraryRow]) -> list[LibraryRow]:
-    return group if group[0].run is None else [LibraryRow(group[0].entry), *group]
+    if group[0].run is None:
+        return group
+    return [LibraryRow(group[0].entry), *group]
 
 
 class RunsTable(QTableView):

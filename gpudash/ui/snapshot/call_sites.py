@@ -86,7 +86,9 @@ class WhoPane(QWidget):
     @property
     def front(self) -> Table:
         """The table in sight."""
-        return self.changes if self._compares else self.table
+        if self._compares:
+            return self.changes
+        return self.table
 
     def show_holders(self, holders: Sequence[Holder]) -> None:
         """Show who holds what is alive at one moment."""

@@ -206,7 +206,9 @@ class SnapshotDocument(Document):
             self.said.emit(text)
 
     def _turn_to_page(self) -> None:
-        had_focus = self.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        had_focus = False
+        if self.focusWidget() is not None:
+            had_focus = self.isAncestorOf(self.focusWidget())
         self._stack.setCurrentWidget(self.page)
         if had_focus or self.hasFocus():
             self.page.who.table.view.setFocus()

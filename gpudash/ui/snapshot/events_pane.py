@@ -106,7 +106,9 @@ class EventsPane(QWidget):
         least = 0
         text = self.least.text().strip()
         try:
-            least = parse_size(text) if text else 0
+            least = 0
+            if text:
+                least = parse_size(text)
             wrong = False
         except ValueError:
             wrong = True

@@ -98,7 +98,9 @@ class StepsPane(QWidget):
     @property
     def front(self) -> Table:
         """The table that a copy is taken from."""
-        return self.growth if self.growth.view.hasFocus() else self.steps
+        if self.growth.view.hasFocus():
+            return self.growth
+        return self.steps
 
     def _compare(self, row: int) -> None:
         if 0 <= row < len(self._steps):
@@ -110,7 +112,9 @@ def steps_text(steps: Sequence[Step], growth: Sequence[Growth]) -> str:
     if growth:
         first = growth[0]
         others = len(growth) - 1
-        more = f", and {others} more line{' grows' if others == 1 else 's grow'}" if others else ""
+        more = ""
+        if others:
+            more = f", and {others} more line{' grows' if others == 1 else 's grow'}"
         return f"{first.place} keeps {format_bytes(first.bytes_per_step)} of every step{more}."
     if not steps:
         return ""
@@ -318,7 +322,9 @@ class SnapshotPage(QWidget):
         self._selected(self.selector.now)
 
     def _title(self, study: Study) -> str:
-        what = "OUT OF MEMORY" if study.explanation.requested_bytes is not None else "PEAK"
+        what = "PEAK"
+        if study.explanation.requested_bytes is not None:
+            what = "OUT OF MEMORY"
         gpu = f"GPU {study.device.index}" + (f" ({SIMULATED})" if study.explanation.simulated else "")
         if not study.has_history:
             what = "STATE AT THE SNAPSHOT"
@@ -468,7 +474,10 @@ class SnapshotPage(QWidget):
         }
         if front not in tables and front is not self.who:
             self._fill(self.who)
-        table = tables.get(front, self.who.front) if front is not None else self.who.front
+        if front is not None:
+            table = tables.get(front, self.who.front)
+        else:
+            table = self.who.front
         return table.text()
 
     def set_palette(self, palette: Palette) -> None:
@@ -506,10 +515,14 @@ def text_of(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(_pairs(value)) or "none"
     if isinstance(value, bool):
-        return "on" if value else "off"
+        if value:
+            return "on"
+        return "off"
     if isinstance(value, int):
         return format_count(value)
-    return str(value) if value not in (None, "") else "not set"
+    if value not in (None, ""):
+        return str(value)
+    return "not set"
 
 
 class SnapshotHeader(CauseHeader):

@@ -56,11 +56,17 @@ class FilledPanel(Panel):
         """Show what the device held at the selection's moment."""
         moment = study.moment_of(selection)
         parts, whole = study.parts(selection)
-        requested = (study.explanation.requested_bytes or 0) if moment == study.home else 0
+        requested = 0
+        if moment == study.home:
+            requested = study.explanation.requested_bytes or 0
         self.bar.show_shares(parts, whole, requested)
         self.bar.set_category(selection.category)
-        more = f", and {needed(requested)} more was asked for" if requested else ""
-        at = f" at {study.label(moment)}" if study.has_history else ""
+        more = ""
+        if requested:
+            more = f", and {needed(requested)} more was asked for"
+        at = ""
+        if study.has_history:
+            at = f" at {study.label(moment)}"
         self._whole.setText(f"{format_bytes(whole)} in all{at}{more}" if whole else "nothing is reserved")
         self.chips.show_selection(selection, study)
 
@@ -149,7 +155,10 @@ class Chips(QWidget):
 
     def show_selection(self, selection: Selection, study: Study) -> None:
         """Show what narrows the panes."""
-        self._field = "moment" if selection.compared is None else "compared"
+        if selection.compared is None:
+            self._field = "moment"
+        else:
+            self._field = "compared"
         self._show("moment", moment_text(selection, study))
         self._show("category", selection.category)
         self._show("path", path_text(selection))
@@ -171,7 +180,9 @@ def moment_text(selection: Selection, study: Study) -> str:
     moment = study.moment_of(selection)
     if selection.compared is not None:
         return f"{study.label(selection.compared)} to {study.label(moment)}"
-    return "" if selection.moment is None else study.label(moment)
+    if selection.moment is None:
+        return ""
+    return study.label(moment)
 
 
 def path_text(selection: Selection) -> str:
@@ -179,4 +190,6 @@ def path_text(selection: Selection) -> str:
     if not selection.path:
         return ""
     file, line, name = selection.path[-1]
-    return f"{short(file)}:{line} {name}" if file else name
+    if file:
+        return f"{short(file)}:{line} {name}"
+    return name

@@ -39,7 +39,9 @@ class Places:
 
     def stack(self, number: int) -> Stack:
         """Frames of a stack, innermost first; none for -1."""
-        return self.stacks[number] if number >= 0 else ()
+        if number >= 0:
+            return self.stacks[number]
+        return ()
 
     def beneath(self, path: Sequence[tuple[str, int, str]]) -> NDArray[np.bool_]:
         """Which stacks have the frames of ``path`` in this order, outermost first, whatever lies between them."""
@@ -99,11 +101,16 @@ def holders(held: HeldRow, group: str, places: Places, categories: Sequence[str]
     sums: dict[str, _Sum] = defaultdict(_Sum)
     for name, stack, category, size, count in _tallies(held, group, places, categories):
         sums[name].add(stack, category, size, count)
-    totals = places.sites.totals(held.stack, held.bytes).tolist() if group == "call site" else None
+    totals = None
+    if group == "call site":
+        totals = places.sites.totals(held.stack, held.bytes).tolist()
     rows = []
     for name, found in sums.items():
         stack = max(found.stacks, key=lambda number: found.stacks[number])
-        total = 0 if totals is None else totals[int(places.sites.of_stack[stack])]
+        if totals is None:
+            total = 0
+        else:
+            total = totals[int(places.sites.of_stack[stack])]
         ordered = sorted(found.categories, key=lambda code: -found.categories[code])
         rows.append(
             Holder(
@@ -148,7 +155,9 @@ class ChangeRow:
             return "new"
         if not self.second:
             return "gone"
-        return "grew" if self.grown > 0 else "shrank"
+        if self.grown > 0:
+            return "grew"
+        return "shrank"
 
 
 def changes(first: Sequence[Holder], second: Sequence[Holder]) -> list[ChangeRow]:
@@ -182,18 +191,26 @@ def change_text(found: Sequence[ChangeRow], first: str, second: str) -> str:
     grown = sum(change.grown for change in found)
     if not any(change.grown for change in found):
         return f"The same is live at {first} and at {second}."
-    word = "grew" if grown > 0 else "shrank"
-    verb = f"live bytes {word} by {format_bytes(abs(grown))}" if grown else "live bytes are the same in sum"
+    word = "shrank"
+    if grown > 0:
+        word = "grew"
+    verb = "live bytes are the same in sum"
+    if grown:
+        verb = f"live bytes {word} by {format_bytes(abs(grown))}"
     named = [change for change in found if change.grown][:NAMED]
     reasons = ", ".join(f"{signed(change.grown)} {change.name}" for change in named)
     rest = sum(1 for change in found if change.grown) - len(named)
-    more = f" and {format_count(rest)} more" if rest else ""
+    more = ""
+    if rest:
+        more = f" and {format_count(rest)} more"
     return f"From {first} to {second} {verb}: {reasons}{more}."
 
 
 def signed(size: int) -> str:
     """Bytes with their sign: "+1.10 GiB", "−3 MiB", "same"."""
-    return format_change(size) if size else "same"
+    if size:
+        return format_change(size)
+    return "same"
 
 
 def _begins_with(stack: Stack, path: Sequence[tuple[str, int, str]]) -> bool:
@@ -255,7 +272,9 @@ def _size_class(sizes: Ints) -> Ints:
 def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[int, int, int], str]:
     def function(stack: int, _category: int, _kind: int) -> str:
         file, _line, name = places.frame(stack)
-        return f"{name} in {short(file)}" if file else NO_STACK
+        if file:
+            return f"{name} in {short(file)}"
+        return NO_STACK
 
     def file(stack: int, _category: int, _kind: int) -> str:
         return places.frame(stack)[0] or NO_STACK
@@ -272,4 +291,6 @@ def _namer(group: str, places: Places, categories: Sequence[str]) -> Callable[[i
 
 def _bound(exponent: int) -> str:
     size = 2**exponent
-    return f"{size} B" if size < KIB else format_bytes(size)
+    if size < KIB:
+        return f"{size} B"
+    return format_bytes(size)

@@ -84,7 +84,9 @@ class Study:
         self.explanation: Explanation = known.explained(history, source=source)
         self.growth: tuple[Growth, ...] = history.growth(source=source)
         timed = history.count > 0 and int(history.time_us[0]) != NONE
-        seconds = np.maximum.accumulate(history.time_us - history.time_us[0]) / 1e6 if timed else None
+        seconds = None
+        if timed:
+            seconds = np.maximum.accumulate(history.time_us - history.time_us[0]) / 1e6
         self.levels = Levels(
             history.allocated,
             history.reserved,
@@ -112,7 +114,9 @@ class Study:
 
     def moment_of(self, selection: Selection) -> int:
         """The moment a selection is about."""
-        return self.home if selection.moment is None else selection.moment
+        if selection.moment is None:
+            return self.home
+        return selection.moment
 
     def label(self, moment: int) -> str:
         """A moment in words."""
@@ -172,7 +176,10 @@ class Study:
     def tree(self, lives: Ints, *, library: bool) -> tuple[Branch, Ints]:
         """Lives by call stack, with or without library frames; and the code of each node's largest category."""
         columns = self.history.lives
-        paths = self.history.paths if library else self.own_paths
+        if library:
+            paths = self.history.paths
+        else:
+            paths = self.own_paths
         stack, size = columns.stack[lives], columns.bytes[lives]
         root = tree(paths, stack, size)
         leaf = paths.leaf[stack]
@@ -203,7 +210,9 @@ class Study:
         outside = [part for part in self.explanation.parts if part.kind in ("process", "context", "unattributed")]
         parts += outside
         taken = sum(part.bytes for part in parts)
-        full = max(taken, self.explanation.capacity_bytes) if self.knows_capacity else taken
+        full = taken
+        if self.knows_capacity:
+            full = max(taken, self.explanation.capacity_bytes)
         parts.append(Part("free", "free", full - taken))
         return tuple(part for part in parts if part.bytes), full
 
@@ -221,7 +230,10 @@ class Study:
         begins = history.steps.tolist()
         found = []
         for place, (number, begin) in enumerate(zip(history.step_numbers.tolist(), begins, strict=True)):
-            end = begins[place + 1] if place + 1 < len(begins) else history.count
+            if place + 1 < len(begins):
+                end = begins[place + 1]
+            else:
+                end = history.count
             levels = history.allocated[begin : end + 1]
             first, last = int(levels[0]), int(levels[-1])
             found.append(Step(number, begin - 1, end - 1, int(levels.max()), last, last - first))
@@ -263,5 +275,7 @@ def _device_name(device: DeviceSnapshot) -> str:
     columns = device.trace.columns
     changes = np.cumsum(np.append(0, reserved_changes(columns)))
     reserved = sum(segment.total_size for segment in device.segments) - int(changes[-1]) + int(changes.max())
-    ran_out = ", out of memory" if (columns.action == OOM).any() else ""
+    ran_out = ""
+    if (columns.action == OOM).any():
+        ran_out = ", out of memory"
     return f"GPU {device.index}: {format_bytes(reserved)} reserved{ran_out}"

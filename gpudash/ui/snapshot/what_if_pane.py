@@ -136,7 +136,10 @@ class WhatIfPane(QWidget):
             self._show_problem(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
             return
         self._show_problem("")
-        card = "any" if capacity is None else format_bytes(capacity)
+        if capacity is None:
+            card = "any"
+        else:
+            card = format_bytes(capacity)
         question = _Question(card, settings or "as recorded")
         question.number = self._truth_table.ask(self._device, capacity, settings or None)
         self._questions.insert(0, question)

@@ -61,7 +61,9 @@ class ChoiceField(QComboBox):
 
     @property
     def _around(self) -> int:
-        return AROUND_NARROW_PX if self.property("role") == "narrow" else AROUND_WORDS_PX
+        if self.property("role") == "narrow":
+            return AROUND_NARROW_PX
+        return AROUND_WORDS_PX
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
@@ -136,7 +138,9 @@ class ErrorBubbles(QObject):
 
 def make_control(field: FieldInfo, extra: Mapping[str, Any]) -> Control:
     """The control for ``field``: choices, a switch, or a line of text with its unit."""
-    choices = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+    choices = ()
+    if typing.get_origin(field.annotation) is typing.Literal:
+        choices = typing.get_args(field.annotation)
     if choices:
         combo = ChoiceField()
         for choice in choices:
@@ -179,8 +183,14 @@ def tooltip(field: FieldInfo, extra: Mapping[str, Any]) -> str:
     if low is not None and high is not None:
         if extra.get("unit") == PERCENT:
             low, high = round(low * 100), round(high * 100)
-        ends = (format_bytes(low), format_bytes(high)) if is_bytes(field) else (f"{low:,}", f"{high:,}")
-        unit = "" if is_bytes(field) else f" {extra.get('unit', '')}".rstrip()
+        if is_bytes(field):
+            ends = (format_bytes(low), format_bytes(high))
+        else:
+            ends = (f"{low:,}", f"{high:,}")
+        if is_bytes(field):
+            unit = ""
+        else:
+            unit = f" {extra.get('unit', '')}".rstrip()
         lines.append(f"{ends[0]} to {ends[1]}{unit}")
     return "\n".join(lines)
 

@@ -35,13 +35,20 @@ def score(query: str, text: str) -> float | None:
         best = [NEVER] * len(found)
         for i, other in enumerate(found):
             if other == letter:
-                in_row = before + IN_ROW if number else NEVER
+                in_row = NEVER
+                if number:
+                    in_row = before + IN_ROW
                 ahead = max(free, in_row)
-                best[i] = ahead + 1.0 + (AT_START if starts[i] else 0.0) if ahead > NEVER else NEVER
+                if ahead > NEVER:
+                    best[i] = ahead + 1.0 + (AT_START if starts[i] else 0.0)
+                else:
+                    best[i] = NEVER
             before = reached[i]
             if number:
                 free = max(free, before)
-    return max(best, default=0.0) - SKIPPED * (len(found) - len(letters)) if letters else 0.0
+    if letters:
+        return max(best, default=0.0) - SKIPPED * (len(found) - len(letters))
+    return 0.0
 
 
 def rank(query: str, entries: Sequence[tuple[str, str]]) -> list[int]:

@@ -81,7 +81,9 @@ def wrapped_text(text: str, metrics: QFontMetrics, room: float) -> str:
     """``text`` in lines that fit into ``room`` pixels; longer words are broken, as `with_line_breaks` does."""
     lines: list[str] = []
     for word in with_line_breaks(text, metrics, room).replace("\n", " \n").split(" "):
-        longer = f"{lines[-1]} {word}" if lines else word
+        longer = word
+        if lines:
+            longer = f"{lines[-1]} {word}"
         if word.startswith("\n"):
             lines.append(word[1:])
         elif lines and metrics.horizontalAdvance(longer) > room:
@@ -132,7 +134,9 @@ class WrappingLabel(PlainLabel):
     def minimumSizeHint(self) -> QSize:
         """As for words that are short: one that is not broken yet must not make the place wider than it is."""
         hint = super().minimumSizeHint()
-        return hint.boundedTo(QSize(LEAST_PIECE_PX, hint.height())) if self.wordWrap() else hint
+        if self.wordWrap():
+            return hint.boundedTo(QSize(LEAST_PIECE_PX, hint.height()))
+        return hint
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -40,7 +40,9 @@ class Notice(QWidget):
     @property
     def text(self) -> str:
         """What is told; "" while the strip is hidden."""
-        return "" if self.isHidden() else self._text.text()
+        if self.isHidden():
+            return ""
+        return self._text.text()
 
     def report(
         self,

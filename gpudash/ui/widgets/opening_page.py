@@ -92,5 +92,8 @@ def _write(label: QLabel, text: str) -> None:
 
 def progress_text(done: int, total: int) -> str:
     """ "312 of 940 MB"; kB where the whole is smaller than ten MB."""
-    size, unit = (MB, "MB") if total >= 10 * MB else (1000, "kB")
+    if total >= 10 * MB:
+        size, unit = (MB, "MB")
+    else:
+        size, unit = (1000, "kB")
     return f"{done // size} of {-(-total // size)} {unit}"

@@ -18,7 +18,9 @@ LONGEST_TEXT = 20_000
 
 def shortened(text: str) -> str:
     """``text``, with an ellipsis in place of what is beyond `LONGEST_TEXT`."""
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}…"
 
 
 class PlainLabel(QLabel):
@@ -57,7 +59,9 @@ class PlainLabel(QLabel):
 def plain_tip(text: str) -> str:
     """``text`` as a tooltip that reads the same: tooltips have no text format, what looks like HTML is escaped."""
     text = shortened(text)
-    return f'<p style="white-space: pre-wrap">{escape(text)}</p>' if Qt.mightBeRichText(text) else text
+    if Qt.mightBeRichText(text):
+        return f'<p style="white-space: pre-wrap">{escape(text)}</p>'
+    return text
 
 
 def without_mnemonics(text: str) -> str:

@@ -41,8 +41,12 @@ def remember(name: str, value: Any) -> None:
 def recall_of(name: str, topic: str) -> dict[str, Any]:
     """What was remembered of ``topic`` under ``name``, by word; empty when nothing was."""
     kept = recall(name)
-    of_topic = kept.get(topic) if isinstance(kept, dict) else None
-    return of_topic if isinstance(of_topic, dict) else {}
+    of_topic = None
+    if isinstance(kept, dict):
+        of_topic = kept.get(topic)
+    if isinstance(of_topic, dict):
+        return of_topic
+    return {}
 
 
 def remember_of(name: str, topic: str, value: dict[str, Any]) -> None:
@@ -54,7 +58,9 @@ def remember_of(name: str, topic: str, value: dict[str, Any]) -> None:
 def recent_files() -> list[Path]:
     """The files opened last, the newest first."""
     kept = recall(_RECENT)
-    return [Path(path) for path in kept if isinstance(path, str)][:RECENT_FILES] if isinstance(kept, list) else []
+    if isinstance(kept, list):
+        return [Path(path) for path in kept if isinstance(path, str)][:RECENT_FILES]
+    return []
 
 
 def add_recent(path: Path) -> None:
@@ -65,7 +71,10 @@ def add_recent(path: Path) -> None:
 
 def forget_recent(path: Path | None = None) -> None:
     """Take ``path`` from the files opened last, or all of them."""
-    kept = [] if path is None else [file for file in recent_files() if file != path]
+    if path is None:
+        kept = []
+    else:
+        kept = [file for file in recent_files() if file != path]
     remember(_RECENT, [str(file) for file in kept])
 
 
@@ -78,4 +87,6 @@ def _read() -> dict[str, Any]:
         found = json.loads(read_regular(_state_file(), MOST_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}

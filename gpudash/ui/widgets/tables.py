@@ -47,7 +47,10 @@ class Column:
         if role == Qt.ItemDataRole.ToolTipRole:
             return self.tip or None
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if self.right else Qt.AlignmentFlag.AlignLeft
+            if self.right:
+                side = Qt.AlignmentFlag.AlignRight
+            else:
+                side = Qt.AlignmentFlag.AlignLeft
             return side | Qt.AlignmentFlag.AlignVCenter
         return None
 
@@ -120,10 +123,14 @@ class RowsModel(QAbstractTableModel, Generic[R]):
             self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(self.columns) - 1))
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own default
-        return 0 if parent.isValid() else len(self.rows)
+        if parent.isValid():
+            return 0
+        return len(self.rows)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(self.columns)
+        if parent.isValid():
+            return 0
+        return len(self.columns)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         row, column = self.rows[index.row()], index.column()
@@ -140,7 +147,9 @@ class RowsModel(QAbstractTableModel, Generic[R]):
             return None
         column = self.columns[section]
         sorts = role == Qt.ItemDataRole.DisplayRole and section == self.sorted_column and column.right
-        return f"{column.heading(role)}{ARROW_ROOM}" if sorts else column.heading(role)
+        if sorts:
+            return f"{column.heading(role)}{ARROW_ROOM}"
+        return column.heading(role)
 
 
 class TextModel(RowsModel[Sequence[str]]):
@@ -302,7 +311,8 @@ class Table(QWidget):
             last = next(row for row in range(rows.count()) if rows.sectionPosition(row) + rows.sectionSize(row) > room)
             over = room - rows.sectionPosition(last)
             whole = not last or not SLIVER_PX < over < rows.sectionSize(last) - SLIVER_PX
-            over = 0 if whole else over
+            if whole:
+                over = 0
         self.setContentsMargins(0, 0, 0, over)
 
     def _fit_text(self) -> None:

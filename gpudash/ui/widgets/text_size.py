@@ -14,8 +14,12 @@ _FACTOR, _BASE = "gpudashTextScale", "gpudashPointSize"
 def text_scale() -> float:
     """The factor in force; 1 is the system's own size."""
     app = QApplication.instance()
-    value = app.property(_FACTOR) if app is not None else None
-    return float(value) if isinstance(value, (int, float)) else 1.0
+    value = None
+    if app is not None:
+        value = app.property(_FACTOR)
+    if isinstance(value, (int, float)):
+        return float(value)
+    return 1.0
 
 
 def set_text_scale(factor: float) -> None:

@@ -26,8 +26,12 @@ STYLE = "Fusion"
 def chosen_palette(app: QGuiApplication, choice: Choice) -> Palette:
     """The palette for a choice; "system" is dark only where the system says so."""
     if choice == "system":
-        return DARK if app.styleHints().colorScheme() is Qt.ColorScheme.Dark else LIGHT
-    return DARK if choice == "dark" else LIGHT
+        if app.styleHints().colorScheme() is Qt.ColorScheme.Dark:
+            return DARK
+        return LIGHT
+    if choice == "dark":
+        return DARK
+    return LIGHT
 
 
 @without_collection()  # garbage may hold a widget, and Qt, which goes over all widgets, would crash

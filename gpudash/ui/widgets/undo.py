@@ -54,12 +54,16 @@ class Undoing(QObject):
     @property
     def undo_text(self) -> str:
         """What `undo` takes back; "" where there is nothing."""
-        return self._stack.undoText() if self._stack.canUndo() else ""
+        if self._stack.canUndo():
+            return self._stack.undoText()
+        return ""
 
     @property
     def redo_text(self) -> str:
         """What `redo` does again; "" where there is nothing."""
-        return self._stack.redoText() if self._stack.canRedo() else ""
+        if self._stack.canRedo():
+            return self._stack.redoText()
+        return ""
 
     @property
     def count(self) -> int:
@@ -106,7 +110,9 @@ class _Step(QUndoCommand):
         self._done = True
 
     def id(self) -> int:
-        return hash(self.kind) & 0x7FFFFFFF if self.kind else -1
+        if self.kind:
+            return hash(self.kind) & 0x7FFFFFFF
+        return -1
 
     def mergeWith(self, other: QUndoCommand) -> bool:
         if not isinstance(other, _Step) or other.kind != self.kind or other.done_s - self.done_s > TOGETHER_S:

@@ -119,7 +119,9 @@ class CompactCard(QFrame):
     @property
     def text(self) -> str:
         """What is said below the curve; "" when nothing is."""
-        return self._text.text() if not self._text.isHidden() else ""
+        if not self._text.isHidden():
+            return self._text.text()
+        return ""
 
     def show_content(self, content: CardContent, text: str, palette: Palette) -> None:
         """Show new figures, and ``text`` below the curve where there are any."""
@@ -132,7 +134,9 @@ class CompactCard(QFrame):
         self.bar.show_content(content, palette)
         self._text.setText(text)
         self._text.setVisible(bool(text))
-        marked = f", {SIMULATED}" if content.simulated else ""
+        marked = ""
+        if content.simulated:
+            marked = f", {SIMULATED}"
         self.setAccessibleName(f"{content.device}{marked}: {pair}. {text}".strip())
         self.adjustSize()
 
@@ -213,18 +217,27 @@ class CompactCards(QObject):
     def _fill(self, card: CompactCard) -> None:
         dashboard = self._workspace.dashboard
         session, palette = dashboard.session, self._workspace.colours
-        table, device = ("host", None) if card.key == "host" else ("gpu", card.key)
+        if card.key == "host":
+            table, device = ("host", None)
+        else:
+            table, device = ("gpu", card.key)
         with session.store.lock:
             content = _content(dashboard, card.key)
             newest = session.store.newest_s
             series = session.store.series(table, "used_bytes", device)
             span = (newest - SHOWN_S, newest)
-            points = series.window(*span, card.width()) if series is not None else (np.empty(0), np.empty(0))
+            if series is not None:
+                points = series.window(*span, card.width())
+            else:
+                points = (np.empty(0), np.empty(0))
         if content is None:
             card.close()  # a GPU that was simulated and is so no more
             return
         ahead = dashboard.forecasts.get(card.key)
-        text = "" if ahead is None else f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
+        if ahead is None:
+            text = ""
+        else:
+            text = f"Fills in about {format_left(ahead.seconds)} if it goes on growing."
         card.line.show_points(points, span, content.total or 1.0, palette)
         card.show_content(content, text, palette)
 

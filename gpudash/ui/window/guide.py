@@ -105,7 +105,9 @@ def hits(page: GuidePage, sought: str) -> int:
     """How often the words are on a page, upper case or lower; 0 when one of them is not."""
     text = page.text.casefold()
     counts = [text.count(word) for word in sought.casefold().split()]
-    return sum(counts) if all(counts) else 0
+    if all(counts):
+        return sum(counts)
+    return 0
 
 
 class Guide(QDialog):
@@ -216,7 +218,10 @@ class _PageView(QTextBrowser):
         file = (self._page.file.parent / link.path()).resolve()
         if file.name == LIGHT_PICTURE and self.palette().base().color().lightness() < HALF_LIGHT:
             file = file.with_name(DARK_PICTURE)
-        picture = QImage(str(file)) if file.is_relative_to(base) else QImage()
+        if file.is_relative_to(base):
+            picture = QImage(str(file))
+        else:
+            picture = QImage()
         if picture.isNull():
             return None
         width = max(1, self._width - 2 * int(self.document().documentMargin()) - 4)

@@ -97,9 +97,13 @@ class Leaving(QObject):
         """Say the run's name, and how long it has gone by now."""
         session = self._workspace.session.live
         assert session is not None and self._run is not None and self._box is not None
-        kept = "it is not recorded" if session.recording is None else "its recording is kept"
+        kept = "its recording is kept"
+        if session.recording is None:
+            kept = "it is not recorded"
         length = _length(session.clock() - self._run.began_s)
-        what = closing_text(session.stopping) if self._run.workload == WATCH else "stops it"
+        what = "stops it"
+        if self._run.workload == WATCH:
+            what = closing_text(session.stopping)
         text = f"{self._name} has run for {length}. Closing {what}; {kept}."
         if self._box.text() != text:
             self._box.setText(text)
@@ -138,4 +142,6 @@ def _length(seconds: float) -> str:
     """14 s, 2 min, 3 h 10 min."""
     if 60 <= round(seconds) < 3600:
         return f"{round(seconds) // 60} min"
-    return format_left(seconds) if seconds < 60 else format_duration(seconds)
+    if seconds < 60:
+        return format_left(seconds)
+    return format_duration(seconds)

@@ -58,8 +58,13 @@ class MainWindow(QMainWindow):
         self.ended_program = False
         self._closed = self._sure = False
         self._why_closed = "after the window was closed"
-        past = session.recording if session.live is None else None
-        self._own_title = TITLE if past is None else f"{past.name} – {TITLE}"
+        past = None
+        if session.live is None:
+            past = session.recording
+        if past is None:
+            self._own_title = TITLE
+        else:
+            self._own_title = f"{past.name} – {TITLE}"
         self.setWindowTitle(self._own_title)
         self.setMinimumSize(960, 600)
         self.workspace = Workspace(session, colours)

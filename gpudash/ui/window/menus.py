@@ -72,12 +72,16 @@ class Command:
 
     def label(self) -> str:
         """What it is called now."""
-        return self.title if self.text is None else self.text()
+        if self.text is None:
+            return self.title
+        return self.text()
 
     def key_sequences(self) -> list[QKeySequence]:
         """The keys that mean it now."""
         taken = self.keys_taken is not None and self.keys_taken()
-        return [] if taken else [QKeySequence(key) for key in self.keys]
+        if taken:
+            return []
+        return [QKeySequence(key) for key in self.keys]
 
     def use(self) -> None:
         """Do it; a checkable command takes its other state, one of a group its own."""
@@ -184,8 +188,14 @@ class Menus:
     def _menu(self, path: str) -> QMenu:
         if path not in self._menus:
             parent, _, name = path.rpartition("/")
-            title = name if sys.platform == "darwin" else f"&{name}"
-            menu = self._menu(parent).addMenu(title) if parent else self._window.menuBar().addMenu(title)
+            if sys.platform == "darwin":
+                title = name
+            else:
+                title = f"&{name}"
+            if parent:
+                menu = self._menu(parent).addMenu(title)
+            else:
+                menu = self._window.menuBar().addMenu(title)
             menu.setToolTipsVisible(True)
             menu.setObjectName(path)
             self._menus[path] = menu

@@ -87,7 +87,9 @@ def command_entries(commands: Sequence[Command]) -> list[PaletteEntry]:
 
 
 def _entry(command: Command) -> PaletteEntry:
-    chosen = "  ✓" if command.checked is not None and command.checked() else ""
+    chosen = ""
+    if command.checked is not None and command.checked():
+        chosen = "  ✓"
     keys = [key.toString(QKeySequence.SequenceFormat.NativeText) for key in command.key_sequences()]
     return PaletteEntry(
         f"{command.label().replace('&&', '&')}{chosen}",
@@ -193,7 +195,9 @@ class CommandPalette(QDialog):
     def chosen(self) -> PaletteEntry | None:
         """What Enter does; ``None`` where nothing is found."""
         item = self.list.currentItem()
-        return None if item is None else self._entry(item)
+        if item is None:
+            return None
+        return self._entry(item)
 
     def _entry(self, item: QTreeWidgetItem | None) -> PaletteEntry:
         assert item is not None
@@ -242,7 +246,9 @@ class CommandPalette(QDialog):
         if entry is None:
             self._text.setText("Nothing has these letters.")
         else:
-            refused = f" Not available: {entry.why_not}" if entry.why_not else ""
+            refused = ""
+            if entry.why_not:
+                refused = f" Not available: {entry.why_not}"
             self._text.setText(f"{entry.tip.rstrip('.')}.{refused}" if entry.tip else refused.strip())
 
     def _clicked(self, item: QTreeWidgetItem) -> None:

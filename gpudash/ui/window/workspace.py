@@ -148,13 +148,17 @@ class Workspace(QWidget):
     def front_dashboard(self) -> Dashboard | None:
         """The dashboard in front: the live one, or that of the recording in front."""
         front = self.front
-        return self.dashboard if front is None else front.dashboard
+        if front is None:
+            return self.dashboard
+        return front.dashboard
 
     @property
     def front_page(self) -> PlotsPage | None:
         """The plots in front: of a dashboard, or of a GPU's past."""
         front = self.front
-        return self.dashboard if front is None else front.plots_page
+        if front is None:
+            return self.dashboard
+        return front.plots_page
 
     @property
     def target(self) -> PlotsPage:
@@ -428,7 +432,9 @@ class Workspace(QWidget):
 
     def why_no_plots(self) -> str:
         """Why no command can act on plots now; "" when it can."""
-        return "" if self.front_page is not None else "The document in front has no plots of a session."
+        if self.front_page is not None:
+            return ""
+        return "The document in front has no plots of a session."
 
     def refresh(self) -> None:
         """Draw what is new; the window's timer calls it."""
@@ -459,12 +465,17 @@ class _Tabs(QTabBar):
     """The first tab, by which everybody comes home, keeps its whole title."""
 
     def minimumTabSizeHint(self, index: int) -> QSize:
-        return self.tabSizeHint(index) if index == 0 else super().minimumTabSizeHint(index)
+        if index == 0:
+            return self.tabSizeHint(index)
+        return super().minimumTabSizeHint(index)
 
 
 def _tab_text(document: Document, title: str) -> str:
     half = LONGEST_TITLE // 2
-    text = title if len(title) <= LONGEST_TITLE else f"{title[:half]}…{title[-half:]}"
+    if len(title) <= LONGEST_TITLE:
+        text = title
+    else:
+        text = f"{title[:half]}…{title[-half:]}"
     return without_mnemonics(document.title_within(LONGEST_TITLE) or text)
 
 

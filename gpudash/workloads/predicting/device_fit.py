@@ -105,7 +105,10 @@ def _larger_card(trace_on: Callable[[Target], Trace], target: Target, found: Est
         if size < found.minimum_capacity_bytes or not fits(trace_on(card), card):
             continue
         count, name = len(found.ranks), f"{nominal // GIB} GiB"
-        text = f"{count} cards with {name} each" if count else f"a card with {name}"
+        if count:
+            text = f"{count} cards with {name} each"
+        else:
+            text = f"a card with {name}"
         yield as_alternative(text, judge(trace_on(card), card, found.workload), card_bytes=nominal)
         return
 
@@ -154,13 +157,18 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
         target: where it is to fit.
     """
     now = tried(size)
-    low, high = (size, limit + 1) if now.fits else (0, size)
+    if now.fits:
+        low, high = (size, limit + 1)
+    else:
+        low, high = (0, size)
     known = {size: now}
     if high - low > 1:
         if now.growing:
             base = replace(now, size=0, need=now.need - now.growing)
         else:
-            other = max(1, size // 2) if size > 1 else 2
+            other = 2
+            if size > 1:
+                other = max(1, size // 2)
             base = known[other] = tried(other)
         last, leap = now, 1
         for _ in range(MOST_TRIES):
@@ -169,10 +177,16 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
             next_size = _edge_between(known.get(low), known.get(high), target)
             if next_size is None:
                 next_size = _on_line(base, last, target.room_bytes or 0)
-                next_size = max(next_size, low + leap) if last.size == low else min(next_size, high - leap)
+                if last.size == low:
+                    next_size = max(next_size, low + leap)
+                else:
+                    next_size = min(next_size, high - leap)
                 leap *= 2
             if not low < next_size < high:
-                next_size = limit if high > limit else (low + high) // 2
+                if high > limit:
+                    next_size = limit
+                else:
+                    next_size = (low + high) // 2
             last = known[next_size] = tried(next_size)
             if last.fits:
                 low = next_size
@@ -186,7 +200,9 @@ def largest(tried: Callable[[int], Sized], size: int, limit: int, target: Target
 def _on_line(base: Sized, last: Sized, room: int) -> int:
     """The size that needs all there is, if two sizes and their needs lie on a line."""
     slope = (last.need - base.need) / ((last.size - base.size) or 1)
-    return int(last.size + (room - last.need) / slope) if slope > 0 else 2 * last.size
+    if slope > 0:
+        return int(last.size + (room - last.need) / slope)
+    return 2 * last.size
 
 
 def _edge_between(low: Sized | None, high: Sized | None, target: Target) -> int | None:

@@ -95,7 +95,9 @@ class DryContext(Context):
         self._wrap = wrap
 
     def spread(self, model: nn.Module) -> nn.Module:
-        return model if self._wrap is None else self._wrap(model)
+        if self._wrap is None:
+            return model
+        return self._wrap(model)
 
     def stage(self, name: str, **facts: Any) -> Any:
         return DryStage(self._tracker, name)
@@ -120,7 +122,9 @@ class DryContext(Context):
         pass
 
     def memory(self) -> MemoryLevel | None:
-        return self._memory() if self._memory is not None else None
+        if self._memory is not None:
+            return self._memory()
+        return None
 
     def free_cache(self) -> None:
         torch.sim.empty_cache()  # type: ignore[attr-defined]
@@ -170,7 +174,9 @@ def traces_of(
     spread = isinstance(spec, TrainingSpec) and bool(spec.rank_devices)
     steps += spread  # DistributedDataParallel makes its buckets anew in the second step
     short, wanted = shortened(spec.rank_spec if isinstance(spec, TrainingSpec) else spec, steps)
-    limit = steps if wanted is not None else MOST_STEPS
+    limit = MOST_STEPS
+    if wanted is not None:
+        limit = steps
     program = _Program(short, limit, level, alike=wanted is not None)
     with one_of(spec, dry) if isinstance(spec, TrainingSpec) and spread else nullcontext() as program.wrap:
         found = dry.record_each(program, architectures, trusting=True, capacity=capacity)
@@ -208,7 +214,9 @@ class _Program:
     def __call__(self, tracker: Tracker) -> None:
         workload: Callable[[Any, Context], Mapping[str, Any]] = resolve(self._spec)
         split = isinstance(self._spec, TrainingSpec) and self._spec.is_split
-        devices = 2 if split else 1
+        devices = 1
+        if split:
+            devices = 2
         context = DryContext(tracker, self._limit, self._level, alike=self._alike, devices=devices, wrap=self.wrap)
         configured = os.environ.get(WORKSPACE_VARIABLE)
         torch.manual_seed(self._spec.seed)
@@ -235,7 +243,9 @@ def shortened(spec: Spec, steps: int) -> tuple[Spec, int | None]:
     if isinstance(spec, PipelineSpec) and spec.move != "direct":
         return spec.model_copy(update={"fill": "ones"}), spec.repeat
     repeat = getattr(spec, "repeat", None)
-    return (spec, int(repeat)) if repeat is not None else (spec, None)
+    if repeat is not None:
+        return (spec, int(repeat))
+    return (spec, None)
 
 
 def keeps_growing(trace: Trace) -> bool:
@@ -248,7 +258,9 @@ def keeps_growing(trace: Trace) -> bool:
 
 def _signed(trace: Trace, event: int) -> int:
     size = trace.sizes[abs(event) - 1]
-    return size if event > 0 else -size
+    if event > 0:
+        return size
+    return -size
 
 
 @contextmanager

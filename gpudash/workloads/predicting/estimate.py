@@ -87,7 +87,10 @@ class _Estimation:
     def __init__(self, question: Question, dry: DryRun) -> None:
         self._spec = question.spec
         self._ranks = tuple(question.ranks)
-        self._target = self._ranks[deciding(self._ranks)] if self._ranks else question.target
+        if self._ranks:
+            self._target = self._ranks[deciding(self._ranks)]
+        else:
+            self._target = question.target
         self._elsewhere = () if self._ranks else question.elsewhere
         self._level = question.level
         self._dry = dry
@@ -111,7 +114,9 @@ class _Estimation:
             return
         largest = self._largest()
         if largest is not None:
-            together = largest.size * len(self._ranks) if self._ranks and not self._split else None
+            together = None
+            if self._ranks and not self._split:
+                together = largest.size * len(self._ranks)
             found = replace(
                 found,
                 largest_batch_size=largest.size,
@@ -169,7 +174,10 @@ class _Estimation:
     def _trace(self, spec: Spec, target: Target | None = None) -> Trace:
         """What a run asks for on a device, the one in question unless another is given."""
         on_gpu = target is not None and target.device != "cpu"
-        architecture = target.architecture if target is not None and on_gpu else self._target.architecture
+        if target is not None and on_gpu:
+            architecture = target.architecture
+        else:
+            architecture = self._target.architecture
         return self._known(
             spec, (architecture,), lambda: [trace_of(spec, self._dry, self._level, architecture=architecture)]
         )[0]
@@ -195,7 +203,9 @@ class _Estimation:
         return largest(tried, batch, limit, self._target)
 
     def _sized(self, name: str, size: int) -> Sized:
-        whole = {"global_batch": 0} if self._ranks else {}
+        whole = {}
+        if self._ranks:
+            whole = {"global_batch": 0}
         return Sized.of(size, self._trace(self._spec.model_copy(update={name: size, **whole})), self._target)
 
     def _sized_halves(self, name: str, size: int) -> Sized:
@@ -211,7 +221,9 @@ class _Estimation:
 
     def _batch(self, name: str) -> int:
         """Of each forward pass, on each rank."""
-        return self._spec.rank_batch if isinstance(self._spec, TrainingSpec) else int(getattr(self._spec, name))
+        if isinstance(self._spec, TrainingSpec):
+            return self._spec.rank_batch
+        return int(getattr(self._spec, name))
 
     def _alternatives(self, found: Estimate) -> Iterator[Alternative]:
         batch, name = found.largest_batch_size, size_field(self._spec)
@@ -244,7 +256,10 @@ class _Estimation:
             spec = change.applied(self._spec)
             if spec.problems(self._target.device):
                 return
-            found = self._judged(spec) if self._split else judge(self._trace(spec), self._target, spec.name)
+            if self._split:
+                found = self._judged(spec)
+            else:
+                found = judge(self._trace(spec), self._target, spec.name)
         except (ValidationError, CannotPredictError):
             return
         slowdown, slowdown_from = self._slowdown(spec, change)
@@ -265,8 +280,12 @@ class _Estimation:
         """
         if set(change.fields) == {"checkpointing"}:
             before, after = (flops_of(spec, self._dry, self._level) for spec in (self._spec, changed))
-            return (after / before, FLOPS) if before else (None, "")
-        return (1.0, SAME_PRODUCTS) if "accumulation" in change.fields else (None, "")
+            if before:
+                return (after / before, FLOPS)
+            return (None, "")
+        if "accumulation" in change.fields:
+            return (1.0, SAME_PRODUCTS)
+        return (None, "")
 
 
 def _recorded(record: Callable[[], list[Trace]]) -> list[Trace]:

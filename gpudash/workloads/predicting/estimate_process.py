@@ -119,7 +119,10 @@ def _level(target: Target, used: int | None) -> MemoryLevel | None:
     """How full the device is once the context that is still to be made lies in it."""
     if target.capacity_bytes is None or target.room_bytes is None or target.free_bytes is None:
         return None
-    taken = target.capacity_bytes - target.free_bytes if used is None else used
+    if used is None:
+        taken = target.capacity_bytes - target.free_bytes
+    else:
+        taken = used
     return MemoryLevel(
         used_bytes=taken + target.overhead_bytes,
         free_bytes=max(0, target.room_bytes),

@@ -99,7 +99,10 @@ class _ModelEstimation:
         self._spec = spec
         self._follower = follower
         self._ranks = tuple(ranks)
-        self._target = self._ranks[deciding(self._ranks)] if self._ranks else target
+        if self._ranks:
+            self._target = self._ranks[deciding(self._ranks)]
+        else:
+            self._target = target
         self._elsewhere = () if self._ranks else elsewhere
         self._until = self._worked_s() + SEARCHED_S
         self._known: dict[tuple[str, Architecture], FollowedCode] = {}
@@ -112,7 +115,9 @@ class _ModelEstimation:
         if not alternatives or target.room_bytes is None:
             yield found
             return
-        sequence = None if followed.model is None else followed.model.sequence
+        sequence = None
+        if followed.model is not None:
+            sequence = followed.model.sequence
         coming = [LARGEST, *([] if sequence is None else [LONGEST])]
         if not found.has_room:
             coming += [*(change.label for change in changes(spec)), SEVERAL_GPUS, ANOTHER_CARD]
@@ -162,7 +167,9 @@ class _ModelEstimation:
 
     def _is_too_heavy(self, model: ModelFacts | None) -> bool:
         """Whether the weights alone are more than there is room for, whatever else lies there."""
-        shares = len(self._ranks) if self._ranks and self._spec.parallel == "fsdp" else 1
+        shares = 1
+        if self._ranks and self._spec.parallel == "fsdp":
+            shares = len(self._ranks)
         room = shares * (self._target.room_bytes or 0)
         return model is not None and not model.host_bytes and model.weight_bytes > room
 
@@ -170,26 +177,37 @@ class _ModelEstimation:
         def on(target: Target) -> Estimate:
             return judge(self._followed(spec, target).trace, target, spec.name)
 
-        return of_ranks(self._ranks, spec.parallel, on) if self._ranks else on(self._target)
+        if self._ranks:
+            return of_ranks(self._ranks, spec.parallel, on)
+        return on(self._target)
 
     def _worked_s(self) -> float:
         return time.process_time() + self._follower.processor_s
 
     def _followed(self, spec: ModelSpec, target: Target | None = None) -> FollowedCode:
         on_gpu = target is not None and target.device != "cpu"
-        architecture = target.architecture if target is not None and on_gpu else self._target.architecture
+        if target is not None and on_gpu:
+            architecture = target.architecture
+        else:
+            architecture = self._target.architecture
         key = spec.model_dump_json(), architecture
         if key not in self._known:
             followed = self._follower.follow({"model": spec.options}, architecture)
-            model = None if followed.model is None else followed.model.on_link(architecture.capability)
+            model = None
+            if followed.model is not None:
+                model = followed.model.on_link(architecture.capability)
             self._known[key] = replace(followed, model=model)
         return self._known[key]
 
     def _longest(self, now: int, most: int | None) -> int | None:
         """Tokens of the longest sequence that fits."""
-        unit = TOKENS if now % TOKENS == 0 else 1
+        unit = 1
+        if now % TOKENS == 0:
+            unit = TOKENS
         found = self._largest("sequence", now // unit, unit, MOST_TOKENS // unit if most is None else most // unit)
-        return None if found is None else found.size * unit
+        if found is None:
+            return None
+        return found.size * unit
 
     def _largest(self, name: str, size: int, unit: int, limit: int) -> Sized | None:
         def tried(count: int) -> Sized:
@@ -273,7 +291,9 @@ class _ModelEstimation:
         multiplies, other = set(change.fields) & MULTIPLY, set(change.fields) - MULTIPLY - ALSO_TRIED
         if not multiplies or other or spec.packed != self._spec.packed or before is None or after is None:
             return None, ""
-        return (after.flops / before.flops, FLOPS) if before.flops else (None, "")
+        if before.flops:
+            return (after.flops / before.flops, FLOPS)
+        return (None, "")
 
 
 class RefusedError(Exception):
@@ -355,14 +375,19 @@ class CodeFollower:
         answer = self._read()
         if answer is None:
             how = self._process.wait()
-            why = " (killed, perhaps because this computer's memory was full)" if how == -9 else f" (exit code {how})"
+            if how == -9:
+                why = " (killed, perhaps because this computer's memory was full)"
+            else:
+                why = f" (exit code {how})"
             raise RefusedError(
                 {"kind": "crashed", "message": NO_ANSWER.format(python=self._python, how=why), "remedy": AGAIN}
             )
         if "error" in answer:
             raise RefusedError(answer["error"])
         facts = answer.get("model")
-        model = None if facts is None else ModelFacts(**facts)
+        model = None
+        if facts is not None:
+            model = ModelFacts(**facts)
         return FollowedCode(Trace.from_json(answer["trace"]), tuple(answer["assumptions"]), model)
 
     def _read(self) -> dict[str, Any] | None:

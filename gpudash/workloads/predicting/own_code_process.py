@@ -67,7 +67,8 @@ def estimate(
     known: dict[tuple[Architecture, str], FollowedCode] = {}
 
     def followed_on(where: Target) -> FollowedCode:
-        where = target if where.device == "cpu" else where
+        if where.device == "cpu":
+            where = target
         what: dict[str, Any] = {"callable": code.name, "steps": code.steps}
         if code.as_cuda:
             what["as_cuda"] = {"product": where.product, "total_bytes": where.capacity_bytes or LARGEST_CAPACITY}

@@ -74,7 +74,10 @@ class _Spreading:
     def _over(self, strategy: str, chosen: Sequence[Target], found: Estimate) -> Alternative:
         """GPUs that are there; with a button's fields unless torch cannot connect them for a run, as simulated ones."""
         names = [target.device for target in chosen]
-        text = ", ".join(names) if len(names) <= 2 else f"{len(names)} GPUs"
+        if len(names) <= 2:
+            text = ", ".join(names)
+        else:
+            text = f"{len(names)} GPUs"
         if kind_of(names[0]) == "sim":
             text += f" ({SIMULATED})"
         change = over_ranks(self._spec, names, strategy)

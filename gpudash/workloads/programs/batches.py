@@ -210,10 +210,15 @@ class ClassBatches:
     item: Literal["character", "sample"] = "sample"
 
     def __init__(self, spec: TrainingSpec, context: Context) -> None:
-        numbers = COLOURS * IMAGE_SIDE**2 if spec.model == "cnn" else FEATURES
+        numbers = FEATURES
+        if spec.model == "cnn":
+            numbers = COLOURS * IMAGE_SIDE**2
         samples = spec.samples
         context.about_to_allocate(samples * (numbers * 4 + 8), "cpu")
-        drawn = images(samples, IMAGE_SIDE, spec.seed) if spec.model == "cnn" else classes(samples, spec.seed)
+        if spec.model == "cnn":
+            drawn = images(samples, IMAGE_SIDE, spec.seed)
+        else:
+            drawn = classes(samples, spec.seed)
         self._points, self._labels = drawn
         self._batch = self.items = spec.step_batch
         self._batches = batches_per_epoch(spec)
@@ -226,7 +231,10 @@ class ClassBatches:
             "class_entropy": entropy,
             "most_frequent_share": share,
         }
-        what = f"{IMAGE_SIDE} × {IMAGE_SIDE} pixels" if spec.model == "cnn" else f"{FEATURES} features"
+        if spec.model == "cnn":
+            what = f"{IMAGE_SIDE} × {IMAGE_SIDE} pixels"
+        else:
+            what = f"{FEATURES} features"
         context.note(
             Topic.CLASSES,
             f"{CLASSES} classes of {what}, {samples} samples; guessing without looking gives a loss of {entropy:.2f}.",
@@ -287,7 +295,9 @@ def same_device(one: torch.device, other: torch.device) -> bool:
 
 def data(spec: TrainingSpec, context: Context) -> Batches:
     """The training set of ``spec``."""
-    return TextBatches(spec, context) if spec.model == "transformer" else ClassBatches(spec, context)
+    if spec.model == "transformer":
+        return TextBatches(spec, context)
+    return ClassBatches(spec, context)
 
 
 def classes(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

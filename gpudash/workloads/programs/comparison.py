@@ -90,7 +90,10 @@ class _Comparison:
         for device in spec.pair:
             if device != str(context.device):
                 confirm(torch.device(device), None)
-        labels = (first, second) if first != second else (f"{first} A", f"{second} B")
+        if first != second:
+            labels = (first, second)
+        else:
+            labels = (f"{first} A", f"{second} B")
         self.first = Side(context, first, labels[0], workload)
         self.second = Side(context, second, labels[1], workload)
         self._done = 0
@@ -178,7 +181,9 @@ class _Comparison:
             found = replace(found, resident=self._resident_ratio(repeated, kept, found))
         first, second = self.first, self.second
         swept = sweep(first, second, repeated, found, self._spec.limit / 2, self._report)
-        return found if swept is None else replace(found, sweep=swept)
+        if swept is None:
+            return found
+        return replace(found, sweep=swept)
 
     def _resident_ratio(self, repeated: Spec, kept: Spec, found: Measured) -> Ratio:
         """The ratio with the challenger's data kept on its device."""
@@ -186,7 +191,9 @@ class _Comparison:
         for _ in range(FEWEST_FOURSOMES):
             for side in (self.first, self.second, self.second, self.first):
                 self._context.check_cancelled()
-                spec = kept if side.label == found.challenger.label else repeated
+                spec = repeated
+                if side.label == found.challenger.label:
+                    spec = kept
                 moved[side.label].append(side.run(spec).step_seconds)
         return ratio_of(moved[self.first.label], moved[self.second.label], self._spec.confidence)
 
@@ -196,7 +203,9 @@ class _Comparison:
 
 def _steps_text(repeated: Spec) -> str:
     steps = whole_steps(repeated)
-    return "the whole run" if steps is None else f"{steps - WARM_UP} steps, after {WARM_UP} of warm-up,"
+    if steps is None:
+        return "the whole run"
+    return f"{steps - WARM_UP} steps, after {WARM_UP} of warm-up,"
 
 
 LASTS_S = 4.0
@@ -218,7 +227,10 @@ def measure_energy(
     """
     found: list[tuple[float | None, str]] = []
     for side in sides:
-        counters = ["cpu"] if kind_of(side.device) == "cpu" else ["cpu", side.device]
+        if kind_of(side.device) == "cpu":
+            counters = ["cpu"]
+        else:
+            counters = ["cpu", side.device]
         missing = context.energy(side.device)
         if isinstance(missing, str):
             found.append((None, NOT_MEASURABLE.format(why=missing)))
@@ -284,8 +296,13 @@ def sweep(
     if start is None:
         return None
     field, size = start
-    slow = second if found.challenger is found.second else first
-    fast = first if slow is second else second
+    slow = first
+    if found.challenger is found.second:
+        slow = second
+    if slow is second:
+        fast = first
+    else:
+        fast = second
     seconds = found.first.step_seconds, found.second.step_seconds
     points = [Point(size, seconds if slow is second else seconds[::-1])]
     report(f"Growing {field} until {slow.label} is faster.")
@@ -503,9 +520,14 @@ def _number(found: Measured, judged: Verdict) -> Mapping[str, str]:
     """The one number and its interval as they are shown: of the faster side where there is one."""
     ratio = found.ratio
     if ratio.value < 1:
-        low = 1 / ratio.high if ratio.high else 0.0
+        low = 0.0
+        if ratio.high:
+            low = 1 / ratio.high
         ratio = Ratio(1 / ratio.value, low, 1 / ratio.low if ratio.low > 0 else math.inf, ratio.values)
-    ahead = found.second if found.ratio.value >= 1 else found.first
+    if found.ratio.value >= 1:
+        ahead = found.second
+    else:
+        ahead = found.first
     return {
         "times": times_text(ratio.value) if judged.outcome != "close" else "≈ 1×",
         "interval": interval_text(ratio),
@@ -590,13 +612,16 @@ def of_losses(
     if first[1] and second[1]:
         steps = min(len(first[1]), len(second[1]), len(pairs))
         accuracy = first[1][steps - 1], second[1][steps - 1]
-    same = "agree" if largest <= allowed else "differ"
-    text = (
-        f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, and "
-        f"{precision} lets {allowed:.0e} pass."
-        if largest
-        else f"Losses agree: they are equal over the first {len(pairs)} steps."
-    )
+    same = "differ"
+    if largest <= allowed:
+        same = "agree"
+    if largest:
+        text = (
+            f"Losses {same}: the largest difference over the first {len(pairs)} steps is {largest:.1e} of the loss, "
+            f"and {precision} lets {allowed:.0e} pass."
+        )
+    else:
+        text = f"Losses agree: they are equal over the first {len(pairs)} steps."
     return Agreement(largest <= allowed, text, largest, allowed, loss, accuracy)
 
 
@@ -607,7 +632,9 @@ def of_results(first: Mapping[str, Any], second: Mapping[str, Any], precision: s
         return Agreement(None, NOTHING)
     allowed = tolerance(precision)
     largest = max(_apart(one, other) for one, other in zip(*values, strict=True))
-    same = "agree" if largest <= allowed else "differ"
+    same = "differ"
+    if largest <= allowed:
+        same = "agree"
     text = f"Results {same}: the largest difference is {largest:.1e}, and {precision} lets {allowed:.0e} pass."
     return Agreement(largest <= allowed, text, largest, allowed)
 
@@ -624,4 +651,6 @@ def _apart(one: float, other: float) -> float:
 def _flat(values: Any) -> list[float]:
     if isinstance(values, (list, tuple)):
         return [number for value in values for number in _flat(value)]
-    return [float(values)] if isinstance(values, (int, float)) else []
+    if isinstance(values, (int, float)):
+        return [float(values)]
+    return []

@@ -248,7 +248,9 @@ class _Part(Context):
             waited = 0.0
         self._whole_s += seconds
         self._lost_s += waited
-        return seconds - waited if self.device.type == "cpu" else seconds
+        if self.device.type == "cpu":
+            return seconds - waited
+        return seconds
 
 
 GROWING = {"training": ("batch", 4), "matmul": ("size", 2), "pipeline": ("size", 4)}
@@ -278,7 +280,9 @@ def with_steps(spec: Spec, steps: int) -> Spec:
 def whole_steps(spec: Spec) -> int | None:
     """Steps of the whole run; ``None`` where it is not made of such."""
     name = type(spec).steps_field
-    return None if name is None else int(getattr(spec, name))
+    if name is None:
+        return None
+    return int(getattr(spec, name))
 
 
 def resident(spec: Spec) -> Spec | None:

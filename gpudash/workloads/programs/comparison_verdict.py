@@ -259,7 +259,9 @@ class Measured:
     def challenger(self) -> SideFigures:
         """The side that has to prove itself: the GPU where just one is a GPU, else the second."""
         kinds = kind_of(self.first.device), kind_of(self.second.device)
-        return self.first if kinds[1] == "cpu" and kinds[0] != "cpu" else self.second
+        if kinds[1] == "cpu" and kinds[0] != "cpu":
+            return self.first
+        return self.second
 
     def of_challenger(self, ratio: Ratio) -> Ratio:
         """A ratio of the first to the second side as one of the other side to the challenger."""
@@ -335,7 +337,9 @@ def verdict(found: Measured) -> Verdict:
     good = winner is found.challenger
     headline = f"{_capital(names[0])} is {times_text(times)} faster than {names[1]} for this workload."
     if not good and _unlike(found):
-        same = ", and both find the same" if found.agreement.agrees else ""
+        same = ""
+        if found.agreement.agrees:
+            same = ", and both find the same"
         headline = f"The GPU is not worth it here: {names[0]} is {times_text(times)} faster{same}."
     if good:
         cause, because = _energy(winner, loser)
@@ -352,7 +356,10 @@ def more_runs(ratio: Ratio) -> int:
     limit, middle = math.log(NOTICEABLE), abs(math.log(ratio.value))
     if -limit <= _log(ratio.low) and _log(ratio.high) <= limit:
         return 0
-    distance = middle if middle >= limit else limit - middle
+    if middle >= limit:
+        distance = middle
+    else:
+        distance = limit - middle
     return 2 * more_needed(ratio, max(distance, FINEST))
 
 
@@ -362,7 +369,10 @@ def _close(found: Measured) -> Verdict:
         headline = f"Too close to call, needs {_runs(more)} on each device."
     else:
         headline = "Too close to call: the difference is below 5 %."
-    cause, because = _cause(found) if _unlike(found) and not more else (None, "")
+    if _unlike(found) and not more:
+        cause, because = _cause(found)
+    else:
+        cause, because = (None, "")
     return Verdict("close", cause, headline, because, more)
 
 
@@ -375,7 +385,9 @@ def _cause(found: Measured) -> tuple[Cause | None, str]:
     slow = found.challenger
     the = name(slow, found)
     if slow.strays:
-        more = f" and {len(slow.strays) - 2} more" if len(slow.strays) > 2 else ""
+        more = ""
+        if len(slow.strays) > 2:
+            more = f" and {len(slow.strays) - 2} more"
         return "placement", f"Not everything is on {the}: {', '.join(slow.strays[:2])}{more}."
     if not _unlike(found) and found.first.device == found.second.device:
         return None, "Both sides are the same device, so what differs is not the device."
@@ -398,7 +410,9 @@ def _would_pay_resident(found: Measured) -> bool:
 def _copying_text(found: Measured, slow: SideFigures) -> str:
     text = f"{_capital(name(slow, found))} spends {format_percent(slow.copied)} of its step copying data"
     kept = found.of_challenger(found.resident or found.compute_only)
-    measured = "with the data kept there" if found.resident is not None else "without the copies"
+    measured = "without the copies"
+    if found.resident is not None:
+        measured = "with the data kept there"
     if kept.value >= NOTICEABLE:
         return f"{text}; {measured} it is {times_text(kept.value)} faster than {name(_other(found), found)}."
     if kept.value <= 1 / NOTICEABLE:
@@ -408,7 +422,10 @@ def _copying_text(found: Measured, slow: SideFigures) -> str:
 
 def _memory_text(slow: SideFigures, the: str) -> str:
     if slow.retries:
-        times = "once" if slow.retries == 1 else f"{slow.retries} times"
+        if slow.retries == 1:
+            times = "once"
+        else:
+            times = f"{slow.retries} times"
         return f"The memory of {the} was full: its allocator had to give memory back and ask again {times}."
     return f"The memory of {the} was {format_percent(slow.fullness)} full."
 
@@ -440,26 +457,34 @@ def _energy(winner: SideFigures, loser: SideFigures) -> tuple[Cause | None, str]
 def joules(side: SideFigures) -> str:
     """A step's energy."""
     value = side.energy_j or 0.0
-    return f"{value:.3g} J" if value >= 1 else f"{value * 1e3:.3g} mJ"
+    if value >= 1:
+        return f"{value:.3g} J"
+    return f"{value * 1e3:.3g} mJ"
 
 
 def name(side: SideFigures, found: Measured) -> str:
     """What a side is called in a sentence."""
     if _unlike(found):
-        return "the CPU" if kind_of(side.device) == "cpu" else "the GPU"
+        if kind_of(side.device) == "cpu":
+            return "the CPU"
+        return "the GPU"
     return side.label
 
 
 def times_text(ratio: float) -> str:
     """How many times: no decimals from 10 on, below with one."""
-    return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×"
+    if ratio >= 9.95:
+        return f"{ratio:.0f}×"
+    return f"{ratio:.1f}×"
 
 
 def interval_text(ratio: Ratio) -> str:
     """The interval, one digit finer than the number."""
     if ratio.low <= 0 or math.isinf(ratio.high):
         return "no interval yet"
-    digits = 1 if ratio.value >= 9.95 else 2
+    digits = 2
+    if ratio.value >= 9.95:
+        digits = 1
     return f"{ratio.low:.{digits}f} – {ratio.high:.{digits}f}"
 
 
@@ -470,7 +495,9 @@ def round_size(size: float) -> int:
 
 
 def _other(found: Measured) -> SideFigures:
-    return found.first if found.challenger is found.second else found.second
+    if found.challenger is found.second:
+        return found.first
+    return found.second
 
 
 def _unlike(found: Measured) -> bool:
@@ -478,8 +505,12 @@ def _unlike(found: Measured) -> bool:
 
 
 def _capital(text: str) -> str:
-    return text[0].upper() + text[1:] if text.startswith("the ") else text
+    if text.startswith("the "):
+        return text[0].upper() + text[1:]
+    return text
 
 
 def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
+    if value > 0:
+        return math.log(value)
+    return -math.inf

@@ -60,7 +60,10 @@ class Epochs:
         """End the epoch, tell it, and return all there have been."""
         seconds = time.perf_counter() - self._began_s
         finite = [loss for loss in self._losses if math.isfinite(loss)]
-        loss = math.fsum(finite) / len(finite) if finite else math.nan
+        if finite:
+            loss = math.fsum(finite) / len(finite)
+        else:
+            loss = math.nan
         accuracy = math.fsum(self._accuracies) / max(1, len(self._accuracies))
         lost = len(self._losses) - len(finite)
         text = observation(self._done[-1] if self._done else None, self._device, loss, seconds, lost)
@@ -80,9 +83,14 @@ def observation(before: Epoch | None, device: str, loss: float, seconds: float, 
         return f"moved from {shown_name(before.device)} to {shown_name(device)}, where times are the CPU's"
     if before.device != device:
         ratio = before.seconds / seconds
-        pace = f"{ratio:.1f}× as fast" if ratio >= 1 else f"{1 / ratio:.1f}× slower"
+        if ratio >= 1:
+            pace = f"{ratio:.1f}× as fast"
+        else:
+            pace = f"{1 / ratio:.1f}× slower"
         return f"moved from {before.device} to {device}: {pace}"
-    change = (loss - before.loss) / before.loss if before.loss else 0.0
+    change = 0.0
+    if before.loss:
+        change = (loss - before.loss) / before.loss
     if abs(change) < SETTLED or math.isnan(change):
         text = "loss stayed where it was"
     else:

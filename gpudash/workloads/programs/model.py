@@ -40,7 +40,9 @@ def run(spec: ModelSpec, context: Context) -> Mapping[str, Any]:
         context.check_cancelled()
         with context.stage("step"):
             loss = step()
-        loss_value = float(loss) if spec.task != "infer" and isinstance(loss, torch.Tensor) else None
+        loss_value = None
+        if spec.task != "infer" and isinstance(loss, torch.Tensor):
+            loss_value = float(loss)
         context.step(number, spec.steps, loss=loss_value)
     facts = model.facts
     return {name: facts[name] for name in ("architecture", "parameters", "weight_bytes", "dtype", "sequence")}

@@ -132,7 +132,10 @@ def filled(spec: PipelineSpec, device: torch.device, context: Context) -> torch.
 def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch.Tensor:
     device = context.device
     if device.type != "cpu" or spec.move == "to_dtype":
-        wide = DTYPE_BYTES["float64"] if spec.move == "to_dtype" else DTYPE_BYTES[spec.dtype]
+        if spec.move == "to_dtype":
+            wide = DTYPE_BYTES["float64"]
+        else:
+            wide = DTYPE_BYTES[spec.dtype]
         context.about_to_allocate(original.numel() * wide)
     other = torch.empty(0, dtype=original.dtype, device=device)
     moves: dict[str, Callable[[], torch.Tensor]] = {
@@ -146,7 +149,10 @@ def _move(spec: PipelineSpec, context: Context, original: torch.Tensor) -> torch
     }
     move = moves[spec.move]
     with context.stage("move", from_device="cpu", to_device=str(device)) as stage:
-        stage.memory = "pinned" if spec.move == "pinned" else "pageable"
+        if spec.move == "pinned":
+            stage.memory = "pinned"
+        else:
+            stage.memory = "pageable"
         moved = move()
     renamed = device.type == "sim" and spec.move in ("cuda", "cuda_index")
     _report_move(stage, original, moved, "; on a simulated GPU .cuda() is called .sim()" if renamed else "")
@@ -196,7 +202,10 @@ def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torc
     product = spec.operation == "matmul"
     size = (rows * rows if product else rows * columns) * tensor.element_size()
     context.about_to_allocate(size)
-    flops = 2.0 * rows * rows * columns if product else float(rows * columns)
+    if product:
+        flops = 2.0 * rows * rows * columns
+    else:
+        flops = float(rows * columns)
     device = str(tensor.device)
     with context.stage("operate", bytes=size, from_device=device, to_device=device, copied=False, flops=flops) as stage:
         result = operated(spec, tensor)
@@ -207,7 +216,10 @@ def _operate(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torc
 
 def operated(spec: PipelineSpec, tensor: torch.Tensor) -> torch.Tensor:
     """What ``spec.operation`` makes of ``tensor``; a whole-number scalar keeps integer types."""
-    scalar = spec.scalar if tensor.dtype.is_floating_point else int(spec.scalar)
+    if tensor.dtype.is_floating_point:
+        scalar = spec.scalar
+    else:
+        scalar = int(spec.scalar)
     match spec.operation:
         case "add":
             return tensor + scalar
@@ -223,14 +235,20 @@ def _return(spec: PipelineSpec, context: Context, tensor: torch.Tensor) -> torch
     if tensor.device.type != "cpu":
         context.about_to_allocate(tensor.nbytes, "cpu")
     with context.stage("return", from_device=str(tensor.device), to_device="cpu") as stage:
-        returned = tensor.cpu() if spec.back == "cpu" else tensor.to("cpu")
+        if spec.back == "cpu":
+            returned = tensor.cpu()
+        else:
+            returned = tensor.to("cpu")
     _report_move(stage, tensor, returned)
     return returned
 
 
 def _check(spec: PipelineSpec, context: Context, outcome: _Outcome) -> dict[str, Any]:
     expected_head, equal, checked = _compare(spec, context, outcome)
-    shown = outcome.returned if outcome.returned.numel() <= WHOLE else outcome.returned.reshape(-1)[:FIRST]
+    if outcome.returned.numel() <= WHOLE:
+        shown = outcome.returned
+    else:
+        shown = outcome.returned.reshape(-1)[:FIRST]
     return {
         "values": shown.tolist(),
         "expected": expected_head,
@@ -245,22 +263,33 @@ def _compare(spec: PipelineSpec, context: Context, outcome: _Outcome) -> tuple[l
     """The first expected values, whether the result equals what float64 gives, and over how many elements."""
     original, returned = outcome.original, outcome.returned
     rows, columns = spec.shape
-    wide = torch.float64 if original.dtype.is_floating_point else torch.int64
-    scalars = _as_operands(spec.scalar, returned.dtype) if spec.operation in ("add", "multiply") else [spec.scalar]
+    if original.dtype.is_floating_point:
+        wide = torch.float64
+    else:
+        wide = torch.int64
+    if spec.operation in ("add", "multiply"):
+        scalars = _as_operands(spec.scalar, returned.dtype)
+    else:
+        scalars = [spec.scalar]
     specs = [spec.model_copy(update={"scalar": scalar}) for scalar in scalars]
     limit = rows
     if spec.operation == "matmul":
         limit = max(1, min(rows, int(CHECK_FLOPS / (2 * rows * columns))))
     step = max(1, CHUNK // max(columns, returned.shape[1]))
     context.about_to_allocate(original.numel() * 8 if spec.operation == "matmul" else 0, "cpu")
-    transposed = original.to(wide).T if spec.operation == "matmul" and limit else None
+    transposed = None
+    if spec.operation == "matmul" and limit:
+        transposed = original.to(wide).T
     heads: list[torch.Tensor] = []
     equal = [True] * len(specs)
     for first in range(0, limit, step):
         context.check_cancelled()
         part = original[first : min(first + step, limit)].to(wide)
         for number, as_torch in enumerate(specs):
-            expected = part @ transposed if transposed is not None else operated(as_torch, part)
+            if transposed is not None:
+                expected = part @ transposed
+            else:
+                expected = operated(as_torch, part)
             expected = expected.to(returned.dtype)
             if first == 0:
                 heads.append(expected)
@@ -317,7 +346,9 @@ def show(name: str, context: Context) -> dict[str, Any]:
     with context.stage(f"pitfall: {name.replace('_', ' ')}", device=str(context.device)) as stage:
         pitfall = PITFALLS[name](context.device)
     details = {"pitfall": name, **asdict(pitfall)}
-    text = f"torch: {pitfall.message}" if pitfall.message is not None else "PyTorch reports no error."
+    text = "PyTorch reports no error."
+    if pitfall.message is not None:
+        text = f"torch: {pitfall.message}"
     stage.report(is_cuda=context.device.type == "cuda", remark=text)
     context.note(Topic.PITFALL, f"{text} {pitfall.explanation} {pitfall.remedy}", **details)
     return details
@@ -360,7 +391,9 @@ def copied_leaf(copy: Callable[[torch.Tensor], torch.Tensor]) -> Pitfall:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gradient = moved.grad
-    text = str(caught[0].message) if caught else None
+    text = None
+    if caught:
+        text = str(caught[0].message)
     return Pitfall(
         text,
         "The copy is the result of an operation, so it is no leaf: the gradient went to the original, and an optimizer "
@@ -391,14 +424,20 @@ def current_device(device: torch.device) -> Pitfall:
     kind = device.type
     module: Any = getattr(torch, kind)
     others = [index for index in range(module.device_count()) if index != device.index]
-    current = others[0] if others else device.index
+    if others:
+        current = others[0]
+    else:
+        current = device.index
     with module.device(current):
         landed = getattr(torch.ones(3), kind)().device
-    explanation = (
-        f".{kind}() goes to the current device, which was {kind}:{current}, and not to the chosen {device}."
-        if others
-        else f".{kind}() goes to the current device; there is one GPU here, so that is the chosen {device} too."
-    )
+    if others:
+        explanation = (
+            f".{kind}() goes to the current device, which was {kind}:{current}, and not to the chosen {device}."
+        )
+    else:
+        explanation = (
+            f".{kind}() goes to the current device; there is one GPU here, so that is the chosen {device} too."
+        )
     return Pitfall(
         None,
         explanation,

@@ -162,7 +162,10 @@ def spike(spec: PressureSpec, context: Context, cap: int | None) -> None:
 
     Without a cap there is spike after spike, each twice as large as the one before.
     """
-    flat = spec.step if cap is None else min(spec.step, cap // 2)
+    if cap is None:
+        flat = spec.step
+    else:
+        flat = min(spec.step, cap // 2)
     pace = Pace(spec, context, 2 if cap is not None else None)
     pace.wait()
     held = [filled(flat, context)]
@@ -214,12 +217,20 @@ def run(spec: PressureSpec, context: Context) -> Mapping[str, Any]:
         GuardRefused: when an allocation would cross the guard's level.
         torch.OutOfMemoryError: when memory runs out, which is what ``until: oom`` is for.
     """
-    cap = None if spec.until == "oom" else spec.cap if spec.cap is not None else _default_cap(spec, context)
+    if spec.until == "oom":
+        cap = None
+    elif spec.cap is not None:
+        cap = spec.cap
+    else:
+        cap = _default_cap(spec, context)
     context.keep(cap_bytes=cap, allocated_bytes=0, allocations=0, held_seconds=0.0)
     if cap == 0:
         context.note(Topic.PRESSURE, "Memory is already above the level that would be reached; nothing is allocated.")
         return context.kept
-    end = "until memory runs out" if cap is None else f"up to {format_bytes(cap)}"
+    if cap is None:
+        end = "until memory runs out"
+    else:
+        end = f"up to {format_bytes(cap)}"
     context.note(
         Topic.PRESSURE,
         f"{spec.pattern.capitalize()} {end}: {format_bytes(spec.step)} a step, {spec.rate:g} a second.",
@@ -248,7 +259,9 @@ def _default_cap(spec: PressureSpec, context: Context) -> int:
     if spec.pattern == "spike":
         return int(OF_FREE * level.free_bytes)
     cap = default_cap(level, context.warn_ratio)
-    return leak_within(cap, spec.step) if spec.pattern == "leak" else cap
+    if spec.pattern == "leak":
+        return leak_within(cap, spec.step)
+    return cap
 
 
 def _opened(context: Context) -> MemoryLevel | None:

@@ -64,7 +64,9 @@ def leak_within(most: int, step: int) -> int:
     segment = segment_size(layer, AllocatorSettings())
     taken = 2 * DEPTH * (segment // (segment // layer)) + batch * CLASSES * 4
     steps = (most - 2 * taken - batch * BATCH_BYTES - RESERVE) // taken
-    return steps * batch * SAMPLE_BYTES if steps > 0 else max(0, most) // 8
+    if steps > 0:
+        return steps * batch * SAMPLE_BYTES
+    return max(0, most) // 8
 
 
 def kept_bytes(buffer_bytes: int) -> int:

@@ -151,9 +151,15 @@ class _Trainer:
 
     def _batches(self, index: int) -> Iterator[Batch]:
         """The micro-batches of a step on the device, each there by the time it is asked for."""
-        whole = self._source.batch(index) if self._resident is None else self._resident[index]
+        if self._resident is None:
+            whole = self._source.batch(index)
+        else:
+            whole = self._resident[index]
         for part in micro_batches(whole, self._spec.batch):
-            batch = part if self._resident is not None else self._placed("batch", part, *self._devices)
+            if self._resident is not None:
+                batch = part
+            else:
+                batch = self._placed("batch", part, *self._devices)
             if not self._audited:
                 self._to_audit = batch
             yield batch
@@ -269,7 +275,10 @@ def pretrain(model: nn.Module, spec: TrainingSpec, source: Batches, context: Con
     learn = TrainingStep(plain, model, optimizer_of(plain, model), device)
     weights = sum(parameter.nbytes for parameter in model.parameters())
     context.about_to_allocate(step_bytes(plain, weights, source.outputs), "cpu")
-    count = batches_per_epoch(spec) if spec.model != "transformer" else spec.pretraining + 1
+    if spec.model != "transformer":
+        count = batches_per_epoch(spec)
+    else:
+        count = spec.pretraining + 1
     with context.stage("pretraining"):
         for index in range(1, spec.pretraining + 1):
             context.check_cancelled()
@@ -296,7 +305,10 @@ def infer(model: nn.Module, spec: TrainingSpec, source: Batches, context: Contex
         context.check_cancelled()
         requested_s = time.perf_counter()
         given = questions.inputs
-        inputs = given if resident else placed("batch", (given,), context.device, context)[0]
+        if resident:
+            inputs = given
+        else:
+            inputs = placed("batch", (given,), context.device, context)[0]
         logits = answer(inputs)
         with context.stage("read output"):
             answers = logits.argmax(-1).cpu()
@@ -349,7 +361,9 @@ def make_interruptible(model: nn.Module, spec: TrainingSpec, device: torch.devic
     Args:
         check: raises to end the step.
     """
-    flops = CPU_FLOPS if device.type in COMPUTING_ON_THE_CPU else GPU_FLOPS
+    flops = GPU_FLOPS
+    if device.type in COMPUTING_ON_THE_CPU:
+        flops = CPU_FLOPS
     # Backward costs twice as much as forward (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
     if 3 * spec.forward_flops / flops <= SHORT_BATCH_S:
         return
@@ -394,10 +408,17 @@ def step_bytes(spec: TrainingSpec, weights_bytes: int, outputs: int) -> int:
     if spec.checkpointing and layers:
         kept = _checkpointed_values(spec, layers)
     rows = spec.batch * (spec.sequence if spec.model == "transformer" else 1)
-    stem = IMAGE_SIDE**2 * spec.width if spec.model == "cnn" else 0
-    each = 4 if spec.precision == "fp32" else 3
+    stem = 0
+    if spec.model == "cnn":
+        stem = IMAGE_SIDE**2 * spec.width
+    each = 3
+    if spec.precision == "fp32":
+        each = 4
     activations = spec.batch * (kept + stem) * each + 4 * rows * 3 * outputs
-    casts = 0 if spec.precision == "fp32" else weights_bytes // 2
+    if spec.precision == "fp32":
+        casts = 0
+    else:
+        casts = weights_bytes // 2
     return (1 + OPTIMIZER_STATES[spec.optimizer]) * weights_bytes + casts + activations
 
 
@@ -488,7 +509,9 @@ def _everything(
 
 def _placement_text(groups: dict[str, dict[str, dict[str, int]]], strays: list[str], where: str) -> str:
     if strays:
-        more = f" and {len(strays) - 3} more" if len(strays) > 3 else ""
+        more = ""
+        if len(strays) > 3:
+            more = f" and {len(strays) - 3} more"
         return f"Not on {where}: {', '.join(strays[:3])}{more}."
     there = [
         f"{group} {format_bytes(sum(place['bytes'] for place in places.values()))}"

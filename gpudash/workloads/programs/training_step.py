@@ -119,7 +119,9 @@ class TrainingStep:
             right = (logits.detach().argmax(-1) == targets).sum()
         observer.check_cancelled()
         with observer.stage("backward"):
-            share = loss / parts if parts > 1 else loss
+            share = loss
+            if parts > 1:
+                share = loss / parts
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         if self._spec.keep_intermediates:
             observer.about_to_allocate(logits.nbytes, str(self._device))
@@ -187,7 +189,9 @@ def optimizer_of(spec: TrainingSpec, model: nn.Module) -> torch.optim.Optimizer:
 def autocast(spec: TrainingSpec, device: torch.device) -> AbstractContextManager[Any]:
     """Where the forward pass runs in 16 bits, if `spec.precision` says so; may be entered again and again."""
     dtype = AUTOCAST.get(spec.precision)
-    return torch.autocast(device.type, dtype) if dtype is not None else nullcontext()
+    if dtype is not None:
+        return torch.autocast(device.type, dtype)
+    return nullcontext()
 
 
 def scaler_of(spec: TrainingSpec, device: torch.device) -> torch.amp.GradScaler:
@@ -223,7 +227,9 @@ Handover = Callable[[torch.Tensor], torch.Tensor]
 
 def handed_over(activations: torch.Tensor, place: int, handover: tuple[int, Handover] | None) -> torch.Tensor:
     """What goes into the layer at ``place``."""
-    return activations if handover is None or handover[0] != place else handover[1](activations)
+    if handover is None or handover[0] != place:
+        return activations
+    return handover[1](activations)
 
 
 class Transformer(nn.Module):
@@ -252,7 +258,10 @@ class Transformer(nn.Module):
         for place, block in enumerate(self.blocks):
             h = handed_over(h, place, self.handover)
             # No block draws random numbers, so the generator's state need not be kept for the second time.
-            h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False) if self.checkpointing else block(h)
+            if self.checkpointing:
+                h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
+            else:
+                h = block(h)
         logits: torch.Tensor = self.head(self.norm(h))
         return logits
 
@@ -308,7 +317,9 @@ class Convolution(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = functional.relu(self.norm(self.convolution(x)))
-        return y if self.stride > 1 else x + y
+        if self.stride > 1:
+            return y
+        return x + y
 
 
 class Cnn(nn.Module):
@@ -332,7 +343,10 @@ class Cnn(nn.Module):
         h = functional.relu(self.stem(x))
         for place, block in enumerate(self.blocks):
             h = handed_over(h, place, self.handover)
-            h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False) if self.checkpointing else block(h)
+            if self.checkpointing:
+                h = checkpoint(block, h, use_reentrant=False, preserve_rng_state=False)
+            else:
+                h = block(h)
         logits: torch.Tensor = self.head(h.mean((2, 3)))
         return logits
 
@@ -364,7 +378,10 @@ def split_over(model: nn.Module, spec: TrainingSpec, devices: Sequence[torch.dev
     if isinstance(model, Mlp):
         behind: list[nn.Module] = [model.layers[place:]]
     else:
-        last = [model.norm, model.head] if isinstance(model, Transformer) else [model.head]
+        if isinstance(model, Transformer):
+            last = [model.norm, model.head]
+        else:
+            last = [model.head]
         behind = [*model.blocks[place:], *last]
     there = {id(module) for part in behind for module in part.modules()}
     for module in model.modules():

@@ -54,7 +54,10 @@ def run(spec: TransferSpec, context: Context) -> Mapping[str, Any]:
 
 
 def _paths(spec: TransferSpec, device: torch.device) -> Iterator[Path]:
-    there = "cuda" if device.type == "cpu" else str(device)
+    if device.type == "cpu":
+        there = "cuda"
+    else:
+        there = str(device)
     ends = {"h2d": ("cpu", there), "d2h": (there, "cpu"), "h2h": ("cpu", "cpu")}
     for direction, (source, target) in ends.items():
         if spec.directions not in ("all", direction):
@@ -89,7 +92,9 @@ def _measure(path: Path, spec: TransferSpec, context: Context, steps: int) -> No
         for _ in range(WARM_UP):
             context.check_cancelled()
             seconds = sample(path, source, target, context)
-            products = concurrent_products(seconds * series_of(size)) if path.overlapped else 0
+            products = 0
+            if path.overlapped:
+                products = concurrent_products(seconds * series_of(size))
         rates: list[float] = []
         for _ in range(spec.samples):
             context.check_cancelled()
@@ -109,7 +114,10 @@ def _measure(path: Path, spec: TransferSpec, context: Context, steps: int) -> No
 
 
 def _row(path: Path, size: int, rates: list[float] | None = None, reason: str | None = None) -> dict[str, Any]:
-    median, iqr = median_and_iqr(rates) if rates else (None, None)
+    if rates:
+        median, iqr = median_and_iqr(rates)
+    else:
+        median, iqr = (None, None)
     row = {
         "from": path.source,
         "to": path.target,
@@ -123,7 +131,9 @@ def _row(path: Path, size: int, rates: list[float] | None = None, reason: str | 
     if reason is not None:
         return {**row, "reason": reason}
     simulated = next((end for end in (path.source, path.target) if kind_of(end) == "sim"), None)
-    return row if simulated is None else {**row, "remark": SPEED_REMARK.format(device=simulated)}
+    if simulated is None:
+        return row
+    return {**row, "remark": SPEED_REMARK.format(device=simulated)}
 
 
 def _best(rates: list[dict[str, Any]]) -> dict[str, float]:

@@ -21,7 +21,9 @@ def module_of(device: torch.device) -> Any:
     import torch
 
     module = getattr(torch, device.type)
-    return MetalModule(module) if device.type == "mps" else module
+    if device.type == "mps":
+        return MetalModule(module)
+    return module
 
 
 def synchronize(device: torch.device) -> None:
@@ -90,7 +92,10 @@ class AllocatorProbe:
 
     def __init__(self, device: torch.device, module: Any = None, *, with_memory: bool = False) -> None:
         self._device = device
-        self._torch: Any = module_of(device) if module is None else module
+        if module is None:
+            self._torch: Any = module_of(device)
+        else:
+            self._torch = module
         self._with_memory = with_memory
         self._lock = threading.Lock()
         self._torch.reset_peak_memory_stats(device)
@@ -138,7 +143,9 @@ class AllocatorProbe:
 
 def _number(statistics: Mapping[str, Any], name: str) -> int | None:
     value = statistics.get(name, 0)
-    return None if value is None else int(value)
+    if value is None:
+        return None
+    return int(value)
 
 
 @contextmanager
@@ -149,7 +156,10 @@ def capped(device: torch.device, cap: MemoryCap | None) -> Iterator[None]:
         return
     module = module_of(device)
     read = getattr(module, "get_per_process_memory_fraction", None)  # older versions of torch set it only
-    before = 1.0 if read is None else read(device)
+    if read is None:
+        before = 1.0
+    else:
+        before = read(device)
     module.set_per_process_memory_fraction(cap.fraction(module.get_device_properties(device).total_memory), device)
     try:
         yield

@@ -230,7 +230,9 @@ class Context:
 
     def memory(self) -> MemoryLevel | None:
         """How full the run's device is; ``None`` without a reading."""
-        return self._memory() if self._memory is not None else None
+        if self._memory is not None:
+            return self._memory()
+        return None
 
     def check_cancelled(self) -> None:
         """To be called between operations.
@@ -285,7 +287,9 @@ class Context:
 
     def energy(self, device: str) -> tuple[float, float] | str:
         """The energy counter of "cpu" or a GPU: when it was read (s) and what it said (J), or why there is none."""
-        return "nothing reads it" if self.energy_counter is None else self.energy_counter(device)
+        if self.energy_counter is None:
+            return "nothing reads it"
+        return self.energy_counter(device)
 
     def report(self, event: Event) -> None:
         """Pass on an event that a part of the run has told."""
@@ -340,7 +344,10 @@ class Context:
         self._step_ended_s = self._clock()
 
     def _new_profiling(self, request: ProfileRequest) -> Profiling:
-        first = 0 if self.steps_done > RECENT_STEPS else 1  # the first step carries what happens once
+        # the first step carries what happens once
+        first = 1
+        if self.steps_done > RECENT_STEPS:
+            first = 0
         plain = list(self._step_seconds)[first:]
         self._profiling = Profiling(request, self.device, self.note, self._stages.annotate_with, plain)
         return self._profiling

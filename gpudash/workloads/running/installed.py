@@ -176,7 +176,9 @@ def gpu_uuid(properties: Any) -> str | None:
     if uuid is None:
         return None
     text = str(uuid)
-    return text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+    if text.startswith(("GPU-", "MIG-")):
+        return text
+    return f"GPU-{text}"
 
 
 def _broken(error: Exception) -> str:
@@ -191,7 +193,9 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
         warnings.simplefilter("always")
         try:
             available = torch.cuda.is_available()
-            count = torch.cuda.device_count() if available else 0
+            count = 0
+            if available:
+                count = torch.cuda.device_count()
             devices = [_device(index, properties) for index in range(count)]
         except Exception as error:  # CUDA's and the driver library's failures have no common type
             logger.warning("CUDA cannot be used", exc_info=True)
@@ -199,14 +203,18 @@ def _cuda_devices(properties: bool) -> dict[str, Any]:
             return {**found, "problem": _unusable(str(error) or type(error).__name__)}
     messages = [str(warning.message) for warning in caught]
     faults = [text for text in messages if "CUDA" in text and not any(harmless in text for harmless in NO_DRIVER)]
-    problem = _unusable(faults[0]) if faults and not available else None
+    problem = None
+    if faults and not available:
+        problem = _unusable(faults[0])
     return {"cuda_available": available, "devices": devices, "problem": problem}
 
 
 def _device(index: int, properties: bool) -> dict[str, Any]:
     import torch
 
-    found = torch.cuda.get_device_properties(index) if properties else None
+    found = None
+    if properties:
+        found = torch.cuda.get_device_properties(index)
     return {
         "name": f"cuda:{index}",
         "product": None if found is None else found.name,
@@ -225,7 +233,9 @@ def other_devices(torch: Any, *, properties: bool) -> list[dict[str, Any]]:
     found = []
     try:
         for index in range(torch.xpu.device_count() if torch.xpu.is_available() else 0):
-            device = torch.xpu.get_device_properties(index) if properties else None
+            device = None
+            if properties:
+                device = torch.xpu.get_device_properties(index)
             found.append(
                 {
                     "name": f"xpu:{index}",

@@ -23,7 +23,9 @@ class Pace:
     def __init__(self, spec: PressureSpec, context: Context, steps: int | None) -> None:
         self._spec = spec
         self._context = context
-        level = context.memory() if steps is None else None
+        level = None
+        if steps is None:
+            level = context.memory()
         self._steps = steps or (level.free_bytes // spec.step if level is not None else 0)
         self._begun = 0
         self._began_s = time.perf_counter()

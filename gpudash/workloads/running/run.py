@@ -238,7 +238,9 @@ class Run(RequestedRun):
         """Who allocates what is followed on a GPU, so that a full memory can be explained; not on several."""
         if len(devices) > 1:
             context.follow(_Unexplained(self.requests, context))
-        collector = collector_for(devices[0], self.clock) if len(devices) == 1 else None
+        collector = None
+        if len(devices) == 1:
+            collector = collector_for(devices[0], self.clock)
         if collector is None:
             yield
             return
@@ -368,10 +370,14 @@ def confirm(device: torch.device, expected_uuid: str | None) -> None:
             raise WorkloadError("device", f"torch has no {device} here.", DEVICES_REMEDY)
         return
     simulated.refuse_cuda()
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = 0
+    if torch.cuda.is_available():
+        there = torch.cuda.device_count()
     if (device.index or 0) >= there:
         built = torch.version.cuda or torch.version.hip
-        build = f"built for {'CUDA' if torch.version.cuda else 'ROCm'} {built}" if built else "a CPU build"
+        build = "a CPU build"
+        if built:
+            build = f"built for {'CUDA' if torch.version.cuda else 'ROCm'} {built}"
         raise WorkloadError(
             "device", f"torch has no {device}: it sees {there} CUDA devices and is {build}.", DEVICES_REMEDY
         )

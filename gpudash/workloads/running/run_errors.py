@@ -187,7 +187,10 @@ def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
 def _shortage_text(short: Shortage, device: str) -> str:
     if short.index is not None and kind_of(device) == short.memory:  # of a split model it may be the second
         device = f"{short.memory}:{short.index}"
-    where = "This computer's memory" if short.memory == "host" else f"The memory of {shown_name(device)}"
+    if short.memory == "host":
+        where = "This computer's memory"
+    else:
+        where = f"The memory of {shown_name(device)}"
     parts = [f"{where} ran out"]
     requested, free, limit = short.requested, short.free, short.allowed
     if requested is not None:
@@ -199,7 +202,9 @@ def _shortage_text(short: Shortage, device: str) -> str:
             parts[0] = f"The memory cap of {format_bytes(limit)} on {shown_name(device)} was reached"
         else:
             parts.append(f"the memory cap allowed {format_bytes(limit)}")
-    return f"{parts[0]}: {', '.join(parts[1:])}." if parts[1:] else f"{parts[0]}."
+    if parts[1:]:
+        return f"{parts[0]}: {', '.join(parts[1:])}."
+    return f"{parts[0]}."
 
 
 def _failure_of(error: BaseException, workload: str, steps: int) -> tuple[str, str, str]:
@@ -207,7 +212,9 @@ def _failure_of(error: BaseException, workload: str, steps: int) -> tuple[str, s
         return error.kind, str(error), error.remedy
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    failure = f"{name}: {first}" if first else name
+    failure = name
+    if first:
+        failure = f"{name}: {first}"
     message = f"The {workload} workload ended after {steps} steps by {failure.rstrip('.')}."
     if any(sign in str(error) for sign in _CUDA_BROKEN):
         return "cuda_error", message, POISONED_REMEDY
@@ -219,7 +226,9 @@ def _bytes(text: str) -> int | None:
         return parse_size(text.removesuffix(" bytes").removesuffix("bytes"))
     except ValueError:
         number = re.match(r"\d+", text)
-        return int(number[0]) if number is not None and int(number[0]) > MAX_SIZE else None
+        if number is not None and int(number[0]) > MAX_SIZE:
+            return int(number[0])
+        return None
 
 
 class MemoryKills:
@@ -279,7 +288,9 @@ def signal_text(number: int) -> str:
     except ValueError:
         return f"signal {number}"
     text = signal.strsignal(number)
-    return f"{text}, {name}" if text else name
+    if text:
+        return f"{text}, {name}"
+    return name
 
 
 def _counters(root: Path) -> Iterator[Path]:

@@ -30,7 +30,9 @@ def problem() -> str | None:
 def in_use() -> Backend | None:
     """The simulated device of this process; ``None`` while no run has used it. Imports nothing."""
     backend = sys.modules.get(BACKEND)
-    found: Backend | None = None if backend is None else backend.registered()
+    found: Backend | None = None
+    if backend is not None:
+        found = backend.registered()
     return found
 
 

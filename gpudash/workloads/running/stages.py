@@ -183,7 +183,9 @@ class WaitingTiming(HostTiming):
 def _timing(device: torch.device) -> CudaTiming | HostTiming:
     if device.type == "cuda":
         return CudaTiming()
-    return WaitingTiming(partial(synchronize, device)) if device.type in ("xpu", "mps") else HostTiming()
+    if device.type in ("xpu", "mps"):
+        return WaitingTiming(partial(synchronize, device))
+    return HostTiming()
 
 
 class Stages:

@@ -44,7 +44,10 @@ def buffers(path: Path, size: int, context: Context) -> tuple[torch.Tensor, torc
     for device in (path.source, path.target):
         context.about_to_allocate(size, device)
         pinned = device == "cpu" and path.memory == "pinned"
-        where = context.host if device == "cpu" else device
+        if device == "cpu":
+            where = context.host
+        else:
+            where = device
         made.append(torch.empty(size, dtype=torch.uint8, device=where, pin_memory=pinned).fill_(len(made)))
     return made[0], made[1]
 

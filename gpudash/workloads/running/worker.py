@@ -187,7 +187,10 @@ class Worker:
         except Exception as error:  # CUDA's errors have no common type, and an unknown one must not end the thread
             logger.exception("%s", failure)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            reason = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            if first:
+                reason = f"{type(error).__name__}: {first}"
+            else:
+                reason = type(error).__name__
             self._note(Topic.WORKER, f"{failure} ({reason}).", details=str(error))
             return None
 
@@ -270,7 +273,9 @@ class Worker:
     def _route(self, request: RunRequest) -> Callable[[RunRequest, Requests], Event]:
         if request.spec.rank_devices:
             return self._on_several
-        return self._hosted if request.isolate else self._run_here
+        if request.isolate:
+            return self._hosted
+        return self._run_here
 
     def _on_several(self, request: RunRequest, requests: Requests) -> Event:
         from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
@@ -281,7 +286,12 @@ class Worker:
         from gpudash.workloads.running.run import Run, release
 
         self._tried(self._load, "Torch could not be looked at")
-        problem = None if self._torch is None else self._torch["problem"] if self._torch["version"] is None else None
+        if self._torch is None:
+            problem = None
+        elif self._torch["version"] is None:
+            problem = self._torch["problem"]
+        else:
+            problem = None
         ending = Run(request, requests, self._emit, self._clock, self._on_probe).perform(problem)
         # As at the end of a process, the device goes back to its level before.
         self._tried(lambda: release(context=True), "What the run has left could not all be given back")

@@ -126,7 +126,10 @@ class GpuMemory:
         lines = [f"The test has {self._budget} of {self._measured.label}.", "", *report(found)]
         patch = next((remedy.patch for remedy in found.remedies if remedy.patch), "")
         folder = str(Path.cwd())
-        patch = in_folder(patch, folder, _read) if patch else ""
+        if patch:
+            patch = in_folder(patch, folder, _read)
+        else:
+            patch = ""
         if patch:
             lines += ["", f"As a diff, for patch -p0 in {folder}:", patch.rstrip()]
         return "\n".join(lines)
@@ -167,7 +170,9 @@ class GpuMemory:
         Args:
             root: files in it are told by their way from there.
         """
-        parts: dict[str, dict[str, int]] = {"piece": dict(self._pieces)} if self._pieces else {}
+        parts: dict[str, dict[str, int]] = {}
+        if self._pieces:
+            parts = {"piece": dict(self._pieces)}
         history = self._at_peak()
         if history is not None:
             found = explain(history.state(history.peak), source_line)
@@ -183,7 +188,9 @@ class GpuMemory:
         rows = change.rows()
         wide = max((len(row[0]) for row in rows), default=0)
         table = [f"  {name:<{wide}}  {then:>10}  {now:>10}  {by:>10}".rstrip() for name, then, now, by in rows]
-        head = [f"  {'changed':<{wide}}  {'baseline':>10}  {'now':>10}  {'difference':>10}"] if table else []
+        head = []
+        if table:
+            head = [f"  {'changed':<{wide}}  {'baseline':>10}  {'now':>10}  {'difference':>10}"]
         lines = [change.headline, "", *head, *table]
         history = self._at_peak()
         if history is not None:
@@ -206,7 +213,10 @@ class GpuMemory:
             history = self._history_of(self._snapshot())
             if history is not None and history.count:
                 missed = self.peak_bytes - int(history.allocated[history.peak + 1])
-                self._history = history if abs(missed) <= FAR_OFF * self.peak_bytes else None
+                if abs(missed) <= FAR_OFF * self.peak_bytes:
+                    self._history = history
+                else:
+                    self._history = None
         return self._history
 
     def _history_of(self, taken: Any) -> History | None:
@@ -218,10 +228,14 @@ class GpuMemory:
 
         index = self.device.index or 0
         device = next((one for one in snapshot_of(taken).devices if one.index == index), None)
-        return None if device is None else History(device)
+        if device is None:
+            return None
+        return History(device)
 
     def _snapshot(self) -> Any:
-        return None if self._budget.baseline is None else self._measured.snapshot()
+        if self._budget.baseline is None:
+            return None
+        return self._measured.snapshot()
 
 
 def _read(file: str) -> bytes:
@@ -233,8 +247,13 @@ def _line(owner: Owner, root: Path) -> str:
     if owner.file is None:
         return site_name(owner.file, owner.line, owner.name)
     path = Path(owner.file)
-    name = str(path.relative_to(root)) if path.is_relative_to(root) else path.name
-    return f"{name}: {short(owner.text)}" if owner.text else f"{name} {owner.name}"
+    if path.is_relative_to(root):
+        name = str(path.relative_to(root))
+    else:
+        name = path.name
+    if owner.text:
+        return f"{name}: {short(owner.text)}"
+    return f"{name} {owner.name}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -37,10 +37,14 @@ class MemoryBudget:
     @property
     def bytes(self) -> int | None:
         """Bytes of the card."""
-        return None if self.card is None else size_of(self.card)
+        if self.card is None:
+            return None
+        return size_of(self.card)
 
     def __str__(self) -> str:
-        return "no limit" if self.card is None else card_text(self.card)
+        if self.card is None:
+            return "no limit"
+        return card_text(self.card)
 
     @classmethod
     def of_marker(cls, args: Sequence[Any], keywords: Mapping[str, Any], root: Path) -> MemoryBudget:

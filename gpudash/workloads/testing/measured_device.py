@@ -131,7 +131,9 @@ class SimulatedDevice:
         self._card.reset_peaks()
 
     def snapshot(self) -> Any:
-        return None if self._history is None else self._history.snapshot()
+        if self._history is None:
+            return None
+        return self._history.snapshot()
 
     def end(self) -> None:
         if self._card is None or self.collector is None:
@@ -212,7 +214,9 @@ class CudaDevice:
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def snapshot(self) -> Any:
-        return None if self.collector is None else cuda_snapshot.take(torch)
+        if self.collector is None:
+            return None
+        return cuda_snapshot.take(torch)
 
     def end(self) -> None:
         if self.collector is not None:
@@ -223,7 +227,10 @@ class CudaDevice:
     def _allow(self, budget: int | None) -> None:
         """Keep torch to a budget, less the context; what is there already counts."""
         known = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not in older torch
-        self._fraction = 1.0 if known is None else known(self.device)
+        if known is None:
+            self._fraction = 1.0
+        else:
+            self._fraction = known(self.device)
         total = torch.cuda.get_device_properties(self.device).total_memory
         if budget is not None and budget - self.context_bytes < total * self._fraction:
             fraction = MemoryCap(size=budget - self.context_bytes).fraction(total)
@@ -255,7 +262,9 @@ def _answer(backend: Backend) -> None:
 
 def device_of(name: str) -> MeasuredDevice:
     """The device that ``--gpu-memory-device`` names."""
-    return SimulatedDevice() if name.startswith("sim") else CudaDevice(name)
+    if name.startswith("sim"):
+        return SimulatedDevice()
+    return CudaDevice(name)
 
 
 def _levels(statistics: dict[str, int]) -> PeakLevels:

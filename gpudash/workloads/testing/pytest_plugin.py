@@ -145,7 +145,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if memory is None or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
         return (yield)
     # before pytest shows the tensors of a traceback, for which it allocates on the device as well
-    ran_out = "" if call.excinfo is None else memory.ran_out(call.excinfo.value)
+    if call.excinfo is None:
+        ran_out = ""
+    else:
+        ran_out = memory.ran_out(call.excinfo.value)
     text = ran_out or ("" if call.excinfo is None else _misses_cuda(call.excinfo.value))
     measured = _measured(item, memory, over=bool(ran_out))
     item.user_properties.append(("gpu_memory_peak_bytes", measured["peak_bytes"]))  # JUnit's file has them
@@ -274,7 +277,9 @@ def _misses_cuda(error: BaseException) -> str:
     """What to do about an error that says that there is no CUDA; "" about any other."""
     from gpudash.simulator.as_cuda.notices import misses_cuda
 
-    return CALLED_CUDA if misses_cuda(str(error)) else ""
+    if misses_cuda(str(error)):
+        return CALLED_CUDA
+    return ""
 
 
 def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, Any]:
@@ -283,7 +288,9 @@ def _measured(item: pytest.Item, memory: GpuMemory, *, over: bool) -> dict[str, 
     if over:
         text = f"ran out of memory; {text}"
     remark = item.stash.get(_remark, "")
-    sentence = f"{text}; {remark}" if remark else text
+    sentence = text
+    if remark:
+        sentence = f"{text}; {remark}"
     found = {"words": sentence, "peak_bytes": memory.peak_bytes, "baseline": "", "footprint": None}
     if budget.baseline is not None and item.config.getoption("gpu_memory_write_baseline"):
         footprint = memory.footprint(item.config.rootpath).to_json()

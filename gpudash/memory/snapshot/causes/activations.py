@@ -43,7 +43,9 @@ def activations_of_a_step(case: Case) -> ProgramCause | None:
     size = case.bytes_of(lives) + (case.found.requested_bytes or 0)
     if size < SHARE_OF_LIVE * case.live_bytes or case.history.phase_at(case.moment) == PHASES[OPTIMIZER]:
         return None
-    whose = "One step's activations" if case.trains else "The activations of one pass"
+    whose = "The activations of one pass"
+    if case.trains:
+        whose = "One step's activations"
     text = f"{whose} are too many for the card: {format_bytes(size)} with the request that was refused."
     return ProgramCause(text, smaller_steps(case), is_of_activations=True)
 
@@ -93,7 +95,9 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
     held = case.bytes_of(np.intersect1d(scaled, case.alive))
     is_scaled = not case.history.asks_for_workspace(case.moment)
     # a step that ran out before its backward pass has yet to ask for nobody knows how much of the same
-    spare = 1 if case.history.phase_at(case.moment) == PHASES[BACKWARD] else 2
+    spare = 2
+    if case.history.phase_at(case.moment) == PHASES[BACKWARD]:
+        spare = 1
     batch, passes = whole, 0
     while batch > SMALLEST:
         batch //= 2
@@ -110,7 +114,9 @@ def halved(case: Case, found: BatchSize) -> Iterator[Remedy]:
 
 def _of_batch(case: Case, found: BatchSize, batch: int, peak: int) -> Remedy:
     times = -(-found.value // batch)
-    alike = f", {times} of them for each optimizer step to train alike" if case.trains else ""
+    alike = ""
+    if case.trains:
+        alike = f", {times} of them for each optimizer step to train alike"
     return Remedy(
         f"{found.place}: a batch of {batch} in place of {found.value}{alike}",
         predicted_peak_bytes=peak,
@@ -182,7 +188,9 @@ def _layer_in_loop(file: SourceFile, line: int) -> ast.Call | None:
         return None
     call = statement.value
     targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    return call if isinstance(call.func, ast.Name) and call.func.id in targets else None
+    if isinstance(call.func, ast.Name) and call.func.id in targets:
+        return call
+    return None
 
 
 def _rounds(case: Case, within: Ints) -> list[Ints]:

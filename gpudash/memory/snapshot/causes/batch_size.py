@@ -73,7 +73,9 @@ class BatchSize:
 
     def command(self, value: int) -> tuple[str, ...]:
         """The program's command with another size; empty where it does not say it."""
-        return () if self.option is None else self.option.with_value(value)
+        if self.option is None:
+            return ()
+        return self.option.with_value(value)
 
 
 def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
@@ -97,7 +99,9 @@ def batch_sizes(case: Case, *, evaluates: bool = False) -> list[BatchSize]:
     is_other = found[0][0]
     alike = [batch for is_of_other, _, _, batch in found if is_of_other == is_other]
     # what the command says takes the place of what the source does
-    return alike[:1] if alike[0].option is not None else alike[:MOST]
+    if alike[0].option is not None:
+        return alike[:1]
+    return alike[:MOST]
 
 
 def _of_sources(case: Case) -> Iterator[tuple[str, int, BatchSize]]:
@@ -177,7 +181,9 @@ def _named(node: ast.AST, own: set[str]) -> Iterator[tuple[str, ast.expr, int]]:
             for target in targets:
                 pairs += [(name, number, _SET) for name, number in _assigned(target, value)]
         case ast.AnnAssign(target=target, value=ast.expr() as value):
-            default = keyword_of(value, "default") if isinstance(value, ast.Call) else None
+            default = None
+            if isinstance(value, ast.Call):
+                default = keyword_of(value, "default")
             pairs += [(name, default or value, _SET) for name, _ in _assigned(target, value)]
         case ast.Dict(keys=keys, values=values):
             pairs += [(_text(key), value, _SET) for key, value in zip(keys, values, strict=True)]
@@ -205,12 +211,19 @@ def _of_call(call: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, int
     if method in _LOOKS_UP and texts and len(call.args) == 2:
         yield texts[0].lower(), call.args[1], _DEFAULT
         return
-    named = re.findall(r"\w+", ast.unparse(call.args[0])) if call.args else []
+    named = []
+    if call.args:
+        named = re.findall(r"\w+", ast.unparse(call.args[0]))
     for keyword in call.keywords:
         if keyword.arg is not None:
             # a loader of other data than the training's is named after it
-            name = f"val_{keyword.arg}" if any(map(_EVALUATES.search, named)) else keyword.arg
-            sureness = _SET if method == "dict" else _KEYWORD
+            if any(map(_EVALUATES.search, named)):
+                name = f"val_{keyword.arg}"
+            else:
+                name = keyword.arg
+            sureness = _KEYWORD
+            if method == "dict":
+                sureness = _SET
             if method in own:
                 sureness = _GIVEN
             yield name, keyword.value, sureness
@@ -227,7 +240,9 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr
 
 def _text(node: ast.AST | None) -> str:
     """The text that a constant is; "" of anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return ""
 
 
 def _by_shape(case: Case) -> Iterator[BatchSize]:
@@ -238,7 +253,9 @@ def _by_shape(case: Case) -> Iterator[BatchSize]:
         seen: set[int] = set()
         for node in file.nodes():
             number = _first_size(node, _SHAPED)
-            value = None if number is None else whole_number(number)
+            value = None
+            if number is not None:
+                value = whole_number(number)
             if number is None or value is None or value < SMALLEST_OF_SHAPE or not _runs_in_a_step(file, number):
                 continue
             sizes.setdefault(value, []).append(number)
@@ -258,11 +275,14 @@ def _first_size(node: ast.AST, makers: frozenset[str]) -> ast.expr | None:
     first: ast.expr = node.args[0]
     if method_of(node) == "randint" and makers is _SHAPED:
         first = keyword_of(node, "size") or node.args[-1]
-        first = first if isinstance(first, ast.Tuple | ast.List) else ast.Tuple(elts=[])
+        if not isinstance(first, ast.Tuple | ast.List):
+            first = ast.Tuple(elts=[])
     elif method_of(node) not in makers:
         return None
     if isinstance(first, ast.Tuple | ast.List):
-        return first.elts[0] if first.elts else None
+        if first.elts:
+            return first.elts[0]
+        return None
     return first
 
 

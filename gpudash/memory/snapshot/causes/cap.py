@@ -19,7 +19,9 @@ def capped_process(case: Case) -> ProgramCause | None:
     if found is None or allowed is None or case.found.verdict != "memory cap":
         return None
     file, call, value = found
-    capacity = int(allowed / value.value) if isinstance(value.value, int | float) and value.value else 0
+    capacity = 0
+    if isinstance(value.value, int | float) and value.value:
+        capacity = int(allowed / value.value)
     share = int(case.uncapped / capacity * 100) / 100 if capacity else 0
     if not capacity or share * capacity <= allowed:
         return None

@@ -114,13 +114,17 @@ class Case:
     def frames(self, life: int) -> list[Frame]:
         """The program's own lines that led to a block, innermost first."""
         stack = int(self.lives.stack[life])
-        return self.own_frames[stack] if stack >= 0 else []
+        if stack >= 0:
+            return self.own_frames[stack]
+        return []
 
     @cached_property
     def refused_frames(self) -> list[Frame]:
         """The program's own lines that led to the refused request, innermost first."""
         stack = int(self.history.columns.stack[self.moment])
-        return self.own_frames[stack] if stack >= 0 else []
+        if stack >= 0:
+            return self.own_frames[stack]
+        return []
 
     @cached_property
     def program_files(self) -> list[SourceFile]:

@@ -52,7 +52,9 @@ def evaluation_with_graph(case: Case) -> ProgramCause | None:
         return None
     passes = _passes(case, lives)
     # a single pass may be too much without its graph too
-    batches = batch_sizes(case, evaluates=True) if len(passes) < FEWEST_PASSES else []
+    batches = []
+    if len(passes) < FEWEST_PASSES:
+        batches = batch_sizes(case, evaluates=True)
     smaller = [remedy for batch in batches if batch.is_named for remedy in halved(case, batch)]
     return ProgramCause(_text(line, len(passes), size), (*_remedies(case, line, lives, passes), *smaller))
 
@@ -113,7 +115,10 @@ class Flow:
         self._names = {name for name in self._names if "." in name} | _bound(statement)
         scope = max(place for place, node in enumerate(path[:-1]) if isinstance(node, Function | ast.Module))
         inner = path[scope]
-        self._given = {argument.arg for argument in inner.args.args} if isinstance(inner, Function) else set()
+        if isinstance(inner, Function):
+            self._given = {argument.arg for argument in inner.args.args}
+        else:
+            self._given = set()
         if _calls_one(statement, DIFFERENTIATES):
             return True
         for place in range(len(path) - 2, scope - 1, -1):
@@ -126,7 +131,9 @@ class Flow:
             begin = int(getattr(inside, "lineno", 0))
             behind = [node for node in simple if node.lineno > begin]
             # a loop comes back to what stands before
-            before = [node for node in simple if node.lineno <= begin] if isinstance(around, Loop) else []
+            before = []
+            if isinstance(around, Loop):
+                before = [node for node in simple if node.lineno <= begin]
             if any(self._passes_on(node) for node in (*behind, *before)):
                 return True
         return False
@@ -138,7 +145,10 @@ class Flow:
         if isinstance(node, ast.Expr) and _read(node) & self._names and _bound(node) & self._given:
             return True  # a list of the caller's takes it in, and what becomes of that is not followed
         if isinstance(node, Loop):
-            reassigned = _read(node.target) if not isinstance(node, ast.While) else set()
+            if not isinstance(node, ast.While):
+                reassigned = _read(node.target)
+            else:
+                reassigned = set()
             self._names -= reassigned
         elif _read(node.value if isinstance(node, ast.Assign) else node) & self._names:
             self._names |= _bound(node)
@@ -248,17 +258,25 @@ def _remedies(case: Case, line: Frame, lives: Ints, passes: list[Ints]) -> list[
 def _edit(case: Case, line: Frame) -> tuple[str, str]:
     """What to write, and the diff for it: over the function that evaluates, else around the loop or the statement."""
     file = case.file(line.file)
-    text = "torch.no_grad()" if file.imports("torch") else "no_grad() of torch"
+    text = "no_grad() of torch"
+    if file.imports("torch"):
+        text = "torch.no_grad()"
     path = file.path(line.line)
     scope = next((node for node in reversed(path[:-1]) if isinstance(node, Function | ast.Module)), None)
     if isinstance(scope, Function) and scope.name != "forward" and not _calls_one(scope, DIFFERENTIATES):
         first = min([scope.lineno, *(mark.lineno for mark in scope.decorator_list)])
         added = (f"{file.indent(first)}@torch.no_grad()", file.lines[first - 1])
-        patch = file.patch({first: added}) if file.imports("torch") else ""
+        patch = ""
+        if file.imports("torch"):
+            patch = file.patch({first: added})
         return f"evaluate under {text}: put @torch.no_grad() above def {scope.name}", patch
     loop = next((node for node in path if isinstance(node, Loop) and not _calls_one(node, DIFFERENTIATES)), None)
     around = loop if loop is not None else path[-1]
     assert isinstance(around, ast.stmt)
-    changed = file.indented([around], "with torch.no_grad():") if file.imports("torch") else None
-    what = "loop" if loop is not None else "line"
+    changed = None
+    if file.imports("torch"):
+        changed = file.indented([around], "with torch.no_grad():")
+    what = "line"
+    if loop is not None:
+        what = "loop"
     return f"put this {what} into with {text}", "" if changed is None else file.patch(changed)

@@ -114,7 +114,9 @@ def _several_states(case: Case) -> _Kept | None:
     """The same of optimizers' states, which are more then than one optimizer can have of the weights."""
     states = case.of_category(OPTIMIZER_STATE)
     of_one = (max(STATES.values()) + 1) * case.bytes_of(case.of_category(WEIGHTS))
-    return _several(case, states, "optimizers' states") if case.bytes_of(states) > of_one else None
+    if case.bytes_of(states) > of_one:
+        return _several(case, states, "optimizers' states")
+    return None
 
 
 def _makings(case: Case, lives: Ints) -> list[Ints]:
@@ -143,13 +145,18 @@ def _release(case: Case, kept: _Kept) -> _Release | None:
     # a result that is kept beside a model holds the graph, and that the parameters
     results = [keeper for keeper in together if not calls[id(keeper)] and _has_graph(file, keeper)]
     changed = file.spliced(splice for keeper in results for splice in _detached(keeper))
-    last, indent = (statement, statement.lineno) if loop is None else (loop, loop.body[0].lineno)
+    if loop is None:
+        last, indent = (statement, statement.lineno)
+    else:
+        last, indent = (loop, loop.body[0].lineno)
     end = last.end_lineno or last.lineno
     changed[end] = (
         *changed.get(end, (file.lines[end - 1],)),
         *(f"{file.indent(indent)}{one}" for one in added),
     )
-    where = "behind it" if loop is None else "at the end of each round of its loop"
+    where = "at the end of each round of its loop"
+    if loop is None:
+        where = "behind it"
     write = f"{' and '.join(added)} {where}"
     write = ", ".join([*(f"{keeper.name}.detach() in place of {keeper.name}" for keeper in results), write])
     return _Release(first, write, file.patch(changed))
@@ -229,7 +236,9 @@ def _result(file: SourceFile, value: ast.expr, place: int | None, calls: int) ->
     found = value
     if function is not None and calls:
         given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
-        found = given[-1] if given else value
+        found = value
+        if given:
+            found = given[-1]
     if place is not None and isinstance(found, ast.Tuple) and place < len(found.elts):
         found = found.elts[place]
     if function is None or found is value or not isinstance(found, ast.Name):

@@ -36,7 +36,9 @@ def cache_of_keys_and_values(case: Case) -> ProgramCause | None:
     if size < SHARE_OF_LIVE * case.live_bytes:
         return None
     tokens = _tokens(case, lives)
-    seen = f" of {format_count(tokens)} tokens" if tokens else ""
+    seen = ""
+    if tokens:
+        seen = f" of {format_count(tokens)} tokens"
     text = f"The KV cache{seen} takes {format_bytes(size)}, and each further token makes it larger."
     return ProgramCause(text, tuple(_remedies(case, lives, size, tokens)))
 
@@ -49,7 +51,9 @@ def _cached(case: Case) -> Ints:
 
 def _is_named(case: Case, stack: int) -> bool:
     """Whether the program's line of a stack names a cache, or makes keys or values longer with every token."""
-    frames = case.own_frames[stack] if stack >= 0 else []
+    frames = []
+    if stack >= 0:
+        frames = case.own_frames[stack]
     if not frames:
         return False
     text = case.source(frames[0].file, frames[0].line)
@@ -72,7 +76,9 @@ def _tokens(case: Case, lives: Ints) -> int:
     """
     stacks = np.unique(case.lives.stack[lives])
     tokens = max(_lengths(case, stack) for stack in stacks.tolist())
-    return tokens if tokens >= FEWEST_TOKENS else 0
+    if tokens >= FEWEST_TOKENS:
+        return tokens
+    return 0
 
 
 def _remedies(case: Case, lives: Ints, size: int, tokens: int) -> Iterator[Remedy]:
@@ -116,7 +122,9 @@ def _bounded(case: Case, lives: Ints, tokens: int, fewer: int) -> tuple[str, str
             for name in ("max_new_tokens", "max_length") if isinstance(call, ast.Call) else ():
                 assert isinstance(call, ast.Call)
                 value = keyword_of(call, name)
-                changed = None if value is None else _number(file, value, tokens, fewer)
+                changed = None
+                if value is not None:
+                    changed = _number(file, value, tokens, fewer)
                 if changed is not None:
                     return f"{short(file.file)}:{changed[0]}: ", file.patch({changed[0]: (changed[1],)})
     return "", ""
@@ -126,7 +134,8 @@ def _number(file: SourceFile, value: ast.expr, tokens: int, fewer: int) -> tuple
     """The line that holds a number of tokens, with a smaller one: itself, or where a name is given it."""
     if isinstance(value, ast.Name):
         given = [node for node in file.nodes() if isinstance(node, ast.Assign) and _is_named_by(node, value.id)]
-        value = given[0].value if len(given) == 1 else value
+        if len(given) == 1:
+            value = given[0].value
     if not isinstance(value, ast.Constant) or not isinstance(value.value, int) or value.value < tokens:
         return None
     return file.replaced(value, str(fewer))

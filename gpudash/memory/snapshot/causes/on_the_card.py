@@ -32,8 +32,12 @@ def loaded_checkpoint(case: Case) -> ProgramCause | None:
     file, place = case.file(frame.file), f"{short(frame.file)}:{frame.line}"
     size = case.bytes_of(lives)
     statement = file.statement(frame.line)
-    call = next((node for node in ast.walk(statement) if method_of(node) == "load"), None) if statement else None
-    patch = _loaded_on_host(file, call) if isinstance(call, ast.Call) else ""
+    call = None
+    if statement:
+        call = next((node for node in ast.walk(statement) if method_of(node) == "load"), None)
+    patch = ""
+    if isinstance(call, ast.Call):
+        patch = _loaded_on_host(file, call)
     text = f"The checkpoint that {place} loads takes {format_bytes(size)} on the GPU beside the model."
     label = f'{place}: load it with map_location="cpu": {needed(size)} less'
     return ProgramCause(text, (_without(case, lives, label, patch),))
@@ -46,7 +50,9 @@ def _loaded_on_host(file: SourceFile, call: ast.Call) -> str:
     else:
         text = ast.unparse(call)
         changed = file.replaced(call, f'{text[:-1]}, map_location="cpu")')
-    return "" if changed is None else file.patch({changed[0]: (changed[1],)})
+    if changed is None:
+        return ""
+    return file.patch({changed[0]: (changed[1],)})
 
 
 def copied_model(case: Case) -> ProgramCause | None:
@@ -66,13 +72,17 @@ def copied_model(case: Case) -> ProgramCause | None:
         if method_of(call) == "AveragedModel" and keyword_of(call, "device") is None:
             write = 'AveragedModel(…, device="cpu"), which averages in host memory'
             changed = file.replaced(call, f'{ast.unparse(call)[:-1]}, device="cpu")')
-            patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
+            if changed is None:
+                patch = ""
+            else:
+                patch = file.patch({changed[0]: (changed[1],)})
         elif method_of(call) == "deepcopy" and len(call.args) == 1:
             write, patch = _copied_to_host(file, statement, call)
     times = len(case.makings(lives))
-    subject = (
-        "A copy of the model, made at {}, takes" if times < 2 else f"{times} copies of the model, made at {{}}, take"
-    )
+    if times < 2:
+        subject = "A copy of the model, made at {}, takes"
+    else:
+        subject = f"{times} copies of the model, made at {{}}, take"
     text = f"{subject.format(place)} {format_bytes(size)} of the GPU too."
     return ProgramCause(text, (_without(case, lives, f"{place}: {write}: {needed(size)} less", patch),))
 
@@ -91,7 +101,9 @@ def _copied_to_host(file: SourceFile, statement: ast.stmt | None, call: ast.Call
     if call.end_lineno is None or call.end_col_offset is None:
         return write, ""
     splices = [Splice(call.end_lineno, call.end_col_offset, call.end_col_offset, ".cpu()")]
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
     for loop in file.nodes():
         if isinstance(loop, ast.For):
             splices += [splice for target in targets for splice in _moved_in(loop, ast.unparse(target))]
@@ -106,7 +118,10 @@ def _moved_in(loop: ast.For, copy: str) -> list[Splice]:
     of_copy = [ast.unparse(argument).startswith(f"{copy}.") for argument in loop.iter.args]
     if len(names) != 2 or of_copy not in ([True, False], [False, True]):
         return []
-    ours, theirs = names if of_copy[0] else reversed(names)
+    if of_copy[0]:
+        ours, theirs = names
+    else:
+        ours, theirs = reversed(names)
     uses = [_whole_use(loop, node) for body in loop.body for node in ast.walk(body) if _is_name(node, theirs)]
     return [
         Splice(use.end_lineno or 0, use.end_col_offset or 0, use.end_col_offset or 0, f".to({ours}.device)")
@@ -191,7 +206,9 @@ def _moved(file: SourceFile, line: int) -> tuple[ast.Call, list[ast.Subscript]] 
         if _is_name(node, target.id) and node is not target and id(node) not in inside and id(node) not in sized
     ]
     one_line = call.func.value.end_lineno == call.end_lineno
-    return None if others or not read or not one_line else (call, read)
+    if others or not read or not one_line:
+        return None
+    return (call, read)
 
 
 def _is_name(node: ast.AST, name: str) -> bool:
@@ -214,7 +231,9 @@ def _line_of(case: Case, lives: Ints) -> Frame | None:
     if not len(lives) or size < (SHARE_OF_MISSING if reaches else SHARE_OF_LIVE) * case.live_bytes:
         return None
     frames = case.frames(int(lives[int(np.argmax(case.lives.bytes[lives]))]))
-    return frames[0] if frames else None
+    if frames:
+        return frames[0]
+    return None
 
 
 def _without(case: Case, lives: Ints, text: str, patch: str) -> Remedy:

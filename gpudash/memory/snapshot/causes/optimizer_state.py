@@ -66,7 +66,10 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     if not is_first or state < SHARE_OF_STATE * weights or not weights:
         return None
     call, file = _made(case)
-    name = method_of(call) if call is not None else _by_stack(case)
+    if call is not None:
+        name = method_of(call)
+    else:
+        name = _by_stack(case)
     times = STATES.get(name, 0) or round(state / weights) or 1
     if call is not None and _is_true(keyword_of(call, "amsgrad")):
         times += 1
@@ -75,7 +78,9 @@ def first_step_of_optimizer(case: Case) -> ProgramCause | None:
     if passing > MOST_PASSING * weights:
         return None
     state -= passing
-    per = f"{times} × {format_bytes(weights)} of weights" if times > 1 else "as much as the weights"
+    per = "as much as the weights"
+    if times > 1:
+        per = f"{times} × {format_bytes(weights)} of weights"
     text = (
         f"The first step of {name or 'the optimizer'} makes its state: {format_bytes(whole)} in all ({per}), of which "
         f"{format_bytes(state)} were there when memory ran out"
@@ -93,7 +98,10 @@ def _remedies(
     held = case.of_category(OPTIMIZER_STATE)
     ran = case.resized(held, 0, request=True)
     if ran.fits:
-        place = "" if call is None or file is None else f"{short(file.file)}:{call.lineno}: "
+        if call is None or file is None:
+            place = ""
+        else:
+            place = f"{short(file.file)}:{call.lineno}: "
         yield Remedy(
             f"{place}torch.optim.SGD without momentum in place of {name}: {format_bytes(whole)} less",
             predicted_peak_bytes=ran.peak_reserved,
@@ -112,7 +120,9 @@ def _remedies(
 
 def _with_8_bits(name: str) -> str:
     first = f"bitsandbytes.optim.{name if name in WITH_8_BITS else 'AdamW'}8bit"
-    also = "" if name in WITH_8_BITS - {"Adam", "AdamW"} else ", torchao.optim"
+    also = ", torchao.optim"
+    if name in WITH_8_BITS - {"Adam", "AdamW"}:
+        also = ""
     return f"a state of 8 bits ({first}{also})"
 
 
@@ -140,7 +150,10 @@ def _one_by_one(case: Case, call: ast.Call | None, file: SourceFile | None) -> I
     if call is not None and file is not None and keyword_of(call, "foreach") is None:
         place = f"{short(file.file)}:{call.lineno}: "
         changed = file.replaced(call, f"{ast.unparse(call)[:-1]}, foreach=False)")
-        patch = "" if changed is None else file.patch({changed[0]: (changed[1],)})
+        if changed is None:
+            patch = ""
+        else:
+            patch = file.patch({changed[0]: (changed[1],)})
     yield Remedy(
         f"{place}foreach=False for the optimizer, which then updates one parameter at a time",
         predicted_peak_bytes=ran.peak_reserved,
@@ -157,7 +170,9 @@ def _made(case: Case) -> tuple[ast.Call | None, SourceFile | None]:
         for node in file.nodes()
         if isinstance(node, ast.Call) and _keeps_state(node)
     ]
-    return found[0] if len(found) == 1 else (None, None)
+    if len(found) == 1:
+        return found[0]
+    return (None, None)
 
 
 def _keeps_state(call: ast.Call) -> bool:
@@ -191,7 +206,9 @@ def _as_sgd(file: SourceFile, call: ast.Call) -> str:
     arguments = [ast.unparse(parameters), f"lr={'1e-3' if rate is None else ast.unparse(rate)}"]
     arguments += [] if decay is None else [f"weight_decay={ast.unparse(decay)}"]
     changed = file.replaced(call, f"{owner}.SGD({', '.join(arguments)})")
-    return "" if changed is None else file.patch({changed[0]: (changed[1],)})
+    if changed is None:
+        return ""
+    return file.patch({changed[0]: (changed[1],)})
 
 
 def _is_true(value: ast.expr | None) -> bool:

@@ -23,18 +23,27 @@ def scores_of_attention(case: Case) -> ProgramCause | None:
             if found is None or not isinstance(node, ast.Assign):
                 continue
             use = _weighted(scope, node, found)
-            lines = range(node.lineno, (use.end_lineno or use.lineno) + 1) if use is not None else range(0)
+            if use is not None:
+                lines = range(node.lineno, (use.end_lineno or use.lineno) + 1)
+            else:
+                lines = range(0)
             if use is None or frame.line not in lines:
                 continue
             size = case.found.requested_bytes or 0
             place = f"{short(file.file)}:{node.lineno}"
             text = f"Attention at {place} makes all of its scores at once: {format_bytes(size)} were asked for."
             label = f"{place}: torch.nn.functional.scaled_dot_product_attention, which makes them piece by piece"
-            patch = _patched(file, node, use, found) if file.imports("torch") else ""
+            patch = ""
+            if file.imports("torch"):
+                patch = _patched(file, node, use, found)
             written = np.flatnonzero(case.with_frames([(file.file, line) for line in lines]))
             ran = case.resized(written, 0, request=True)
-            peak = ran.peak_reserved if ran.fits else None
-            verified_by = BY_REPLAY if ran.fits else ""
+            peak = None
+            if ran.fits:
+                peak = ran.peak_reserved
+            verified_by = ""
+            if ran.fits:
+                verified_by = BY_REPLAY
             return ProgramCause(text, (Remedy(label, predicted_peak_bytes=peak, verified_by=verified_by, patch=patch),))
     return None
 
@@ -46,8 +55,11 @@ def _scores(node: ast.AST) -> tuple[str, ast.expr, ast.expr, str] | None:
     value, scale = node.value, "1.0"
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
         factor = ast.unparse(value.right)
-        scale = f"1 / ({factor})" if isinstance(value.op, ast.Div) else factor
-        scale = scale.replace("(", "").replace(")", "") if isinstance(value.right, ast.Constant) else scale
+        scale = factor
+        if isinstance(value.op, ast.Div):
+            scale = f"1 / ({factor})"
+        if isinstance(value.right, ast.Constant):
+            scale = scale.replace("(", "").replace(")", "")
         value = value.left
     left, right = _product(value)
     if left is None or right is None or method_of(right) not in ("transpose", "mT"):
@@ -77,9 +89,14 @@ def _weighted(scope: ast.AST | None, scores: ast.AST, found: tuple[str, ast.expr
     ]
     if len(readers) != 1:
         return None
-    left, right = _product(readers[0].value) if readers[0].value is not None else (None, None)
+    if readers[0].value is not None:
+        left, right = _product(readers[0].value)
+    else:
+        left, right = (None, None)
     is_softmax = isinstance(left, ast.Call) and method_of(left) == "softmax" and right is not None
-    return readers[0] if is_softmax and readers[0].end_lineno == readers[0].lineno else None
+    if is_softmax and readers[0].end_lineno == readers[0].lineno:
+        return readers[0]
+    return None
 
 
 def _patched(file: SourceFile, scores: ast.AST, use: ast.stmt, found: tuple[str, ast.expr, ast.expr, str]) -> str:

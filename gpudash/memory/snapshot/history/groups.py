@@ -35,12 +35,16 @@ class Sites:
             lines: dict[int, None] = {}
             for frame in stack:
                 if frame not in kept:
-                    kept[frame] = None if is_library(HeldFrame(*frame)) else self._number(frame, number_of)
+                    if is_library(HeldFrame(*frame)):
+                        kept[frame] = None
+                    else:
+                        kept[frame] = self._number(frame, number_of)
                 number = kept[frame]
                 if number is not None:
                     lines[number] = None
             own = next((number for number in lines if not is_installed(HeldFrame(*self.frames[number]))), None)
-            own = next(iter(lines), None) if own is None else own
+            if own is None:
+                own = next(iter(lines), None)
             if own is None and (inner := next(filter(is_python, stack), None)):
                 own = self._number(inner, number_of)
                 lines = {own: None}
@@ -78,7 +82,9 @@ class Sites:
 
 def _sums(key: Ints, size: Ints, kinds: int, wrap: bool = False) -> Ints:
     """Bytes by key; exact, since no sum reaches 2**53."""
-    places = key % kinds if wrap else key
+    places = key
+    if wrap:
+        places = key % kinds
     return np.bincount(places, weights=size, minlength=kinds).astype(np.int64)
 
 

@@ -148,10 +148,14 @@ class History:
 
     def step_at(self, moment: int) -> int:
         """Number of the step that a moment belongs to; 0 before the first."""
-        return int(self.step_of(np.array([moment + 1]))[0]) if moment < self.last else self._last_step()
+        if moment < self.last:
+            return int(self.step_of(np.array([moment + 1]))[0])
+        return self._last_step()
 
     def _last_step(self) -> int:
-        return int(self.step_numbers[-1]) if len(self.steps) else 0
+        if len(self.steps):
+            return int(self.step_numbers[-1])
+        return 0
 
     def step_of(self, events: Ints) -> Ints:
         """Number of the step that each event belongs to; 0 before the first, and for event -1."""
@@ -162,7 +166,9 @@ class History:
 
     def phase_at(self, moment: int) -> str:
         """Name of the phase of the event of a moment."""
-        return PHASES[int(self.phase[moment])] if 0 <= moment < self.count else ""
+        if 0 <= moment < self.count:
+            return PHASES[int(self.phase[moment])]
+        return ""
 
     def alive(self, moment: int) -> Ints:
         """Indices of the lives that are allocated at a moment."""
@@ -248,7 +254,10 @@ class History:
 
     def growth(self, moment: int | None = None, source: SourceLine = no_source) -> tuple[Growth, ...]:
         """Lines of which every step leaves something behind, at a moment; by default at the end."""
-        at = self.last if moment is None else moment
+        if moment is None:
+            at = self.last
+        else:
+            at = moment
         return growing_lines(self.groups(at), self.step_at(at), source)
 
     def state(self, moment: int) -> MemoryState:
@@ -262,7 +271,9 @@ class History:
             device_free = max(0, int(self.columns.device_free[moment]))
         # what is alive is there, also where the segments of a trace that contradicts itself do not hold it
         reserved = max(int(self.reserved[moment + 1]), int(self.allocated[moment + 1]))
-        stream = None if request is None else int(self.columns.stream[moment])
+        stream = None
+        if request is not None:
+            stream = int(self.columns.stream[moment])
         return MemoryState(
             device=f"device {self.device.index}",
             capacity=max(reserved + device_free, 1),
@@ -354,7 +365,10 @@ def difference_text(first: History, begin: int, second: History, end: int) -> st
     verb = f"{'grew' if grown > 0 else 'fell'} by {format_bytes(abs(grown))}"
     parts = []
     for change in changes[:MOST_CHANGES]:
-        kind = f" ({change.category})" if change.category != change.name else ""  # without a stack both may be unknown
+        # without a stack both may be unknown
+        kind = ""
+        if change.category != change.name:
+            kind = f" ({change.category})"
         parts.append(f"{format_change(change.grown)} {change.name}{kind}")
     rest = [change.grown for change in changes[MOST_CHANGES:]]
     if rest:

@@ -105,7 +105,10 @@ def _measure(lives: Lives, pieces: list[Piece], settings: AllocatorSettings, cou
     Returns:
         Bytes of that kind by life, and how many events the pieces contradict.
     """
-    limit = 2**63 if settings.max_split_size is None else settings.max_split_size
+    if settings.max_split_size is None:
+        limit = 2**63
+    else:
+        limit = settings.max_split_size
     large = [piece for piece in pieces if not piece.is_small and not piece.is_expandable]
     which = np.flatnonzero((lives.bytes > LARGEST_SMALL) & _within(lives.address, lives.bytes, large))
     if settings.expandable_segments:
@@ -156,7 +159,10 @@ def _begin(space: _Space, lives: Lives, which: Ints, held: list[Piece], count: i
         while place < len(address) and address[place] < end:
             if address[place] > free_from:
                 space.put(free_from, address[place] - free_from)
-            following = address[place + 1] if place + 1 < len(address) and address[place + 1] < end else end
+            if place + 1 < len(address) and address[place + 1] < end:
+                following = address[place + 1]
+            else:
+                following = end
             rest = following - address[place] - size[place]
             if 0 < rest <= LARGEST_SMALL and not is_exact[place]:
                 size[place] += rest
@@ -263,7 +269,10 @@ class Placed:
         begins = np.array([piece.address for piece in held], np.int64)
         ends = np.array([piece.address + piece.size for piece in held], np.int64)
         segment = np.searchsorted(begins, address, side="right") - 1
-        inside = (segment >= 0) & (address < ends[segment]) if len(held) else np.zeros(len(life), bool)
+        if len(held):
+            inside = (segment >= 0) & (address < ends[segment])
+        else:
+            inside = np.zeros(len(life), bool)
         life, address, segment = life[inside], address[inside], segment[inside]
         return Layout(held, life, address, lives.bytes[life], lives.freed[life] <= moment, segment, lives)
 
@@ -290,7 +299,9 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
     """Pieces of expandable segments that touch as one."""
     found: list[Piece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = None
+        if found:
+            last = found[-1]
         if (
             last is not None
             and last.is_expandable

@@ -86,7 +86,10 @@ def matched(device: DeviceSnapshot, columns: Columns) -> tuple[Lives, int]:
     alive = np.flatnonzero(of_trace.done == count)
     places = np.searchsorted(ends.address, of_trace.address[alive])
     places[places == len(ends)] = 0
-    known = ends.address[places] == of_trace.address[alive] if len(ends) else np.zeros(len(alive), bool)
+    if len(ends):
+        known = ends.address[places] == of_trace.address[alive]
+    else:
+        known = np.zeros(len(alive), bool)
     found, there = alive[known], places[known]
     of_trace.bytes[found] = ends.bytes[there]
     without_stack = (of_trace.stack[found] == NONE) & (of_trace.born[found] == -1)
@@ -246,7 +249,9 @@ class _Undoing:
     def went(self, event: int, address: int, size: int, stream: int, pool: Hashable, grows: bool) -> None:
         """Go back over an event with which memory went."""
         is_small = size == SMALL_SEGMENT or (grows and size % LARGE_SEGMENT_SIZE != 0)
-        neighbour = self._neighbour(address, address + size, stream) if grows else None
+        neighbour = None
+        if grows:
+            neighbour = self._neighbour(address, address + size, stream)
         if neighbour is not None:
             is_small, pool = neighbour.is_small, neighbour.pool
         self._put(Piece(address, size, stream, is_small, pool, grows, -1, event))
@@ -254,7 +259,9 @@ class _Undoing:
     def _neighbour(self, address: int, end: int, stream: int) -> Piece | None:
         """The piece of the same expandable segment that ends or begins where this one does."""
         place = bisect_left(self._begins, address) - 1
-        before = self._held[self._begins[place]] if place >= 0 else None
+        before = None
+        if place >= 0:
+            before = self._held[self._begins[place]]
         if before is not None and before.address + before.size != address:
             before = None
         known = (piece for piece in (before, self._held.get(end)) if piece is not None)
@@ -287,7 +294,10 @@ def pieces(device: DeviceSnapshot, columns: Columns) -> tuple[list[Piece], int]:
         if kind in (SEGMENT_ALLOC, SEGMENT_MAP):
             undoing.came(event, address, size)
         else:
-            identity = SHARED if pool == NONE else columns.pools[pool]
+            if pool == NONE:
+                identity = SHARED
+            else:
+                identity = columns.pools[pool]
             undoing.went(event, address, size, stream, identity, kind == SEGMENT_UNMAP)
     return undoing.all(), undoing.disagreeing
 

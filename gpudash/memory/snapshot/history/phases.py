@@ -110,12 +110,14 @@ def role_of(stack: Iterable[Frame]) -> tuple[Role, int]:
         traits = _traits(file, name)
         if not (traits & _OPTIM and seen & (_CALL | _BACKWARD | _ENGINE)):
             seen |= traits & _BITS
-        outermost = traits if traits & _PYTHON else outermost
+        if traits & _PYTHON:
+            outermost = traits
         if role is Role.OTHER:
             role = Role(traits >> _ROLE_SHIFT)
     if outermost & _AUTOGRAD_APPLY:
         seen |= _BACKWARD
-        role = Role.GRADIENTS if role is Role.OTHER else role
+        if role is Role.OTHER:
+            role = Role.GRADIENTS
     if seen & _OPTIM:
         return role, OPTIMIZER
     if seen & (_BACKWARD | _ENGINE):
@@ -157,7 +159,10 @@ def moved_gradients(
     found = set()
     for file in {file for file, _ in sizes}:
         lines = sorted(line for line in sizes if line[0] == file and line not in of_children)
-        parameters = sizes[lines[0]] if lines else Counter()
+        if lines:
+            parameters = sizes[lines[0]]
+        else:
+            parameters = Counter()
         for line in lines[1:]:
             whole = sum((sizes[line] & parameters).elements())
             if sizes[line] <= parameters and whole >= LEAST_OF_PARAMETERS * sum(parameters.elements()):
@@ -172,10 +177,14 @@ def _traits(file: str, name: str) -> int:
     if not file.endswith(".py"):
         if "Workspace" in name:
             return _bits_of(Role.WORKSPACE)
-        return _ENGINE | _bits_of(Role.GRADIENTS) if "autograd::Engine" in name or "autograd::Node" in name else 0
+        if "autograd::Engine" in name or "autograd::Node" in name:
+            return _ENGINE | _bits_of(Role.GRADIENTS)
+        return 0
     if _OPTIMIZERS.search(file):
         # zero_grad frees gradients, before or after any phase
-        return _PYTHON if name == "zero_grad" else _PYTHON | _OPTIM | _bits_of(Role.OPTIMIZER_STATE)
+        if name == "zero_grad":
+            return _PYTHON
+        return _PYTHON | _OPTIM | _bits_of(Role.OPTIMIZER_STATE)
     if "torch/autograd/function.py" in file:
         return _PYTHON | _AUTOGRAD_APPLY
     if _BACKWARD_FILES.search(file) and name in _BACKWARD_NAMES:
@@ -230,7 +239,8 @@ def _annotate(
             if named not in annotation.name:
                 continue
             if annotation.stage == "START":
-                began = annotation.time_us if depth == 0 else began
+                if depth == 0:
+                    began = annotation.time_us
                 depth += 1
             elif depth:
                 depth -= 1
@@ -252,7 +262,9 @@ def _closure(of_stack: NDArray[np.uint8]) -> int:
         return 0
     updates = np.flatnonzero(of_stack == OPTIMIZER)
     behind = updates[updates > inner[-1]]
-    return int(behind[0]) if len(behind) else len(of_stack)
+    if len(behind):
+        return int(behind[0])
+    return len(of_stack)
 
 
 def _filled(code: NDArray[np.uint8], reports: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -286,7 +298,8 @@ def _smoothed(code: NDArray[np.uint8]) -> NDArray[np.uint8]:
         value = code[starts]
         inner = np.flatnonzero((lengths[1:-1] < shortest) & (value[:-2] == value[2:])) + 1
         # of two short neighbours only the first: the other one's neighbours have changed
-        inner = inner[np.append(True, np.diff(inner) > 1)] if len(inner) else inner
+        if len(inner):
+            inner = inner[np.append(True, np.diff(inner) > 1)]
         if not len(inner):
             if len(starts) <= MOST_BANDS or shortest > len(code):
                 return code

@@ -185,7 +185,9 @@ def _small(value: object) -> int:
 
 def _from_environment(text: object) -> AllocatorSettings:
     try:
-        return AllocatorSettings.parse(text) if isinstance(text, str) else AllocatorSettings()
+        if isinstance(text, str):
+            return AllocatorSettings.parse(text)
+        return AllocatorSettings()
     except (ValueError, OverflowError):
         # other versions of torch know other keys
         return AllocatorSettings()
@@ -210,7 +212,9 @@ def plain_settings(recorded: Mapping[Any, Any]) -> tuple[dict[str, object], int]
 
 
 def _readable(value: object) -> object:
-    return readable(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return readable(value)
+    return value
 
 
 def _plain(value: object) -> bool:
@@ -285,7 +289,9 @@ def contradictions(
             f"{allocated:,} are."
         )
     disagreement = _disagreement(device, columns, segments)
-    return found if disagreement is None else [*found, disagreement]
+    if disagreement is None:
+        return found
+    return [*found, disagreement]
 
 
 class _Assembling:
@@ -320,7 +326,10 @@ class _Assembling:
 
     def _device(self, number: int) -> tuple[DeviceSnapshot, Columns]:
         found = self._found
-        trace = found.traces[number] if number < len(found.traces) else TraceColumns(found.stacks, found.texts, "")
+        if number < len(found.traces):
+            trace = found.traces[number]
+        else:
+            trace = TraceColumns(found.stacks, found.texts, "")
         columns, segments = trace.columns(), tuple(self._segments.get(number, ()))
         _check_sums(number, columns, segments)
         stated = self._stated.get(number)
@@ -357,7 +366,9 @@ def _report_unknown(found: FoundInFile) -> None:
 def _names(names: Sequence[str] | Mapping[str, int]) -> str:
     listed = ", ".join(shown(name)[1:-1] if len(name) > 40 else name for name in list(names)[:MOST_NAMES])
     more = len(names) - MOST_NAMES
-    return listed if more <= 0 else f"{listed} and {more} more"
+    if more <= 0:
+        return listed
+    return f"{listed} and {more} more"
 
 
 def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_bytes: int) -> str:
@@ -374,10 +385,15 @@ def _part(kept: Sequence[Columns], in_file: int, first_us: int | None, memory_by
 
 def _clock(time_us: int) -> str:
     """Time since the first event of the file."""
-    sign, tenths = ("−", -time_us) if time_us < 0 else ("", time_us)
+    if time_us < 0:
+        sign, tenths = ("−", -time_us)
+    else:
+        sign, tenths = ("", time_us)
     tenths //= 100_000
     minutes, hours = tenths // 600 % 60, tenths // 36_000
-    shown_hours = f"{hours}:" if hours else ""
+    shown_hours = ""
+    if hours:
+        shown_hours = f"{hours}:"
     return f"{sign}{shown_hours}{minutes:02d}:{tenths // 10 % 60:02d}.{tenths % 10}"
 
 

@@ -68,7 +68,9 @@ def read_snapshot(path: Path, *, limits: ReadLimits | None = None, progress: Pro
         with Source(path, limits, progress) as source:
             if looks_like_json(source.begin):
                 return _shaped(source, "JSON", lambda: _whole(decoded(source), _kind(source, "JSON")), limits)
-            kind = f"pickle protocol {source.begin[1]}" if source.begin[:1] == PROTO < source.begin else "pickle"
+            kind = "pickle"
+            if source.begin[:1] == PROTO < source.begin:
+                kind = f"pickle protocol {source.begin[1]}"
             if source.size * ROOM_PER_BYTE < limits.memory_bytes:
                 try:
                     return _shaped(source, kind, lambda: _whole(unpickled(source), _kind(source, kind)), limits)
@@ -125,7 +127,9 @@ def decoded(source: Source) -> Any:
 
 
 def _shaped(source: Source, kind: str, read: Callable[[], FoundInFile], limits: ReadLimits) -> Snapshot:
-    form = "JSON" if kind == "JSON" else "a pickle"
+    form = "a pickle"
+    if kind == "JSON":
+        form = "JSON"
     try:
         found = read()
         source.finished()
@@ -192,7 +196,9 @@ def _sparingly(source: Source, kind: str, limits: ReadLimits) -> FoundInFile:
 
 
 def _kind(source: Source, kind: str) -> str:
-    return f"{kind}, gzip" if source.is_compressed else kind
+    if source.is_compressed:
+        return f"{kind}, gzip"
+    return kind
 
 
 class _Frames:

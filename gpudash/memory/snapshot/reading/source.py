@@ -68,7 +68,9 @@ FOREIGN = (
 
 def name_of(path: Path) -> str:
     """The name of a file, fit for a sentence."""
-    return path.name if path.name.isprintable() else repr(path.name)[1:-1]
+    if path.name.isprintable():
+        return path.name
+    return repr(path.name)[1:-1]
 
 
 class Source:
@@ -150,7 +152,10 @@ class _Counted(io.RawIOBase):
         self, name: str, file: BinaryIO, size: int, is_compressed: bool, limits: ReadLimits, progress: Progress | None
     ) -> None:
         self._name, self._file, self._size, self._progress = name, file, size, progress
-        self._expanding: Any = gzip.GzipFile(fileobj=file, mode="rb") if is_compressed else None
+        if is_compressed:
+            self._expanding: Any = gzip.GzipFile(fileobj=file, mode="rb")
+        else:
+            self._expanding = None
         self._left = limits.expanded_bytes
         self._limit = limits.expanded_bytes
         self._reported = 0
@@ -192,18 +197,24 @@ class ShapeError(ValueError):
 def shown(value: object) -> str:
     """A value in a few words, however large or deep it is."""
     if isinstance(value, str):
-        return repr(value[:40]) if len(value) <= 40 else f"{value[:40]!r}..."
+        if len(value) <= 40:
+            return repr(value[:40])
+        return f"{value[:40]!r}..."
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length():,} bits"
     if value is None or isinstance(value, int | float):
         return repr(value)
     name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    if name[0] in "aeiou":
+        return f"an {name}"
+    return f"a {name}"
 
 
 def readable(text: str) -> str:
     """A text of a file with the replacement character for what no name has, and what could mislead who reads it."""
-    return text if text.isascii() and text.isprintable() else _UNSHOWN.sub("\ufffd", text)
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSHOWN.sub("\ufffd", text)
 
 
 def as_list(value: object, where: str) -> list[Any] | tuple[Any, ...]:
@@ -223,7 +234,8 @@ def as_dict(value: object, where: str) -> dict[str, Any]:
 def integer(raw: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
     """An integer of at most 64 bits; the default where it is missing."""
     value = raw.get(key)
-    value = default if value is None else value
+    if value is None:
+        value = default
     if type(value) is not int:
         raise ShapeError(f"`{key}` of {where} is {shown(value)}, not an integer")
     if abs(value) > LARGEST:

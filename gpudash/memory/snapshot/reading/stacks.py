@@ -29,7 +29,9 @@ def frame_of(value: object, where: Place) -> Frame:
     """
     if isinstance(value, str):
         found = AS_TEXT.fullmatch(value)
-        return ("", 0, value) if found is None else (found["file"], int(found["line"]), found["name"])
+        if found is None:
+            return ("", 0, value)
+        return (found["file"], int(found["line"]), found["name"])
     if type(value) is tuple and tuple(map(type, value)) == (str, int, str):
         return value  # made so by this reader
     if not isinstance(value, dict):
@@ -37,7 +39,8 @@ def frame_of(value: object, where: Place) -> Frame:
     line = value.get("line", 0)
     if type(line) is not int or not -1 <= line < 2**64:
         raise ShapeError(f"a frame of {where()} has the line {shown(line)}")
-    line = line if line < UNKNOWN_LINE else 0
+    if not (line < UNKNOWN_LINE):
+        line = 0
     for key in ("filename", "name"):
         if not isinstance(value.get(key), str):
             raise ShapeError(f"`{key}` of a frame of {where()} is {shown(value.get(key))}, not a text")
@@ -77,7 +80,9 @@ class StackTable:
 
     def interned(self, content: bytes) -> int:
         """The number of the stack with this content, numbers of frames as 4 bytes each."""
-        return self._stacks.setdefault(content, len(self._stacks)) if content else NONE
+        if content:
+            return self._stacks.setdefault(content, len(self._stacks))
+        return NONE
 
     def _frame(self, value: object, where: Place) -> int:
         number = self._by_dict[id(value)] = self.frame(frame_of(value, where))
@@ -123,7 +128,10 @@ class StackList(Sequence[Stack]):
     def __getitem__(self, place: int | slice) -> Stack | Sequence[Stack]:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
-        number = place + len(self) if place < 0 else place
+        if place < 0:
+            number = place + len(self)
+        else:
+            number = place
         if not 0 <= number < len(self):
             raise IndexError(place)
         made = self._made.get(number)

@@ -97,7 +97,10 @@ class TraceColumns:
             raise
         if self.first_us is None:
             timed = rows.time_us[rows.time_us != NONE]
-            self.first_us = int(timed[0]) if len(timed) else None
+            if len(timed):
+                self.first_us = int(timed[0])
+            else:
+                self.first_us = None
         self._rows.append(rows)
         self.seen += len(entries)
         self.held += len(entries)
@@ -169,7 +172,10 @@ class TraceColumns:
         for entry in entries:
             for key in entry.keys() - KNOWN:
                 if key in self.unknown or len(self.unknown) < 100:
-                    name = key if isinstance(key, str) else shown(key)
+                    if isinstance(key, str):
+                        name = key
+                    else:
+                        name = shown(key)
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 
     def _place(self, number: int) -> str:
@@ -230,7 +236,10 @@ def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArra
         if kinds != {int, type(None)}:
             raise ShapeError("a number is none")
         values = [default if value is None else value for value in values]
-        lowest = default if lowest is None else min(lowest, default)
+        if lowest is None:
+            lowest = default
+        else:
+            lowest = min(lowest, default)
     found = np.fromiter(values, np.int64, len(values))
     if lowest is not None and int(found.min()) < lowest:
         raise ShapeError("a number is negative")
@@ -240,7 +249,9 @@ def _integers(values: Sequence[Any], default: int, lowest: int | None) -> NDArra
 def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
     if not parts:
         return np.zeros(0, kind)
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    if len(parts) > 1:
+        return np.concatenate(parts)
+    return parts[0]
 
 
 AT_ONCE = 8192
@@ -380,7 +391,9 @@ class Collecting:
         trace = self.traces.get(id(target))
         if trace is None:
             self._lists.append(target)
-            number = len(stack) - 1 - begin if type(stack[begin]) is list else 0
+            number = 0
+            if type(stack[begin]) is list:
+                number = len(stack) - 1 - begin
             trace = self.traces[id(target)] = TraceColumns(self._stacks, self._texts, f"device_traces[{number}]")
         if trace is not self._pending_of:
             self.flush()

@@ -294,7 +294,9 @@ class StreamingUnpickler:
 
     def _append(self, items: Sequence[Any]) -> None:
         if items:
-            begin = self._marks[-1] if self._marks else 0
+            begin = 0
+            if self._marks:
+                begin = self._marks[-1]
             self._stack[-1] = self._collecting.appended(self._stack[-1], items, self._stack, begin)
 
     def _set_item(self) -> None:
@@ -368,13 +370,22 @@ class ByteReader:
         rest = self.data[self.place : self._end]
         if self._ended and not rest:
             raise EOFError
-        more = b"" if self._ended else self._stream.read(max(CHUNK, wanted))
+        if self._ended:
+            more = b""
+        else:
+            more = self._stream.read(max(CHUNK, wanted))
         self._ended = self._ended or not more
         self._before += self.place
         whole = rest + more
         self._end, self.place = len(whole), 0
-        self.data = whole + bytes(AHEAD) if self._ended else whole
-        self.refill_at = self._end if self._ended else max(1, self._end - AHEAD)
+        if self._ended:
+            self.data = whole + bytes(AHEAD)
+        else:
+            self.data = whole
+        if self._ended:
+            self.refill_at = self._end
+        else:
+            self.refill_at = max(1, self._end - AHEAD)
 
     def take(self, count: int) -> bytes:
         """The next bytes.

@@ -34,7 +34,9 @@ class RecordedAllocator(CachingAllocator):
         """Address that `malloc` would give from what is cached; ``None`` when it would ask the card."""
         home = self._home(size, stream, pool)
         place = self._best(home, self._rounding.rounded(size))
-        return None if place < 0 else home.entries[place][-1]
+        if place < 0:
+            return None
+        return home.entries[place][-1]
 
     def passed_over(self, address: int) -> tuple[int, list[int]]:
         """Orders of the segment of the free block at ``address``, and of those that have another of its size."""
@@ -59,7 +61,10 @@ class RecordedAllocator(CachingAllocator):
         home = self._home(size, stream, pool)
         before = self._ending_at(address, home)
         missing = self._rounding.rounded(size) - (before.size if before is not None and is_free(before) else 0)
-        granule = SMALL_GRANULE if home.pool.is_small else self.settings.large_segment_size
+        if home.pool.is_small:
+            granule = SMALL_GRANULE
+        else:
+            granule = self.settings.large_segment_size
         return -(-missing // granule) * granule
 
     def is_small(self, size: int) -> bool:
@@ -91,7 +96,10 @@ class RecordedAllocator(CachingAllocator):
         heap.reserve(home, size)
         block.before, block.after = self._ending_at(address, home), self._beginning_at(address + size, home)
         neighbour = block.before or block.after
-        block.order = heap.next_order() if neighbour is None else neighbour.order
+        if neighbour is None:
+            block.order = heap.next_order()
+        else:
+            block.order = neighbour.order
         if block.before is not None:
             block.before.after = block
         if block.after is not None:
@@ -137,7 +145,9 @@ class RecordedAllocator(CachingAllocator):
 
     def _beginning_at(self, address: int, home: FreeList) -> Block | None:
         block = self._blocks.get(address)
-        return block if block is not None and block.home is home and block.expandable else None
+        if block is not None and block.home is home and block.expandable:
+            return block
+        return None
 
     def _can_grow_to(self, block: Block) -> int:
         if block.after is not None:
@@ -163,7 +173,10 @@ class RecordedAllocator(CachingAllocator):
         found = set()
         for block in self._blocks.values():
             if block.state == FREE and block.expandable is not None:
-                granule = SMALL_GRANULE if block.home.pool.is_small else self.settings.large_segment_size
+                if block.home.pool.is_small:
+                    granule = SMALL_GRANULE
+                else:
+                    granule = self.settings.large_segment_size
                 origin = self._origin(block)
                 begin = origin + -(-(block.address - origin) // granule) * granule
                 end = origin + (block.address + block.size - origin) // granule * granule
@@ -274,12 +287,16 @@ class _Pools:
     def of(self, entry: TraceEntry) -> tuple[int, ...] | None:
         """Its identity; ``None`` for the shared pools."""
         if entry.pool_id is not None:
-            return None if entry.pool_id == SHARED else entry.pool_id
+            if entry.pool_id == SHARED:
+                return None
+            return entry.pool_id
         place = bisect_right(self._begins, entry.address) - 1
         if place < 0 or entry.address >= self._begins[place] + self._segments[place].total_size:
             return None
         identity = self._segments[place].pool_id
-        return identity if isinstance(identity, tuple) else None
+        if isinstance(identity, tuple):
+            return identity
+        return None
 
 
 def aged(device: DeviceSnapshot, program: TraceProgram) -> TraceProgram:
@@ -342,7 +359,10 @@ class _Check:
         self._peak = self._model.allocated_bytes - self._live_slack
         self._fresh: list[TraceEntry] = []
         self._retried = False
-        self._first = len(program.begin) if device.settings.oldest_first else 0
+        if device.settings.oldest_first:
+            self._first = len(program.begin)
+        else:
+            self._first = 0
         self.younger_than: dict[int, set[int]] = {}
         self._hits = self._allocations = self._segments = self._segments_right = self._releases_right = 0
 

@@ -61,7 +61,9 @@ def what_if_of(device: DeviceSnapshot, history: Callable[[], History]) -> WhatIf
     if not ends_refused(device.trace.columns):
         return WhatIf(device)
     known = history()
-    rest = None if known.disagreeing else with_rest_of_step(known)
+    rest = None
+    if not known.disagreeing:
+        rest = with_rest_of_step(known)
     return WhatIf(device, rest, ends_refused=rest is None)
 
 
@@ -88,7 +90,9 @@ def with_rest_of_step(history: History) -> TraceProgram | None:
         if cycle is None:
             break
         run = longer = _continued(run, cycle)
-    return None if longer is None else longer.program
+    if longer is None:
+        return None
+    return longer.program
 
 
 def _last_refusal(program: TraceProgram) -> int:
@@ -196,7 +200,9 @@ def _earlier(kinds: Ints, begin: int) -> int | None:
     for place in np.flatnonzero(kinds[:begin] == kinds[count])[-MOST_PLACES:].tolist():
         length = min(place, MOST_CONTEXT)
         differs = np.flatnonzero(kinds[place - length : place][::-1] != before[:length])
-        alike = int(differs[0]) if len(differs) else length
+        alike = length
+        if len(differs):
+            alike = int(differs[0])
         if alike >= longest and (alike >= LEAST_CONTEXT or alike == place):
             best, longest = place, alike
     return best
@@ -216,9 +222,14 @@ def _continued(run: _Run, cycle: _Cycle) -> _Run:
     for place, operation in enumerate(program.operations[cycle.begin : end], cycle.begin):
         if place == run.begin:
             begin = len(operations)
-        special = program.specials[operation - SPECIAL] if operation >= SPECIAL else None
+        special = None
+        if operation >= SPECIAL:
+            special = program.specials[operation - SPECIAL]
         if 0 <= operation < SPECIAL or (special is not None and special[0] == AT):
-            block = operation if special is None else special[1]
+            if special is None:
+                block = operation
+            else:
+                block = special[1]
             if block in renewed and not dropped:
                 operations += [~gradient for gradient in cycle.renewed]
                 dropped = True

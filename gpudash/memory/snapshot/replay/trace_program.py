@@ -72,7 +72,10 @@ def windows(operations: Ints, made: Ints, request: Ints, stack: Ints, before: in
     """
     places = np.flatnonzero(made >= 0)
     starts = _starts(request[made[places]], stack[made[places]])
-    between = places[starts] if len(starts) else np.arange(0, len(operations), LONGEST)
+    if len(starts):
+        between = places[starts]
+    else:
+        between = np.arange(0, len(operations), LONGEST)
     bounds = np.unique(np.concatenate(([0], between, [len(operations)])))
     # blocks are numbered by their allocation
     first = (before + np.concatenate(([0], np.cumsum(made >= 0)))[bounds]).tolist()
@@ -97,7 +100,9 @@ def _starts(request: Ints, stack: Ints) -> Ints:
         length = int((gaps == often).sum()) * often
         if length > 1.02 * covered:
             best, covered = groups[number], length
-    return best if covered >= len(request) // 4 and len(kind) > 1 else none
+    if covered >= len(request) // 4 and len(kind) > 1:
+        return best
+    return none
 
 
 def _signatures(operations: Ints, made: Ints, request: Ints, bounds: Ints, first: list[int]) -> list[int]:
@@ -216,7 +221,10 @@ def _made(operations: Ints, specials: list[tuple[int, int, int, int]]) -> Ints:
     made = np.where(operations >= 0, operations, -1)
     for place in np.flatnonzero(operations >= SPECIAL).tolist():
         kind, block = specials[int(operations[place]) - SPECIAL][:2]
-        made[place] = block if kind == AT else -1
+        if kind == AT:
+            made[place] = block
+        else:
+            made[place] = -1
     return made
 
 
@@ -341,10 +349,14 @@ def _pools(columns: Columns, lives: Lives, order: Ints, device: DeviceSnapshot) 
     place = np.searchsorted(begins, lives.address[order], side="right") - 1
     rows = zip(lives.born[order].tolist(), lives.address[order].tolist(), place.tolist(), strict=True)
     for born, address, at in rows:
-        number = int(columns.pool[born]) if born >= 0 else NONE
+        number = NONE
+        if born >= 0:
+            number = int(columns.pool[born])
         if number != NONE:
             identity: object = columns.pools[number]
         else:
-            identity = private[at].pool_id if at >= 0 and address < ends[at] else SHARED
+            identity = SHARED
+            if at >= 0 and address < ends[at]:
+                identity = private[at].pool_id
         found.append(identity if isinstance(identity, tuple) and identity != SHARED else None)
     return found

@@ -47,7 +47,9 @@ class ReplayedDevice(MeteredMemory):
         found, self._suggested = self._suggested, None
         if found is None or found[1] != size or not self._is_vacant(found[0], size):
             return super().malloc(size)
-        return found[0] if self.take(found[0], size) else None
+        if self.take(found[0], size):
+            return found[0]
+        return None
 
     @property
     def beyond(self) -> int:
@@ -147,7 +149,9 @@ class Rerun:
             if begin is not None:
                 self._resume(begin)
             else:
-                failed = None if self._begin() else -1
+                failed = -1
+                if self._begin():
+                    failed = None
             if failed is None:
                 self._windows(0 if begin is None else begin.window)
         except AllocationRefused as refused:
@@ -215,7 +219,9 @@ class Rerun:
     def _pack(self, layout: Sequence[Segment]) -> None:
         model = self._model
         for segment in layout:
-            pool = None if segment.pool_id == SHARED else segment.pool_id
+            pool = None
+            if segment.pool_id != SHARED:
+                pool = segment.pool_id
             for block in segment.blocks:
                 if block.state == "inactive":
                     continue

@@ -165,7 +165,10 @@ class WhatIf:
     def run(self, capacity: int | None, settings: AllocatorSettings | None = None) -> ReplayRun:
         """The outcome on a card, replayed when it does not follow from an earlier one."""
         chosen = self._chosen(settings)
-        room = UNLIMITED if capacity is None else capacity
+        if capacity is None:
+            room = UNLIMITED
+        else:
+            room = capacity
         known = self._known(room, chosen)
         if known is not None:
             return known
@@ -183,14 +186,18 @@ class WhatIf:
     def _chosen(self, settings: AllocatorSettings | None) -> AllocatorSettings:
         """The recorded settings, or others of the same torch."""
         recorded = self._device.settings
-        return recorded if settings is None else replace(settings, oldest_first=recorded.oldest_first)
+        if settings is None:
+            return recorded
+        return replace(settings, oldest_first=recorded.oldest_first)
 
     def _last_checkpoint(self, capacity: int, key: tuple[Any, ...]) -> Checkpoint | None:
         """The last one that a run on such a card passes too; its layout before the trace has to fit as it was."""
         if sum(segment.total_size for segment in self.program.begin) > capacity:
             return None
         passed = [checkpoint for checkpoint in self._checkpoints.get(key, ()) if checkpoint.most <= capacity]
-        return passed[-1] if passed else None
+        if passed:
+            return passed[-1]
+        return None
 
     def _known(self, capacity: int, settings: AllocatorSettings) -> ReplayRun | None:
         found = self._ran.get(_key(settings), ())
@@ -214,7 +221,10 @@ class WhatIf:
 
     def describe(self, ran: ReplayRun, capacity: int | None, settings: str | None = None) -> str:
         """An outcome in a sentence: "22.0 GiB: fails at event 18 053, 156 MiB asked."."""
-        head = "Without a limit" if capacity is None else format_bytes(capacity)
+        if capacity is None:
+            head = "Without a limit"
+        else:
+            head = format_bytes(capacity)
         head += f" with {settings}" if settings else ""
         if ran.failed_at == -1:
             return f"{head}: too little for what was there before the recording began."
@@ -222,9 +232,18 @@ class WhatIf:
             held = available(ran.final_allocated)
             refused = f"{needed(ran.requested)} asked beside {held} in use"
             return f"{head}: fails at event {format_count(ran.failed_at)}, {refused}."
-        retries = "" if not ran.retries else " after one retry" if ran.retries == 1 else f" after {ran.retries} retries"
-        fits = "gets past the refused request" if self.ends_refused else "fits"
-        end = "; what came after it is not in the file" if self.ends_refused else ""
+        if not ran.retries:
+            retries = ""
+        elif ran.retries == 1:
+            retries = " after one retry"
+        else:
+            retries = f" after {ran.retries} retries"
+        fits = "fits"
+        if self.ends_refused:
+            fits = "gets past the refused request"
+        end = ""
+        if self.ends_refused:
+            end = "; what came after it is not in the file"
         return f"{head}: {fits}{retries}, {format_bytes(ran.peak_reserved)} reserved at most{end}."
 
     def _smallest_text(self, smallest: int | None) -> str:
@@ -233,7 +252,10 @@ class WhatIf:
         if self.ends_refused:
             return f" It takes at least {needed(smallest)} to get there."
         card = smallest_card(smallest)
-        named = "" if card is None else f" (a {card // GIB} GiB card, for example)"
+        if card is None:
+            named = ""
+        else:
+            named = f" (a {card // GIB} GiB card, for example)"
         return f" It fits from {needed(smallest)} on{named}."
 
 

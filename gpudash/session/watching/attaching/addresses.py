@@ -62,7 +62,9 @@ def mappings(pid: int) -> list[Mapping]:
         for line in file:
             fields = line.rstrip("\n").split(None, 5)
             first, _, last = fields[0].partition("-")
-            path = fields[5] if len(fields) > 5 else ""
+            path = ""
+            if len(fields) > 5:
+                path = fields[5]
             found.append(Mapping(int(first, 16), int(last, 16), int(fields[2], 16), path))
     return found
 

@@ -233,9 +233,15 @@ class Attached:
 
     def _report_entered(self) -> None:
         way, why_not = self._entered.way, self._entered.why_not
-        sentences = [f"{INSIDE[way]}.", why_not] if way else [UNSEEN, why_not, f"{HOW}."]
+        if way:
+            sentences = [f"{INSIDE[way]}.", why_not]
+        else:
+            sentences = [UNSEEN, why_not, f"{HOW}."]
         if "any" in self._entered.closed:  # however it had been started, it could not be entered now
-            sentences = [why_not] if self._entered.closed["any"] == ENDED else [UNSEEN, why_not]
+            if self._entered.closed["any"] == ENDED:
+                sentences = [why_not]
+            else:
+                sentences = [UNSEEN, why_not]
         details = {"way": way or "outside", "closed": self._entered.closed}
         self._hearing.news.note(Topic.PROGRAM, " ".join(filter(None, sentences)), **details)
 
@@ -245,7 +251,9 @@ class Attached:
         if not ranks:
             return
         listed = ", ".join(f"{pid} is rank {rank}" for rank, pid in list(ranks.items())[:MOST_OFFERED])
-        more = f" and {len(ranks) - MOST_OFFERED} more" if len(ranks) > MOST_OFFERED else ""
+        more = ""
+        if len(ranks) > MOST_OFFERED:
+            more = f" and {len(ranks) - MOST_OFFERED} more"
         first = next(iter(ranks.values()))
         text = (
             f"Process {self._process.pid} is a launcher; its ranks have steps and memory of their own: {listed}{more}. "
@@ -293,7 +301,9 @@ class Attached:
 
     def _ended_run(self, *, stopped: bool) -> EndedRun:
         hearing = self._hearing
-        code = 1 if any(not one.who for one in hearing.news.raised) else 0
+        code = 0
+        if any(not one.who for one in hearing.news.raised):
+            code = 1
         device = hearing.memory.device or self._wiring.machine.default_device()
         ran = hearing.ended(code, self._began_s, device, stopped=stopped)
         result: dict[str, Any] = {
@@ -366,7 +376,10 @@ def save_snapshot_of(pid: int, path: Path, *, by_gdb: bool = False) -> Entered:
     finally:
         server.close()
         folder.remove()
-    problem = answers[0].get("problem") if answers else f"Process {pid} has ended before it had written one."
+    if answers:
+        problem = answers[0].get("problem")
+    else:
+        problem = f"Process {pid} has ended before it had written one."
     if problem:
         raise ValueError(str(problem))
     return entered

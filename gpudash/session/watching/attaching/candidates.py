@@ -38,7 +38,10 @@ def gpu_holders(store: Store) -> dict[int, int | None]:
         pid, size = row.get("pid"), row.get("memory_bytes")
         if isinstance(pid, int):
             known = [part for part in (held.get(pid), size) if isinstance(part, (int, float))]
-            held[pid] = int(sum(known)) if known else None
+            if known:
+                held[pid] = int(sum(known))
+            else:
+                held[pid] = None
     return held
 
 

@@ -165,9 +165,10 @@ def enter(
         return Entered(closed={"any": str(error)})
     except psutil.Error:
         return Entered(closed={"any": ENDED})
-    methods: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = (
-        {"gdb": _by_debugger} if by_gdb else {"door": _through_attach_socket, "remote_exec": _by_remote_exec}
-    )
+    if by_gdb:
+        methods: dict[str, Callable[[psutil.Process, Path, str, Callable[[float], bool]], None]] = {"gdb": _by_debugger}
+    else:
+        methods = {"door": _through_attach_socket, "remote_exec": _by_remote_exec}
     for name, way in methods.items():
         try:
             way(process, path, config, has_come)
@@ -175,7 +176,8 @@ def enter(
             if has_ended(process):
                 return Entered(closed={"any": ENDED})
             closed[name] = str(error)
-            awaited = name if isinstance(error, NotYetError) else awaited
+            if isinstance(error, NotYetError):
+                awaited = name
         else:
             return Entered(name, closed)
     return Entered(closed=closed, awaited=awaited)
@@ -354,7 +356,10 @@ def _calls_of(pid: int) -> tuple[_Calls, int]:
         wanted = ("Py_AddPendingCall", "PyRun_SimpleString")
         why = NoAddressError("no Py_AddPendingCall is found in it")
         for file in (executable, *filter(_LIBRARY.search, files)):
-            opened = Path(f"/proc/{pid}/exe") if file == executable else Path(file)
+            if file == executable:
+                opened = Path(f"/proc/{pid}/exe")
+            else:
+                opened = Path(file)
             try:
                 return _Calls(mmap, *addresses(pid, file, wanted, opened, mapped)), _free_page(mapped)
             except NoAddressError as error:
@@ -434,7 +439,9 @@ def _tracer_of(pid: int) -> int:
     """The process that debugs it; 0 for none."""
     with suppress(OSError):
         found = re.search(r"^TracerPid:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        if found:
+            return int(found[1])
+        return 0
     return 0
 
 
@@ -469,7 +476,9 @@ def _ran(command: list[str]) -> str | None:
         return "it took too long"
     except OSError as error:
         return str(error.strerror or error)
-    return None if done.returncode == 0 else done.stderr.decode(errors="replace")
+    if done.returncode == 0:
+        return None
+    return done.stderr.decode(errors="replace")
 
 
 def _python_of(process: psutil.Process) -> tuple[Path | None, tuple[int, int]]:

@@ -52,7 +52,9 @@ class NeedSearch:
     def seconds(self) -> float:
         """For how long the present rerun has gone on."""
         running = self._running
-        return 0.0 if running is None else running.seconds
+        if running is None:
+            return 0.0
+        return running.seconds
 
     def leave(self) -> None:
         """End it; what was found by then stays."""
@@ -70,7 +72,9 @@ class NeedSearch:
             need = self._ran(run, "Finding out what the whole run needs")
         except NeedUnknownError as error:
             if not found.simulated:
-                return without_need(found, str(error)) if is_open else found
+                if is_open:
+                    return without_need(found, str(error))
+                return found
             if is_open:
                 found = self._with_numbers(found, run.seconds)
             return self._with_tried(found, self._numbered)
@@ -106,7 +110,10 @@ class NeedSearch:
         try:
             if self._is_left:
                 raise NeedUnknownError(LEFT)
-            limit = "" if run.is_requested else f", about {format_duration(run.limit_s)} at most"
+            if run.is_requested:
+                limit = ""
+            else:
+                limit = f", about {format_duration(run.limit_s)} at most"
             self._note(f"{what}{limit}; Ctrl+C leaves it.")
             return run.find()
         finally:

@@ -82,7 +82,10 @@ class NumberlessRun(ProgramRerun):
         """Processor time that it may take, in seconds."""
         if self.is_requested:
             return REQUESTED_S
-        times = MOST_TIMES / 2 if self._found.simulated else MOST_TIMES  # there is a rerun with numbers behind it
+        # there is a rerun with numbers behind it
+        times = MOST_TIMES
+        if self._found.simulated:
+            times = MOST_TIMES / 2
         return max(LEAST_S, min(LONGEST_S, times * self._failed.seconds))
 
     def find(self) -> Need:
@@ -128,7 +131,10 @@ class NumberlessRun(ProgramRerun):
 
     def _launch(self) -> Launch:
         limit_s, remedy = self.limit_s, self._remedy
-        variables = {} if remedy is None or remedy.patch else variable_of(remedy)
+        if remedy is None or remedy.patch:
+            variables = {}
+        else:
+            variables = variable_of(remedy)
         return Launch(
             self._request.command if remedy is None else remedy.command or self._request.command,
             [self._card.target] * self._card.count,
@@ -184,6 +190,6 @@ class NumberlessRun(ProgramRerun):
 def _why(failure: NotFollowed, *, requested: bool) -> str:
     """Why the program was not followed to its peak, in words that follow a colon."""
     why = f"run again without numbers: {failure.problem.message}"
-    return (
-        why if requested or not failure.because_of_numbers else f"{why.rstrip('.')}; --find-need runs it with numbers"
-    )
+    if requested or not failure.because_of_numbers:
+        return why
+    return f"{why.rstrip('.')}; --find-need runs it with numbers"

@@ -184,7 +184,9 @@ class WholeRun(ProgramRerun):
             command = self._remedy.command
         elif self._remedy is not None:
             environment |= variable_of(self._remedy)
-        layers = str(scratch / "layers") if held_back else ""
+        layers = ""
+        if held_back:
+            layers = str(scratch / "layers")
         kept = [str(scratch / "traces"), str(heard)]
         return subprocess.Popen(
             sandbox.command_in_sandbox(command, layers, kept),
@@ -197,7 +199,9 @@ class WholeRun(ProgramRerun):
         )
 
     def _capacity(self, size: int) -> int:
-        return larger_capacity(size) if self._remedy is None else size
+        if self._remedy is None:
+            return larger_capacity(size)
+        return size
 
     def _attend(self, server: AgentServer, process: subprocess.Popen[bytes]) -> int | None:
         """Hear the rerun until enough is known; its exit code, ``None`` where it was still going on."""
@@ -255,8 +259,12 @@ class WholeRun(ProgramRerun):
         match message["type"]:
             case "steps":
                 rows = message.get("steps")
-                numbers = [row[0] for row in rows if row and isinstance(row[0], int)] if isinstance(rows, list) else []
-                begun = 0 if message.get("source") == COUNTED else 1
+                numbers = []
+                if isinstance(rows, list):
+                    numbers = [row[0] for row in rows if row and isinstance(row[0], int)]
+                begun = 1
+                if message.get("source") == COUNTED:
+                    begun = 0
                 heard.step = max([heard.step, *(number + begun for number in numbers)])
             case "trace":
                 if isinstance(message.get("step"), int):
@@ -277,12 +285,16 @@ class WholeRun(ProgramRerun):
             raise RemedyFailsError(f"{self._remedy.change} was tried, and does not do.")
         if heard.refused is not None and self._remedy is None:
             capacity = heard.refused.get("capacity_bytes")
-            more = format_bytes(capacity) if isinstance(capacity, int) else "what this computer can simulate"
+            more = "what this computer can simulate"
+            if isinstance(capacity, int):
+                more = format_bytes(capacity)
             raise NeedUnknownError(unknown(f"it is more than {more}, as much as was tried"))
         if code == sandbox.NOT_HELD_BACK:
             raise NeedUnknownError(unknown("what it writes could not be held back while it was run again"))
         if code and not self._is_steady:
-            why = f"ended with {heard.raised}" if heard.raised else "failed"
+            why = "failed"
+            if heard.raised:
+                why = f"ended with {heard.raised}"
             raise NeedUnknownError(unknown(f"run again without network and lasting files, the program {why}"))
         if heard.problem:
             raise NeedUnknownError(unknown(f"what it asked for could not be written ({heard.problem})"))
@@ -291,7 +303,10 @@ class WholeRun(ProgramRerun):
             raise NeedUnknownError(unknown("run again, the program asked for nothing"))
         if len({card.index for card in cards}) < len(cards):
             raise NeedUnknownError(unknown("several of its processes share a card"))
-        steps = heard.step if code == 0 else max(0, heard.step - 1)
+        if code == 0:
+            steps = heard.step
+        else:
+            steps = max(0, heard.step - 1)
         needs = [need_of(card, steps=steps, is_whole=code == 0, seconds=self.seconds) for card in cards]
         return max(needs, key=lambda need: need.capacity_bytes)
 
@@ -305,7 +320,9 @@ class WholeRun(ProgramRerun):
 
     def _too_slow(self) -> str:
         took = format_duration(self.seconds)
-        longer = "" if self.is_requested else "; --find-need takes longer"
+        longer = "; --find-need takes longer"
+        if self.is_requested:
+            longer = ""
         return unknown(
             f"run again for {took}, the program did not come to its end or {STEADY_STEPS} steps past the one that "
             f"failed{longer}"

@@ -88,7 +88,10 @@ class _Unpickler(pickle.Unpickler):
         """The tensor of a number."""
         if number not in self._made:
             kept = self._tensors[number]
-            self._made[number] = kept.made(self._location) if isinstance(kept, _Sized) else kept.clone()
+            if isinstance(kept, _Sized):
+                self._made[number] = kept.made(self._location)
+            else:
+                self._made[number] = kept.clone()
         return self._made[number]
 
 
@@ -131,7 +134,9 @@ class KeptCheckpoints:
 
     def _of(self, read: bytes) -> _Saved | None:
         number = read[len(MARK) :]
-        return self._saved[int(number)] if read.startswith(MARK) and number.isdigit() else None
+        if read.startswith(MARK) and number.isdigit():
+            return self._saved[int(number)]
+        return None
 
 
 def _sized(tensor: torch.Tensor) -> Any:

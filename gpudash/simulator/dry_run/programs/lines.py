@@ -121,7 +121,9 @@ def _line() -> str:
 def _kind_of(frame: Frame) -> int:
     if is_own(frame):
         return _OWN
-    return _LIBRARYS if is_installed(frame) else _MACHINERY
+    if is_installed(frame):
+        return _LIBRARYS
+    return _MACHINERY
 
 
 def _line_above(frame: Any) -> str:
@@ -134,7 +136,9 @@ def _line_above(frame: Any) -> str:
             kind = _kinds[file] = _kind_of(place)
         if kind == _OWN:
             own = shown_line((file, frame.f_lineno))
-            return f"{own}, in {librarys}" if librarys else own
+            if librarys:
+                return f"{own}, in {librarys}"
+            return own
         if kind == _LIBRARYS and not librarys and "/torch/" not in file:
             librarys = shown_line((file, frame.f_lineno))
         frame = frame.f_back

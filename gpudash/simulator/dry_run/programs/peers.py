@@ -74,8 +74,13 @@ def without_peers(engine: Engine, when_imported: WhenImported) -> None:
 
 def _of_rank(given: Any, variable: str) -> int | None:
     """A number as it was given, or as a launcher has put it into the environment."""
-    value = os.environ.get(variable) if given in (-1, None) else given
-    return None if value is None else int(value)
+    if given in (-1, None):
+        value = os.environ.get(variable)
+    else:
+        value = given
+    if value is None:
+        return None
+    return int(value)
 
 
 def _replicate(module: Any, engine: Engine) -> None:

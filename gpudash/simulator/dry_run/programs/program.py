@@ -183,7 +183,9 @@ class FollowedProgram:
             return
         peers.without_peers(backend.engine, when_imported)
         notices.listeners.append(lambda sentence: own_code.assume(sentence.rstrip("."), within_torch=True))
-        kept = None if lets_write else KeptCheckpoints()
+        kept = None
+        if not lets_write:
+            kept = KeptCheckpoints()
         self._stack.enter_context(own_code.checkpoints_without_numbers(kept))
         self._stack.enter_context(own_code.standing_in())
         self._stack.enter_context(compiling_nothing(self._left))
@@ -288,7 +290,10 @@ class FollowedProgram:
             return
         sizes = [size for given in args if isinstance(given, torch.Tensor) for size in given.shape]
         now = (id(module), *sizes, *(recorder.allocated_bytes for recorder in self._recorders))
-        self._equal = self._equal + 1 if now == self._pass else 0
+        if now == self._pass:
+            self._equal = self._equal + 1
+        else:
+            self._equal = 0
         self._pass = now
         if self._equal >= EQUAL_PASSES:
             self._end_remark = ENDED_EQUAL.format(count=EQUAL_PASSES)
@@ -322,7 +327,10 @@ class FollowedProgram:
             for index, recorder in enumerate(self._recorders)
             if recorder.trace.events
         ]
-        assumptions = [] if self._computes else [*own_code.assumptions(), *self._left.assumptions()]
+        if self._computes:
+            assumptions = []
+        else:
+            assumptions = [*own_code.assumptions(), *self._left.assumptions()]
         if self._computes:
             assumptions += [sentence.rstrip(".") for sentence in notices.emitted]
         self._send(

@@ -162,7 +162,11 @@ class LowerTabs(QWidget):
     def current(self) -> Table | RanksTab | None:
         """The table in front; ``None`` while the output or a profile is."""
         page = self._pages.currentWidget()
-        return page if isinstance(page, Table) else self.ranks if page is self.ranks else None
+        if isinstance(page, Table):
+            return page
+        if page is self.ranks:
+            return self.ranks
+        return None
 
     @property
     def output_in_front(self) -> bool:
@@ -187,7 +191,10 @@ class LowerTabs(QWidget):
         """
         self._shows_newest = True
         if not self.output_in_front:
-            self._before_output = None if requested else self.bar.currentIndex()
+            if requested:
+                self._before_output = None
+            else:
+                self._before_output = self.bar.currentIndex()
             self.bar.setCurrentIndex(self._pages.indexOf(self.output))
 
     def leave_output(self) -> None:
@@ -219,7 +226,9 @@ class LowerTabs(QWidget):
     @property
     def selected_rank(self) -> int | None:
         """The rank that is selected in the table of ranks."""
-        return None if self.ranks is None else self.ranks.selected_rank
+        if self.ranks is None:
+            return None
+        return self.ranks.selected_rank
 
     def _clicked(self, position: int) -> None:
         if position < 0:
@@ -338,7 +347,10 @@ def _stage_row(stage: StageView, whole_s: float, device: str) -> Sequence[str]:
     if stage.flops_per_second:
         speed = format_scaled(stage.flops_per_second, "FLOP/s")
     else:
-        speed = "" if rate is None else format_rate(rate)
+        if rate is None:
+            speed = ""
+        else:
+            speed = format_rate(rate)
     return (
         stage.name,
         " → ".join(map(shown_name, ends)) or shown_name(newest.device or device),
@@ -383,7 +395,10 @@ def process_rows(store: Store) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
     for device in store.process_devices():
         found = sorted(store.processes(device), key=lambda row: -float(row.get("memory_bytes") or 0))
-        name = "cpu" if device is None else shown_name(store.torch_name(device) or device)
+        if device is None:
+            name = "cpu"
+        else:
+            name = shown_name(store.torch_name(device) or device)
         rows += [_process_row(name, row) for row in found]
     return rows
 
@@ -426,7 +441,10 @@ class NewestLine(PlainLabel):
         if line == self._line:
             return
         self._line = line
-        text = "" if line is None else f"The program's newest line, on {line.stream}: {line.text}"
+        if line is None:
+            text = ""
+        else:
+            text = f"The program's newest line, on {line.stream}: {line.text}"
         self.setToolTip(plain_tip(text))
         self.setAccessibleName(text)
         self._fit()
@@ -439,7 +457,10 @@ class NewestLine(PlainLabel):
         self._fit()
 
     def _fit(self) -> None:
-        text = "" if self._line is None else self._line.text.strip()
+        if self._line is None:
+            text = ""
+        else:
+            text = self._line.text.strip()
         room = self.width() - self.contentsMargins().left() - self.contentsMargins().right()
         self.setText(self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(0, room)))
 
@@ -458,7 +479,9 @@ def _describe(event: Event) -> tuple[str, str] | None:
         case RunStarted():
             return "run", f"{event.workload} started on {shown_name(event.device)}"
         case RunFinished():
-            ending = "finished" if event.status == "finished" else "stopped"
+            ending = "stopped"
+            if event.status == "finished":
+                ending = "finished"
             return "run", f"{ending} after {event.steps} steps, {format_duration(event.seconds)}"
         case RunFailed() | OutOfMemory():
             return "run", f"{event.message} {event.remedy}".strip()

@@ -115,16 +115,26 @@ class OperatorsModel(RowsModel[Row]):
 
     def tip(self, row: Row, column: int) -> str:
         field = COLUMNS[column][0]
-        return f"{row[field]} B" if field.endswith("bytes") else str(row[field])
+        if field.endswith("bytes"):
+            return f"{row[field]} B"
+        return str(row[field])
 
 
 def cell_text(field: str, value: Any) -> str:
     """A figure in words; nothing where there was none, which makes what there was stand out."""
     if field.endswith("seconds"):
-        return format_duration(value) if value else ""
+        if value:
+            return format_duration(value)
+        return ""
     if field.endswith("bytes"):
-        return (f"−{format_bytes(-value)}" if value < 0 else format_bytes(value)) if value else ""
-    return format_count(value) if field == "calls" else str(value)
+        if value:
+            if value < 0:
+                return f"−{format_bytes(-value)}"
+            return format_bytes(value)
+        return ""
+    if field == "calls":
+        return format_count(value)
+    return str(value)
 
 
 def _searched(row: Row) -> str:
@@ -247,7 +257,10 @@ class OperatorsTimeline(QWidget):
             self._tops.append(top)
             top += (depth + 1) * ROW_PX + LANE_GAP_PX
         left_out = timeline["left_out"]
-        self._left_out = f"{format_count(left_out)} short operators are not drawn." if left_out else ""
+        if left_out:
+            self._left_out = f"{format_count(left_out)} short operators are not drawn."
+        else:
+            self._left_out = ""
         self._whole_us = max(1.0, timeline["seconds"] * 1e6)
         self.setFixedHeight(max(ROW_PX, round(top)))
         self.show_all()
@@ -351,7 +364,9 @@ class OperatorsTimeline(QWidget):
             self._move_to(self._first_us - moved * self._shown_us / max(1, self.width()))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        span = None if self._dragged else self.span_at(event.position())
+        span = None
+        if not self._dragged:
+            span = self.span_at(event.position())
         self._pressed = None
         if span is not None:
             self.chosen.emit(self._names[span[2]])
@@ -474,11 +489,9 @@ class OperatorsTab(QWidget):
 
     def refresh(self, run: RunView | None) -> None:
         """Show the newest profile of ``run`` when there is a new one."""
-        profiles = (
-            [note for note in run.notes if note.topic == Topic.OPERATORS and note.details.get("operators")]
-            if run
-            else []
-        )
+        profiles = []
+        if run:
+            profiles = [note for note in run.notes if note.topic == Topic.OPERATORS and note.details.get("operators")]
         seen = (run.run_id if run else None, len(profiles))
         if seen == self._seen:
             return
@@ -491,7 +504,10 @@ class OperatorsTab(QWidget):
 
     def _show_chosen(self) -> None:
         place = max(0, self.choice.currentIndex())
-        self._details = self._profiles[place].details if self._profiles else {}
+        if self._profiles:
+            self._details = self._profiles[place].details
+        else:
+            self._details = {}
         self._layers.setCurrentIndex(1 if self._details else 0)
         if not self._details:
             return
@@ -550,7 +566,9 @@ class OperatorsTab(QWidget):
 
 def _steps_text(details: Mapping[str, Any]) -> str:
     first, steps = details["first_step"], details["steps"]
-    return f"Step {first}" if steps <= 1 else f"Steps {first} to {first + steps - 1}"
+    if steps <= 1:
+        return f"Step {first}"
+    return f"Steps {first} to {first + steps - 1}"
 
 
 def _cost_text(details: Mapping[str, Any]) -> str:

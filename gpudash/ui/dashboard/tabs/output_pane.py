@@ -118,7 +118,9 @@ class OutputPane(QWidget):
 
     def add(self, lines: Sequence[OutputLine], lost: int = 0) -> None:
         """Show ``lines``, before which ``lost`` others were left out."""
-        entries = [(f"… {_left_out(lost)}", LEFT_OUT)] if lost else []
+        entries = []
+        if lost:
+            entries = [(f"… {_left_out(lost)}", LEFT_OUT)]
         self._left_out += lost
         entries += [(line.text, STDERR if line.stream == "stderr" else STDOUT) for line in lines]
         if entries:
@@ -151,7 +153,10 @@ class OutputPane(QWidget):
         text = self.search.text()
         if not text:
             return False
-        flags = QTextDocument.FindFlag.FindBackward if backward else QTextDocument.FindFlag(0)
+        if backward:
+            flags = QTextDocument.FindFlag.FindBackward
+        else:
+            flags = QTextDocument.FindFlag(0)
         self._stop_following()
         if self.text.find(text, flags):
             return True
@@ -177,8 +182,12 @@ class OutputPane(QWidget):
 
     def _search_changed(self) -> None:
         text = self.search.text()
-        count = self.text.toPlainText().lower().count(text.lower()) if text else 0
-        found = f"{format_count(count)} found" if count else "not found"
+        count = 0
+        if text:
+            count = self.text.toPlainText().lower().count(text.lower())
+        found = "not found"
+        if count:
+            found = f"{format_count(count)} found"
         self._matches.setText(found if text else "")
         if count:
             self.text.moveCursor(QTextCursor.MoveOperation.End)
@@ -200,7 +209,9 @@ class OutputPane(QWidget):
         bar.setValue(bar.maximum())
 
     def _show_status(self) -> None:
-        left_out = _left_out(self._left_out) if self._left_out else ""
+        left_out = ""
+        if self._left_out:
+            left_out = _left_out(self._left_out)
         if self._following:
             state = ""
         elif self._behind:
@@ -239,7 +250,9 @@ class OutputText(QPlainTextEdit):
     @property
     def line_count(self) -> int:
         """Number of lines that are kept."""
-        return 0 if self.document().isEmpty() else self.blockCount()
+        if self.document().isEmpty():
+            return 0
+        return self.blockCount()
 
     def set_palette(self, palette: Palette) -> None:
         """Draw in other colours."""
@@ -306,7 +319,9 @@ class _Gutter(QWidget):
 
 
 def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{format_count(count)} lines"
+    if count == 1:
+        return "1 line"
+    return f"{format_count(count)} lines"
 
 
 def _left_out(count: int) -> str:

@@ -31,11 +31,15 @@ NOTHING = "-"
 
 
 def _bytes(size: int | None) -> str:
-    return NOTHING if size is None else format_bytes(size)
+    if size is None:
+        return NOTHING
+    return format_bytes(size)
 
 
 def _share(share: float | None) -> str:
-    return NOTHING if share is None else format_percent(share)
+    if share is None:
+        return NOTHING
+    return format_percent(share)
 
 
 Cell = Callable[[RankRow], str]
@@ -132,7 +136,9 @@ class RanksModel(RowsModel[RankRow]):
         return COLUMNS[column][2](row)
 
     def value(self, row: RankRow, column: int, role: int) -> Any:
-        return getattr(row, COLUMNS[column][0]) if role == Qt.ItemDataRole.UserRole else None
+        if role == Qt.ItemDataRole.UserRole:
+            return getattr(row, COLUMNS[column][0])
+        return None
 
 
 class RankShareDelegate(QStyledItemDelegate):
@@ -144,7 +150,9 @@ class RankShareDelegate(QStyledItemDelegate):
         if not isinstance(share, float):
             return
         window = option.palette.color(QPalette.ColorRole.Window)
-        colours = DARK if luminance(window.name()) < 0.5 else LIGHT
+        colours = LIGHT
+        if luminance(window.name()) < 0.5:
+            colours = DARK
         cell = QRectF(option.rect).adjusted(8, 0, -8, -2)
         track = QRectF(cell.left(), cell.bottom() - BAR_PX, cell.width(), BAR_PX)
         painter.fillRect(track, QColor(colours.grid))
@@ -207,7 +215,9 @@ class RanksTab(QWidget):
     def selected_rank(self) -> int | None:
         """The rank whose row is selected."""
         rows = self.view.selectionModel().selectedRows()
-        return self.model.rows[rows[0].row()].rank if rows and rows[0].row() < len(self.model.rows) else None
+        if rows and rows[0].row() < len(self.model.rows):
+            return self.model.rows[rows[0].row()].rank
+        return None
 
     def show_run(self, store: Store, places: Sequence[RankPlace]) -> None:
         """Show the ranks of the store's run; the caller holds its lock."""

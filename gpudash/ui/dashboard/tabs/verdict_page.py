@@ -45,7 +45,9 @@ class Painted(QWidget):
     @property
     def colours(self) -> Palette:
         """The theme's."""
-        return DARK if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5 else LIGHT
+        if luminance(self.palette().color(QPalette.ColorRole.Window).name()) < 0.5:
+            return DARK
+        return LIGHT
 
     def describe(self, text: str) -> None:
         """Say in words what is painted."""
@@ -260,7 +262,9 @@ class VerdictPage(QScrollArea):
     def height_within(self, width: int) -> int:
         """Logical pixels at which everything is seen in a page so wide."""
         panel = self.widget()
-        rows = None if panel is None else panel.layout()
+        rows = None
+        if panel is not None:
+            rows = panel.layout()
         assert rows is not None
         return rows.totalHeightForWidth(width)
 
@@ -361,5 +365,9 @@ def _times(found: Mapping[str, Any]) -> str:
     if ABOUT <= ratio <= 1 / ABOUT:
         return "about as fast"
     if ratio >= 1:
-        return f"{ratio:.0f}× as fast" if ratio >= 9.95 else f"{ratio:.1f}× as fast"
-    return f"{1 / ratio:.0f}× slower" if ratio <= 1 / 9.95 else f"{1 / ratio:.1f}× slower"
+        if ratio >= 9.95:
+            return f"{ratio:.0f}× as fast"
+        return f"{ratio:.1f}× as fast"
+    if ratio <= 1 / 9.95:
+        return f"{1 / ratio:.0f}× slower"
+    return f"{1 / ratio:.1f}× slower"

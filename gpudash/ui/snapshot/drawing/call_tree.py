@@ -85,7 +85,9 @@ def whole(root: Branch, without: Mapping[str, tuple[int, int]]) -> Branch:
 
 def stackless(category: str) -> str:
     """What blocks without a stack are called, of which nothing but what they are for may be known."""
-    return category if category == NO_STACK else f"{category}, {NO_STACK}"
+    if category == NO_STACK:
+        return category
+    return f"{category}, {NO_STACK}"
 
 
 def own_code(stack: Stack) -> Stack:
@@ -164,7 +166,9 @@ def treemap(
         if not branch.children or not branch.bytes or wide < 4 * least or high < 4 * least:
             continue
         edge = 2.0
-        heading = head if high >= 2.5 * head and wide >= 3 * head else edge
+        heading = edge
+        if high >= 2.5 * head and wide >= 3 * head:
+            heading = head
         room = (left + edge, top + heading, wide - 2 * edge, high - heading - edge)
         if room[2] < least or room[3] < least:
             continue
@@ -194,7 +198,10 @@ def _squares(children: Sequence[Branch], room: Room, least: float) -> Iterator[t
         along = 0.0
         for child in ordered[at:end]:
             long = child.bytes * scale / thick
-            place = (left, top + along, thick, long) if wide >= high else (left + along, top, long, thick)
+            if wide >= high:
+                place = (left, top + along, thick, long)
+            else:
+                place = (left + along, top, long, thick)
             if place[2] >= least and place[3] >= least:
                 yield child, place
             along += long

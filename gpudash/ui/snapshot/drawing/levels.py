@@ -65,7 +65,9 @@ class Axis:
 
     def place(self, moment: int) -> float:
         """Where a moment lies."""
-        return float(moment + 1) if self._places is None else float(self._places[moment + 1])
+        if self._places is None:
+            return float(moment + 1)
+        return float(self._places[moment + 1])
 
     def moment(self, place: float) -> int:
         """The last moment that is not behind a place."""
@@ -99,7 +101,9 @@ def extremes(levels: Ints, starts: Ints) -> tuple[Ints, Ints]:
         inside = levels[: starts[filled[-1] + 1]]
         low[filled] = np.minimum(low[filled], np.minimum.reduceat(inside, edges))
         high[filled] = np.maximum(high[filled], np.maximum.reduceat(inside, edges))
-    first = filled[0] if len(filled) else None
+    first = None
+    if len(filled):
+        first = filled[0]
     if first is not None and starts[first] == 0:
         low[first] = levels[: starts[first + 1]].min()
         high[first] = levels[: starts[first + 1]].max()

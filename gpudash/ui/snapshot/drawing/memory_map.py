@@ -140,7 +140,10 @@ def lay_out(found: Map, width: int, scale: float) -> Lines:
         scale: bytes a pixel.
     """
     starts, lengths = _places(found.segments, width, scale)
-    rows = 1 if not len(starts) else int((starts[-1] + lengths[-1] - 1) // width) + 1
+    if not len(starts):
+        rows = 1
+    else:
+        rows = int((starts[-1] + lengths[-1] - 1) // width) + 1
     block = np.full(rows * width, NOTHING, dtype=np.int64)
     place = np.zeros(rows * width)
     if len(starts):
@@ -353,14 +356,19 @@ class MemoryMap(QWidget):
     def text_at(self, place: QPointF) -> str:
         """What the tooltip says at a place; "" beside segments."""
         block, byte = self.at(place)
-        return "" if block == NOTHING else self._describe(block, byte)
+        if block == NOTHING:
+            return ""
+        return self._describe(block, byte)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.choose(self.at(event.position())[0])
 
     def choose(self, block: int) -> None:
         """Bring a block forward; any other number chooses none."""
-        self.chosen_block = block if block >= 0 else None
+        if block >= 0:
+            self.chosen_block = block
+        else:
+            self.chosen_block = None
         self.update()
         if block >= 0:
             self.chosen.emit(block)
@@ -370,7 +378,10 @@ class MemoryMap(QWidget):
         if step is None or not len(self._codes):
             super().keyPressEvent(event)
             return
-        at = -1 if self.chosen_block is None else self.chosen_block
+        if self.chosen_block is None:
+            at = -1
+        else:
+            at = self.chosen_block
         self.choose((at + step) % len(self._codes))
 
     def wheelEvent(self, event: QWheelEvent) -> None:

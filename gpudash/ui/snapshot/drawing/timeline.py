@@ -152,7 +152,9 @@ class Timeline(QWidget):
     def x_of(self, moment: int) -> float:
         """Pixel at which a moment lies."""
         frame = self.frame()
-        return 0.0 if frame is None or self._axis is None else frame.x_of(self._axis.place(moment))
+        if frame is None or self._axis is None:
+            return 0.0
+        return frame.x_of(self._axis.place(moment))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._curves = None
@@ -253,15 +255,25 @@ class Timeline(QWidget):
 
     def _draw_readout(self, painter: QPainter, frame: Geometry) -> None:
         assert self.levels is not None
-        moment = self._moment if self._hovered is None else self._hovered
+        if self._hovered is None:
+            moment = self._moment
+        else:
+            moment = self._hovered
         metrics = QFontMetricsF(painter.font())
         x, middle = frame.area.left(), READOUT / 2 - 2
         curves = self._palette.curves
-        before = None if self._compared is None or self._hovered is not None else self.levels.at(self._compared)
-        pieces = [(self._place_text(moment), "")] if before is None else []
+        before = None
+        if not (self._compared is None or self._hovered is not None):
+            before = self.levels.at(self._compared)
+        pieces = []
+        if before is None:
+            pieces = [(self._place_text(moment), "")]
         for place, name in enumerate(("allocated", "reserved")):
             size = self.levels.at(moment)[place]
-            from_ = "" if before is None else f"{format_bytes(before[place])} to "
+            if before is None:
+                from_ = ""
+            else:
+                from_ = f"{format_bytes(before[place])} to "
             pieces.append((f"{name} {from_}{format_bytes(size)}", curves[name]))
         for text, colour in pieces:
             if colour:
@@ -280,7 +292,10 @@ class Timeline(QWidget):
         frame = self.frame()
         if frame is None or self._axis is None:
             return None
-        middle = x + 0.5 if self._axis.by_time else x  # an event is drawn in the pixel that its time lies in
+        # an event is drawn in the pixel that its time lies in
+        middle = x
+        if self._axis.by_time:
+            middle = x + 0.5
         place = frame.time_at(min(max(middle, frame.area.left()), frame.area.right()))
         found = self._axis.moment(place)
         return self._snapped(found, frame, x)
@@ -352,7 +367,9 @@ class Timeline(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if self.levels is None:
             return
-        stride = 10 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1
+        stride = 1
+        if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            stride = 10
         key = Qt.Key(event.key())
         steps = {Qt.Key.Key_Left: -stride, Qt.Key.Key_Right: stride}
         if key in steps:
@@ -379,7 +396,9 @@ def place_text(levels: Levels, moment: int) -> str:
     if moment < 0:
         return "before the first event"
     number = f"event {format_count(moment)}"
-    return number if levels.time_s is None else f"{number} · {format_duration(float(levels.time_s[moment]))}"
+    if levels.time_s is None:
+        return number
+    return f"{number} · {format_duration(float(levels.time_s[moment]))}"
 
 
 def x_ticks(frame: Geometry, by_time: bool) -> Ticks:
@@ -392,7 +411,9 @@ def x_ticks(frame: Geometry, by_time: bool) -> Ticks:
     span = frame.x_high - frame.x_low
     scale, name = next(((s, n) for s, n in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if span < 2000 * s), (60.0, "min"))
     found = value_ticks("number", frame.x_low / scale, frame.x_high / scale, count)
-    step = found.marks[1][0] - found.marks[0][0] if len(found.marks) > 1 else 1.0
+    step = 1.0
+    if len(found.marks) > 1:
+        step = found.marks[1][0] - found.marks[0][0]
     digits = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
     return Ticks(tuple((v * scale, f"{v:,.{digits}f}".replace(",", "\u202f")) for v, _text in found.marks), name)
 

@@ -90,7 +90,10 @@ class TreeView(QWidget):
             search: what does not have it in its name is drawn fainter.
         """
         self._root, self._search, self._curve_of = root, search.lower(), curve_of
-        self._path = path if beneath(root, path) is not None else ()
+        if beneath(root, path) is not None:
+            self._path = path
+        else:
+            self._path = ()
         self._boxes = None
         self._at = 0
         largest = ", ".join(f"{branch_text(b)} {format_bytes(b.bytes)}" for b in root.children[:3])
@@ -107,8 +110,13 @@ class TreeView(QWidget):
     def boxes(self) -> list[Box]:
         """What is drawn, outermost first."""
         if self._boxes is None:
-            branch = None if self._root is None else beneath(self._root, self._path)
-            self._boxes = [] if branch is None or not branch.bytes else self._laid_out(branch)
+            branch = None
+            if self._root is not None:
+                branch = beneath(self._root, self._path)
+            if branch is None or not branch.bytes:
+                self._boxes = []
+            else:
+                self._boxes = self._laid_out(branch)
         return self._boxes
 
     def _laid_out(self, branch: Branch) -> list[Box]:
@@ -167,7 +175,9 @@ class TreeView(QWidget):
     def _text_in(box: Box, metrics: QFontMetrics, place: QRectF) -> list[str]:
         """Place, function and size in a line; where that is too long the size in a line of its own, or no function."""
         name, size = branch_text(box.branch) if box.path else box.branch.name or "all", format_bytes(box.branch.bytes)
-        where = f"{short(box.branch.file)}:{box.branch.line}" if box.path and box.branch.file else name
+        where = name
+        if box.path and box.branch.file:
+            where = f"{short(box.branch.file)}:{box.branch.line}"
         room = place.width() - 8
         whole = f"{name}  {size}"
         if metrics.horizontalAdvance(whole) <= room:
@@ -198,7 +208,9 @@ class TreeView(QWidget):
         if library:
             colour = mixed(colour, ground, 0.35)
         colour = mixed(colour, QColor(palette.window if palette.dark else palette.text), SHADES[shade])
-        return mixed(colour, ground, 0.75) if left_out else colour
+        if left_out:
+            return mixed(colour, ground, 0.75)
+        return colour
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         box = self._innermost(event.position())
@@ -213,7 +225,9 @@ class TreeView(QWidget):
         key = Qt.Key(event.key())
         boxes = self.boxes()
         if key in (Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_Left, Qt.Key.Key_Up) and boxes:
-            step = 1 if key in (Qt.Key.Key_Right, Qt.Key.Key_Down) else -1
+            step = -1
+            if key in (Qt.Key.Key_Right, Qt.Key.Key_Down):
+                step = 1
             self._at = (self._at + step) % len(boxes)
             self.update()
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and boxes:
@@ -236,10 +250,17 @@ class TreeView(QWidget):
     def tip(self, box: Box) -> str:
         """What the tooltip says of a box."""
         branch = box.branch
-        whole = 1 if self._root is None else max(1, self._root.bytes)
+        if self._root is None:
+            whole = 1
+        else:
+            whole = max(1, self._root.bytes)
         share = format_percent(branch.bytes / whole)
-        place = f"{branch.file}:{branch.line}\n" if branch.file else ""
-        blocks = "block" if branch.count == 1 else "blocks"
+        place = ""
+        if branch.file:
+            place = f"{branch.file}:{branch.line}\n"
+        blocks = "blocks"
+        if branch.count == 1:
+            blocks = "block"
         return f"{branch.name}\n{place}{format_bytes(branch.bytes)}, {share}, {format_count(branch.count)} {blocks}"
 
 
@@ -318,7 +339,10 @@ class TreePane(QWidget):
 
     def show_selection(self, study: Study, selection: Selection) -> None:
         """Draw what is alive, or what came between two moments."""
-        lives = study.alive(selection) if selection.compared is None else study.came(selection)
+        if selection.compared is None:
+            lives = study.alive(selection)
+        else:
+            lives = study.came(selection)
         root, most = study.tree(lives, library=self.library.isChecked())
         curves = [category_curve(name, self.palette_) for name in study.history.categories]
         of_stackless = dict(zip(map(stackless, study.history.categories), curves, strict=True))
@@ -335,7 +359,12 @@ class TreePane(QWidget):
     def _zoomed(self, path: Path) -> None:
         self.path = path
         names = [f"{short(file)}:{line} {name}" if file else name for file, line, name in path]
-        before = "… › " if len(names) > SHOWN_CRUMBS else "all › " if names else "all"
+        if len(names) > SHOWN_CRUMBS:
+            before = "… › "
+        elif names:
+            before = "all › "
+        else:
+            before = "all"
         self._crumbs.setText(before + " › ".join(names[-SHOWN_CRUMBS:]))
         self._crumbs.setToolTip(plain_tip("\n".join(names)))
         self.out.setEnabled(bool(path))
@@ -435,7 +464,9 @@ class BlocksPane(QWidget):
         curves = [category_curve(name, self._palette) for name in history.categories]
         self.view.show_map(found, category, study.kept(selection, found.life), curves, self._describe_block)
         entries = [(history.categories[code], curves[code]) for code in np.unique(category).tolist()]
-        waits = [("freed, in use by another stream", "forecast")] if bool(found.waits.any()) else []
+        waits = []
+        if bool(found.waits.any()):
+            waits = [("freed, in use by another stream", "forecast")]
         self.legend.show_entries([*entries, *waits, ("idle", "")])
         small = sum(1 for segment in found.segments if segment.is_small)
         held = format_like(int((found.end - found.begin).sum()), found.total)
@@ -449,8 +480,13 @@ class BlocksPane(QWidget):
         assert self._study is not None and self._map is not None
         found = self._map
         segment = found.segments[found.segment_at(place)]
-        kind = "small" if segment.is_small else "large"
-        pool = "" if segment.pool == (0, 0) else f", private pool {segment.pool}"
+        kind = "large"
+        if segment.is_small:
+            kind = "small"
+        if segment.pool == (0, 0):
+            pool = ""
+        else:
+            pool = f", private pool {segment.pool}"
         of = f"segment of {format_bytes(segment.size)} at {segment.address:#x}, {kind}, stream {segment.stream}{pool}"
         if block == IDLE:
             low, high = found.idle_at(place)
@@ -460,9 +496,16 @@ class BlocksPane(QWidget):
         life = int(found.life[block])
         size, requested, stack = int(lives.bytes[life]), int(lives.requested[life]), int(lives.stack[life])
         name = self._study.history.categories[int(lives.category[life])]
-        category = "" if name == NO_STACK else f"{name}, "
-        state = "freed, in use by another stream, " if bool(found.waits[block]) else ""
-        requested_for = f", {format_count(requested)} asked for" if requested and requested != size else ""
+        if name == NO_STACK:
+            category = ""
+        else:
+            category = f"{name}, "
+        state = ""
+        if bool(found.waits[block]):
+            state = "freed, in use by another stream, "
+        requested_for = ""
+        if requested and requested != size:
+            requested_for = f", {format_count(requested)} asked for"
         return (
             f"{state}{category}{format_bytes(size)} ({format_count(size)} bytes{requested_for})\n"
             f"at {int(lives.address[life]):#x}, stream {int(lives.stream[life])}\n"

@@ -54,7 +54,9 @@ class Job:
     @property
     def cap(self) -> MemoryCap | None:
         """The limit of each rank's memory."""
-        return None if self.memory_cap is None else MemoryCap(**self.memory_cap)
+        if self.memory_cap is None:
+            return None
+        return MemoryCap(**self.memory_cap)
 
     def write(self, folder: Path) -> None:
         """Put it into ``folder``.

@@ -132,7 +132,10 @@ class Joining:
 
     def note_findings(self, *, at_end: bool = False) -> None:
         """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
-        seen = self._findings.at_end(self._ranks) if at_end else self._findings.new(self._ranks, self._clock())
+        if at_end:
+            seen = self._findings.at_end(self._ranks)
+        else:
+            seen = self._findings.new(self._ranks, self._clock())
         for finding in seen:
             self.note(finding.topic, finding.text, **finding.details)
 
@@ -175,7 +178,9 @@ class Joining:
         return {"world_size": len(names), "strategy": self._spec.parallel, "backend": backend}
 
     def _identity(self, standing: Standing) -> dict[str, Any]:
-        known = self._devices[standing.rank] if standing.rank < len(self._devices) else None
+        known = None
+        if standing.rank < len(self._devices):
+            known = self._devices[standing.rank]
         return {
             "device": standing.device,
             "host": standing.host,
@@ -185,7 +190,9 @@ class Joining:
 
     def _capacity(self, rank: int) -> dict[str, Any]:
         """The size of a rank's GPU, which is known before the rank tells of it."""
-        known = self._devices[rank] if rank < len(self._devices) else None
+        known = None
+        if rank < len(self._devices):
+            known = self._devices[rank]
         if known is None or known.kind == "cpu" or known.total_bytes is None:
             return {}
         return {"total_bytes": known.total_bytes}
@@ -226,7 +233,10 @@ class Joining:
         self.steps, self._step_ended_s = joined.step, joined.time_s
         for sample in joined.samples:
             self._emit(sample)
-        loss = math.nan if joined.loss is None else joined.loss
+        if joined.loss is None:
+            loss = math.nan
+        else:
+            loss = joined.loss
         self._emit(
             StepFinished(
                 time_s=joined.time_s,
@@ -299,7 +309,10 @@ class Standing:
     @property
     def label(self) -> str:
         """What it is called in a sentence: "Rank 1 (cuda:1, pid 4711)"."""
-        process = "" if self.pid is None else f", pid {self.pid}"
+        if self.pid is None:
+            process = ""
+        else:
+            process = f", pid {self.pid}"
         return f"Rank {self.rank} ({shown_name(self.device)}{process})"
 
     def stands(self, step: int, phase: str, where: str, now_s: float) -> None:
@@ -331,9 +344,13 @@ def held_up(standings: Sequence[Standing], now_s: float) -> HeldUp | None:
     if not late:
         return None
     one = min(late, key=lambda standing: (standing.step, standing.since_s))
-    place = f", at {one.where}" if one.where else ""
+    place = ""
+    if one.where:
+        place = f", at {one.where}"
     waited = format_duration(max(0.0, now_s - one.since_s))
-    others = "the other ranks" if len(standings) > 2 else "the other rank"
+    others = "the other rank"
+    if len(standings) > 2:
+        others = "the other ranks"
     text = f"{one.label} keeps {others} waiting at step {arrived}: for {waited} it has been {_doing(one)}{place}."
     return HeldUp(one.rank, text)
 
@@ -493,7 +510,9 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
         if held_bytes is not None and held_elsewhere and held_bytes > NOTABLE * max(held_elsewhere):
             most = format_bytes(max(held_elsewhere))
             return f"Other processes hold {format_bytes(held_bytes)} of its device, and at most {most} of the others'."
-    name = "used_bytes" if kind_of(standings[rank].device) == "cpu" else "allocated_bytes"
+    name = "allocated_bytes"
+    if kind_of(standings[rank].device) == "cpu":
+        name = "used_bytes"
     own, held = standings[rank].memory.get(f"peak_{name}", facts.get(name)), _known(others, f"peak_{name}")
     if own is not None and held and own > NOTABLE * max(held):
         return f"It held {format_bytes(own)} itself, and no other rank more than {format_bytes(max(held))}."
@@ -507,18 +526,31 @@ def why_that_one(rank: int, facts: Mapping[str, Any], standings: Sequence[Standi
 def _raised(standing: Standing, facts: Mapping[str, Any], standings: Sequence[Standing]) -> Cause:
     full, details = facts.get("full"), str(facts.get("details", ""))
     if full is not None:
-        where = "this computer's memory" if full == "host" else f"the memory of {standing.device}"
+        if full == "host":
+            where = "this computer's memory"
+        else:
+            where = f"the memory of {standing.device}"
         requested = facts.get("requested_bytes")
-        request = "" if requested is None else f"; the last request was {format_bytes(requested)}"
+        if requested is None:
+            request = ""
+        else:
+            request = f"; the last request was {format_bytes(requested)}"
         message = f"{standing.label} ran out of {where} {_during(standing)}{request}."
         message = f"{message} {why_that_one(standing.rank, facts, standings)}"
-        remedy = HOST_REMEDY if full == "host" else GPU_REMEDY
+        remedy = GPU_REMEDY
+        if full == "host":
+            remedy = HOST_REMEDY
         return Cause(standing.rank, full, message, remedy, details, full, requested)
     if facts.get("remedy"):
         message = f"{standing.label}: {facts['message']}"
         return Cause(standing.rank, str(facts["error"]), _sentence(message), str(facts["remedy"]), details)
-    at = f" at {facts['where']}" if facts.get("where") else ""
-    error = f"{facts['error']}: {facts['message']}" if facts.get("message") else str(facts["error"])
+    at = ""
+    if facts.get("where"):
+        at = f" at {facts['where']}"
+    if facts.get("message"):
+        error = f"{facts['error']}: {facts['message']}"
+    else:
+        error = str(facts["error"])
     message = f"{standing.label} failed {_during(standing)}{at} by {error}"
     return Cause(standing.rank, str(facts["error"]), _sentence(message), OTHER_REMEDY, details)
 
@@ -540,11 +572,15 @@ def _failed(standing: Standing, code: int, *, memory_was_full: bool, printed: st
 
 
 def _during(standing: Standing) -> str:
-    return f"in step {standing.step}" if standing.step else "before its first step"
+    if standing.step:
+        return f"in step {standing.step}"
+    return "before its first step"
 
 
 def _after(standing: Standing) -> str:
-    return f"after step {standing.steps}" if standing.steps else "before its first step was over"
+    if standing.steps:
+        return f"after step {standing.steps}"
+    return "before its first step was over"
 
 
 def _sentence(text: str) -> str:
@@ -558,4 +594,6 @@ def _known(memories: Sequence[Mapping[str, Any]], name: str) -> list[int]:
 def _held_by_others(memory: Mapping[str, Any]) -> int | None:
     """What of a GPU is in use beside the rank's own allocator."""
     total, free, reserved = memory.get("total_bytes"), memory.get("free_bytes"), memory.get("reserved_bytes")
-    return None if total is None or free is None or reserved is None else max(0, int(total - free - reserved))
+    if total is None or free is None or reserved is None:
+        return None
+    return max(0, int(total - free - reserved))

@@ -73,10 +73,14 @@ def what_is_missing(device: str) -> str | None:
     if not distributed.is_available():
         return NO_TORCHRUN.format(error="torch.distributed is not available")
     if kind_of(device) == "cuda":
-        return None if distributed.is_nccl_available() else NO_NCCL
+        if distributed.is_nccl_available():
+            return None
+        return NO_NCCL
     if not distributed.is_gloo_available():
         return NO_GLOO
-    return NO_SIMULATED if kind_of(device) == "sim" and not hasattr(distributed.Work, "unbox") else None
+    if kind_of(device) == "sim" and not hasattr(distributed.Work, "unbox"):
+        return NO_SIMULATED
+    return None
 
 
 def _follow_failures(channel: Channel) -> None:

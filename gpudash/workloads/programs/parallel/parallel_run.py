@@ -127,10 +127,14 @@ class ParallelRun(RequestedRun):
                 return self._whole(torchrun)
             if self.requests.stop.is_set() and self._stop_is_overdue(torchrun):
                 ready = all(one.ready for one in self._joining.standings)
-                return self._killed(self._progress(), STOP_S) if ready else self._stopped(self._progress())
+                if ready:
+                    return self._killed(self._progress(), STOP_S)
+                return self._stopped(self._progress())
             if torchrun.code is not None:
                 self._hear_out(torchrun)
-                return self._stopped(self._progress()) if self.requests.stop.is_set() else self._failed(torchrun)
+                if self.requests.stop.is_set():
+                    return self._stopped(self._progress())
+                return self._failed(torchrun)
             hang = self._hang()
             if hang is not None:
                 return ending_of_cause(hang, self._progress())
@@ -209,7 +213,9 @@ class ParallelRun(RequestedRun):
 
     def _end_rank(self, late: HeldUp | None) -> None:
         """End the rank that hangs: one that stands still does not heed torchrun, which would wait for it."""
-        peer = None if late is None else self._peers.get(late.rank)
+        peer = None
+        if late is not None:
+            peer = self._peers.get(late.rank)
         if peer is not None and self._torchrun is not None and self._torchrun.hears(peer):
             self._torchrun.kill(peer.pid)
 

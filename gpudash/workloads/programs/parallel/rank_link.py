@@ -178,7 +178,9 @@ def place_of(frame: FrameType | None) -> str:
     innermost, found = frame, frame
     while found.f_back is not None and f"{os.sep}torch{os.sep}" in found.f_code.co_filename:
         found = found.f_back
-    shown = found if found.f_back is not None else innermost
+    shown = innermost
+    if found.f_back is not None:
+        shown = found
     return f"{os.path.basename(shown.f_code.co_filename)}:{shown.f_lineno} in {shown.f_code.co_name}"  # noqa: PTH119
 
 
@@ -244,11 +246,15 @@ def _partner(error: BaseException, text: str) -> str | None:
     backend = type(error).__name__.startswith("Dist") or any(word in lower for word in ("gloo", "nccl", "collective"))
     if not backend:
         return None
-    return "late" if any(sign in text for sign in TIMED_OUT) else "gone"
+    if any(sign in text for sign in TIMED_OUT):
+        return "late"
+    return "gone"
 
 
 def _frame_of(error: BaseException) -> str:
     """Where it was raised: file, line and function of the innermost frame outside torch."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.filename] or frames
-    return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno} in {own[-1].name}" if own else ""  # noqa: PTH119
+    if own:
+        return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno} in {own[-1].name}"  # noqa: PTH119
+    return ""

@@ -100,7 +100,9 @@ def _connect(backend: str, device: torch.device, timeout: timedelta) -> None:
     own = PrefixStore(f"start_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     own.set(f"rank_{rank}", "here")
     own.wait([f"rank_{other}" for other in range(world_size)], START)
-    identity: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    identity: dict[str, Any] = {}
+    if device.type == "cuda":
+        identity = {"device_id": device}
     distributed.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout, **identity)
 
 

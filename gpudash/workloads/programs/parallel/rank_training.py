@@ -58,7 +58,10 @@ class RankTraining:
         self._joined = spec.joined_spec
         self._context = context
         self._link = link
-        self._share = spec.slow_rank if link.rank == link.world_size - 1 else 0.0
+        if link.rank == link.world_size - 1:
+            self._share = spec.slow_rank
+        else:
+            self._share = 0.0
         self._source: Batches = data(self._joined, context)
         model = model_of(self._spec, self._source.outputs, context).to(context.device)
         self._parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -67,7 +70,10 @@ class RankTraining:
         self._take_step = TrainingStep(self._spec, self._model, self._optimizer, context.device, self)
         self._times = _times_of(self._model, context.device, link)
         self._reduces = False
-        self._resident: dict[int, Batch] | None = {} if spec.batches == "resident" else None
+        if spec.batches == "resident":
+            self._resident: dict[int, Batch] | None = {}
+        else:
+            self._resident = None
         self._computed: deque[float] = deque(maxlen=RECENT)
         self._slowed_s = 0.0
         self._row: dict[str, Any] | None = None
@@ -156,10 +162,13 @@ class RankTraining:
         if row is None:
             return
         starved_s = row.pop("starved_s")
-        compute_s = None if blocked_s is None else max(0.0, row["step_s"] - blocked_s - starved_s)
+        compute_s = None
+        if blocked_s is not None:
+            compute_s = max(0.0, row["step_s"] - blocked_s - starved_s)
         if compute_s is not None:
             self._computed.append(compute_s - self._slowed_s)
-        row["loss"] = row["loss"] if math.isfinite(row["loss"]) else str(row["loss"])
+        if not math.isfinite(row["loss"]):
+            row["loss"] = str(row["loss"])
         self._link.report("step", **row, compute_s=compute_s, blocked_s=blocked_s)
 
     def _batches(self, index: int) -> Iterator[Batch]:
@@ -230,7 +239,9 @@ def _largest_difference(model: nn.Module) -> float:
     for parameter in _parameters_of(model):
         first = parameter.clone()
         distributed.broadcast(first, 0)
-        here = (parameter.double() - first.double()).abs().max() if parameter.numel() else largest
+        here = largest
+        if parameter.numel():
+            here = (parameter.double() - first.double()).abs().max()
         largest = torch.maximum(largest, here.cpu())
     everywhere = largest.to(next(_parameters_of(model)).device)
     distributed.all_reduce(everywhere, op=distributed.ReduceOp.MAX)
@@ -453,5 +464,9 @@ def _times_of(model: nn.Module, device: torch.device, link: Link) -> _Collective
     if device.type == "sim":
         return _SimulatedTimes(link)
     if isinstance(model, DistributedDataParallel):
-        return _BucketTimes(link, model) if device.type == "cpu" else _CudaBucketTimes(link, model)
-    return _WaitTimes(link) if device.type == "cpu" else _CollectiveTimes(link)
+        if device.type == "cpu":
+            return _BucketTimes(link, model)
+        return _CudaBucketTimes(link, model)
+    if device.type == "cpu":
+        return _WaitTimes(link)
+    return _CollectiveTimes(link)

@@ -113,7 +113,10 @@ class _Host:
         except WorkloadError as error:
             self._refuse(message, error, clock())
             return
-        self._cards = request.cards if request.device.startswith("sim") else ()
+        if request.device.startswith("sim"):
+            self._cards = request.cards
+        else:
+            self._cards = ()
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()

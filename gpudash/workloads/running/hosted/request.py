@@ -59,19 +59,25 @@ def request_from(message: Mapping[str, Any], ask: Ask) -> RunRequest:
 
     def refuse(size: int, device: str) -> str | None:
         # A simulated card's readings are sent, so they come late; NVML's and the host's do not.
-        used = in_use[device]() if device in in_use else None
+        used = None
+        if device in in_use:
+            used = in_use[device]()
         refused: str | None = ask("refuse", size=size, device=device, used=used)
         return refused
 
     def level() -> MemoryLevel | None:
         found = ask("memory")
-        return None if found is None else MemoryLevel(**found)
+        if found is None:
+            return None
+        return MemoryLevel(**found)
 
     def energy(device: str) -> tuple[float, float] | str:
         found = ask("energy", device=device)
         if found is None:
             return "nothing reads it"
-        return found if isinstance(found, str) else (found[0], found[1])
+        if isinstance(found, str):
+            return found
+        return (found[0], found[1])
 
     cap = message["memory_cap"]
     return RunRequest(
@@ -100,10 +106,14 @@ def answer(request: RunRequest, question: Mapping[str, Any], host_pid: int) -> A
     what = question.get("what")
     if what == "refuse" and request.refuse is not None:
         size, device, used = question["size"], question["device"], question["used"]
-        return request.refuse(size, device) if used is None else request.refuse(size, device, used)
+        if used is None:
+            return request.refuse(size, device)
+        return request.refuse(size, device, used)
     if what == "memory" and request.memory is not None:
         level = request.memory()
-        return None if level is None else asdict(level)
+        if level is None:
+            return None
+        return asdict(level)
     if what == "surroundings" and request.surroundings is not None:
         found = request.surroundings()
         others = [asdict(process) for process in found.processes if process.pid != host_pid]
