@@ -3,25 +3,22 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from gpudash.cli.terminal.output import RequestError, leave
-
-STREAM = Path("-")
-"""Stands for standard input."""
-
-FLEET = "prometheus:"
-"""What the address of a Prometheus server begins with. As a path it has lost a slash, which its reader allows for."""
-
-SSH = "ssh:"
-
-ADDRESSES = (FLEET, "http:", "https:")
-"""What is no file, whatever it is."""
+from gpudash.session.addresses import Address, ServerAddress, SshHost, StandardInput, parse_address
 
 
-def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *others: Path) -> int:
+def _address(_type: Any, tokens: Any) -> Address:
+    return parse_address(tokens[0].value)
+
+
+Opened = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False, allow_leading_hyphen=True)]
+
+
+def open_address(address: Opened, /, *others: Opened) -> int:
     """Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.
 
     Recordings of one torchrun job, each made by gpudash watch on a node of its own, open together as one. Two of
@@ -38,28 +35,41 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
 
     Parameters
     ----------
-    file
+    address
         A snapshot as torch.cuda.memory writes it, a folder that `gpudash watch` left behind, a recording, - for the
         JSON lines of `gpudash monitor` on standard input, ssh://[user@]host[:port], or prometheus: and the address of
         a Prometheus server.
     others
         The recordings of the other nodes, or more machines.
     """
+    addresses = (address, *others)
+    hosts = [each for each in addresses if isinstance(each, SshHost)]
+    if hosts:
+        if len(hosts) < len(addresses):
+            raise RequestError("Machines over ssh are opened together, without files or servers.")
+        return _open_machines(list(dict.fromkeys(hosts)))
+    if isinstance(address, ServerAddress) and not others:
+        return _open_fleet(address)
+    if any(isinstance(each, ServerAddress) for each in addresses):
+        raise RequestError("A Prometheus server is opened alone, without files or other servers.")
+    if isinstance(address, StandardInput) and not others:
+        return _open_stream()
+    paths = [each for each in addresses if isinstance(each, Path)]
+    if len(paths) < len(addresses):
+        raise RequestError("What is piped in is opened alone, without files.")
+    if others:
+        return _open_joined(paths)
+    return _open_file(paths[0])
+
+
+def _open_file(path: Path) -> int:
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.session.recordings.file_kinds import find_file
     from gpudash.telemetry.recording.reading import open_recording
     from gpudash.telemetry.recording.recorder import RecordingError
 
-    if any(str(each).startswith(SSH) for each in (file, *others)):
-        return _open_machines([str(each) for each in (file, *others)])
-    if any(str(each).startswith(ADDRESSES) for each in (file, *others)):
-        return _open_fleet([str(each) for each in (file, *others)])
-    if others:
-        return _open_joined([file, *others])
-    if file == STREAM:
-        return _open_stream()
     try:
-        found = find_file(file)
+        found = find_file(path)
         if found.kind == "recording":
             open_recording(found.path).close()  # what is no recording is told here, before a window opens
     except (ValueError, RecordingError) as error:
@@ -75,7 +85,7 @@ def open_file(file: Annotated[Path, Parameter(allow_leading_hyphen=True)], /, *o
     return leave(*run(opened=found.path))
 
 
-def _open_joined(files: Sequence[Path]) -> int:
+def _open_joined(paths: Sequence[Path]) -> int:
     from gpudash.cli.qt import has_display, require_qt
     from gpudash.session import Replay
     from gpudash.session.recordings.file_kinds import find_file
@@ -83,7 +93,7 @@ def _open_joined(files: Sequence[Path]) -> int:
     from gpudash.telemetry.recording.recorder import RecordingError
 
     try:
-        found = [find_file(file) for file in files]
+        found = [find_file(path) for path in paths]
         if snapshot := next((one for one in found if one.kind != "recording"), None):
             raise ValueError(f"{snapshot.title} is a memory snapshot; only recordings can be opened together.")
         paths = [one.path for one in found]
@@ -137,36 +147,28 @@ def _open_stream() -> int:
     return leave(*run(begin=lambda workspace: open_stream(workspace, sys.stdin)))
 
 
-def _open_fleet(given: Sequence[str]) -> int:
+def _open_fleet(address: ServerAddress) -> int:
     from gpudash.cli.qt import has_display, require_qt
-    from gpudash.sources.prometheus.client import read_address, read_token
+    from gpudash.sources.prometheus.client import read_token
 
-    if len(given) > 1:
-        raise RequestError("A Prometheus server is opened alone, without files or other servers.")
     try:
-        server = read_address(given[0])
-        read_token(server)
+        read_token(address)
     except ValueError as error:
         raise RequestError(str(error)) from None
-    if not given[0].startswith(FLEET):
-        raise RequestError(f"{server} is an address, not a file.", f"Write {FLEET}{server} for a Prometheus server.")
     if not has_display():
-        there = f"{server}/graph draws what the server knows."
+        there = f"{address}/graph draws what the server knows."
         raise RequestError("There is no display to open a window on.", there)
     require_qt()
     from gpudash.ui.app import run
     from gpudash.ui.features.fleet import open_fleet
 
-    return leave(*run(begin=lambda workspace: open_fleet(workspace, str(server))))
+    return leave(*run(begin=lambda workspace: open_fleet(workspace, address)))
 
 
-def _open_machines(given: Sequence[str]) -> int:
+def _open_machines(hosts: Sequence[SshHost]) -> int:
     from gpudash.cli.qt import has_display, require_qt
-    from gpudash.cli.terminal.linking import linked, read_addresses
+    from gpudash.cli.terminal.linking import linked
 
-    if not all(each.startswith(SSH) for each in given):
-        raise RequestError("Machines over ssh are opened together, without files or servers.")
-    hosts = read_addresses(given)
     if not has_display():
         there = f"gpudash monitor {hosts[0]} shows it here."
         raise RequestError("There is no display to open a window on.", there)

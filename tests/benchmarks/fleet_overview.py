@@ -20,6 +20,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QApplication, QWidget
 
 from gpudash.session.fleet import Fleet
+from gpudash.sources.prometheus.client import read_address
 from gpudash.system.settings import Settings
 from gpudash.ui.colours import DARK
 from gpudash.ui.fleet.document import FleetDocument
@@ -41,7 +42,7 @@ def measure() -> dict[str, float]:
     assert isinstance(app, QApplication)
     apply_theme(app, "dark")
     with _server() as port:
-        fleet = Fleet(f"http://127.0.0.1:{port}", settings=Settings())
+        fleet = Fleet(read_address(f"http://127.0.0.1:{port}"), settings=Settings())
         fleet.poll()
         document = FleetDocument(fleet, DARK, open_gpu=lambda _gpu: None, compare=lambda _gpus: None)
         document.show()

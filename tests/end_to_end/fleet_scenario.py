@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from gpudash.cli.open import open_file
+from gpudash.cli import open as opening
+from gpudash.session.addresses import parse_address
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.gpu_document import GpuDocument
 from tests.end_to_end.player import Player, Steps
@@ -16,7 +16,7 @@ ADDRESS = "FLEET_ADDRESS"
 
 def open_address() -> int:
     """Open the window as ``gpudash open prometheus:...`` does."""
-    return open_file(Path(os.environ[ADDRESS]))
+    return opening.open_address(parse_address(os.environ[ADDRESS]))
 
 
 def fleet(player: Player) -> Steps:

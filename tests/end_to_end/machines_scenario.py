@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from gpudash.cli.open import open_file
+from gpudash.cli.open import open_address
+from gpudash.session.addresses import parse_address
 from gpudash.ui.fleet.compare_document import FleetComparison
 from gpudash.ui.fleet.document import FleetDocument
 from gpudash.ui.fleet.login import LoginDialog
@@ -28,7 +28,7 @@ ANSWERS = "MACHINES_ANSWERS"
 
 def open_machines() -> int:
     """Open the window as ``gpudash open ssh://a ssh://b`` does."""
-    return open_file(*map(Path, os.environ[MACHINES].split()))
+    return open_address(*map(parse_address, os.environ[MACHINES].split()))
 
 
 def overview_in_front(player: Player) -> Generator[Callable[[], bool], None, FleetDocument]:

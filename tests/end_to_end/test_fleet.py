@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.fleet import Fleet, FleetView
+from gpudash.sources.prometheus.client import read_address
 from gpudash.system.settings import Settings
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Play, start_python
@@ -112,7 +113,7 @@ OTHERS = 3
 @pytest.fixture
 def fleet(server: str) -> Iterator[Fleet]:
     """A fleet that has seen every GPU."""
-    found = Fleet(server, settings=Settings())
+    found = Fleet(read_address(server), settings=Settings())
     until(lambda: found.poll() > 0 and len(found.gpus()) == MACHINES * GPUS_EACH + OTHERS)
     yield found
     assert found.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.session.fleet import Fleet
+from gpudash.sources.prometheus.client import read_address
 from gpudash.system.settings import Settings
 from tests.prometheus_server.exporter import exporter
 from tests.prometheus_server.server import prometheus
@@ -19,7 +20,7 @@ BCRYPT = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 def problem(address: str) -> str | None:
     """What is wrong after one poll."""
-    with closing(Fleet(address, settings=Settings())) as fleet:
+    with closing(Fleet(read_address(address), settings=Settings())) as fleet:
         fleet.poll()
         return fleet.problem
 

@@ -20,9 +20,10 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from gpudash.cli.open import open_file
+from gpudash.cli import open as cli_open
 from gpudash.cli.terminal.output import leave
 from gpudash.devices.names import Simulation
+from gpudash.session.addresses import StandardInput
 from gpudash.specs import PressureSpec, Spec
 from gpudash.telemetry.explanation import Remedy
 from gpudash.ui import app as app_module
@@ -381,7 +382,7 @@ SIMULATIONS = {"out_of_memory_and_again": Simulation((GIB,)), "model": Simulatio
 """Scenario → GPUs that are simulated for it."""
 
 STARTS: dict[str, Callable[[], int]] = {
-    "piped": lambda: open_file(Path("-")),
+    "piped": lambda: cli_open.open_address(StandardInput()),
     "fleet": open_address,
     "login": open_machines,
     "machines": open_machines,

@@ -61,7 +61,7 @@ COMMANDS = {
     ),
     "monitor": ListedCommand("gpudash.cli.monitor:monitor", "Watch the machine without running anything."),
     "open": ListedCommand(
-        "gpudash.cli.open:open_file",
+        "gpudash.cli.open:open_address",
         "Open a memory snapshot, the folder of an out-of-memory report, or a recording in the window.",
     ),
     "run": ListedCommand("", "Run a workload in the terminal."),

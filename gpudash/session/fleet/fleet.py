@@ -28,8 +28,8 @@ from gpudash.sources.prometheus.client import (
     Client,
     HttpAnswer,
     PrometheusError,
+    ServerAddress,
     of_unreadable,
-    read_address,
     read_token,
 )
 from gpudash.sources.prometheus.names import EXPORTERS, SPOKEN, names
@@ -56,13 +56,13 @@ class Fleet:
     """A fleet. Any thread may read it; `poll` belongs to the one that `start` begins.
 
     Args:
-        address: of the server: "http://host:9090", also with "prometheus:" in front.
+        address: of the server.
         period_s: seconds between two polls; less than `SHORTEST_PERIOD_S` is raised to it.
         settings: memory levels of the warnings; ``None`` reads the user's.
         clock: monotonic seconds; for tests.
 
     Raises:
-        ValueError: one sentence, when the address can be none or the token cannot be sent.
+        ValueError: one sentence, when the token cannot be sent.
 
     Attributes:
         address: of the server, as it is shown.
@@ -79,16 +79,15 @@ class Fleet:
 
     def __init__(
         self,
-        address: str,
+        address: ServerAddress,
         *,
         period_s: float = SHORTEST_PERIOD_S,
         settings: Settings | None = None,
         clock: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._where = read_address(address)
-        self._token = read_token(self._where, environment)
-        self.address = str(self._where)
+        self._token = read_token(address, environment)
+        self.address = str(address)
         self.asking = f"Asking {self.address} which GPUs it knows…"
         self.version = 0
         self.problem: str | None = None
@@ -96,7 +95,7 @@ class Fleet:
         self.server_version = ""
         self._period_s = max(period_s, SHORTEST_PERIOD_S)
         self._clock = clock
-        self._client = Client(self._where, self._token)
+        self._client = Client(address, self._token)
         self._overview = Overview()
         self._forecasts = Forecasts()
         self._ahead: Mapping[str, float] = {}
@@ -153,7 +152,7 @@ class Fleet:
         Raises:
             ValueError: one sentence, when there is no such GPU or the range is empty.
         """
-        client = Client(self._where, self._token)
+        client = Client(self._client.address, self._token)
         return FleetView(self.gpu(key), client, began_wall_s, ended_wall_s, points)
 
     def compare(
@@ -185,7 +184,7 @@ class Fleet:
         except Exception as error:  # whatever the other end sends
             logger.exception("what the Prometheus server answered could not be taken in")
             self._checked = False
-            self._fail(str(of_unreadable(self._where, error)))
+            self._fail(str(of_unreadable(self._client.address, error)))
             return self._wait_s()
         self._failures = 0
         self._polls += 1

@@ -102,12 +102,10 @@ class ServerAddress:
 def read_address(text: str) -> ServerAddress:
     """The server that ``text`` names: "http://host:9090", with or without "prometheus:" in front.
 
-    One slash behind the scheme is enough: paths of files lose the other.
-
     Raises:
         ValueError: one sentence, which repeats no password.
     """
-    rest = re.sub(r"^(\w+):/(?=[^/])", r"\1://", text.strip().removeprefix(PREFIX))
+    rest = text.strip().removeprefix(PREFIX)
     if not rest:
         raise ValueError(f"There is no address behind {PREFIX}; write for example {PREFIX}{EXAMPLE}.")
     found = re.fullmatch(r"(https?)://([^/].*)", rest, re.IGNORECASE)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 PREFIX = "ssh:"
-"""What such an address begins with. As a path it has lost a slash, which its reader allows for."""
+"""What such an address begins with."""
 
 EXAMPLE = "ssh://user@host"
 

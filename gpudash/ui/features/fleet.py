@@ -18,6 +18,7 @@ from gpudash.ui.window.menus import Command
 from gpudash.ui.window.workspace import Workspace
 
 if TYPE_CHECKING:
+    from gpudash.session.addresses import ServerAddress
     from gpudash.session.fleet import Fleet, FleetGpu
     from gpudash.session.recordings.replay import Replay
     from gpudash.session.remote.fleet import SshFleet
@@ -81,7 +82,18 @@ def commands(workspace: Workspace) -> list[Command]:
 def ask_for_server(workspace: Workspace) -> None:
     """Ask for a server's address and show its fleet; the addresses used last are offered."""
     known = known_addresses(REMEMBERED) or [EXAMPLE]
-    _ask(workspace, "Open Prometheus Server", ASK, known, lambda text: open_fleet(workspace, text))
+
+    def opened(text: str) -> None:
+        from gpudash.session.addresses import read_address
+
+        try:
+            address = read_address(text)
+        except ValueError as error:
+            workspace.notice.report(str(error))
+            return
+        open_fleet(workspace, address)
+
+    _ask(workspace, "Open Prometheus Server", ASK, known, opened)
 
 
 def ask_for_machines(workspace: Workspace) -> None:
@@ -116,10 +128,10 @@ def _remember(remembered: str, address: str) -> None:
     remember(remembered, [address, *others][:MOST_ADDRESSES])
 
 
-def open_fleet(workspace: Workspace, address: str) -> FleetDocument | None:
+def open_fleet(workspace: Workspace, address: ServerAddress) -> FleetDocument | None:
     """Show the fleet that the server at ``address`` knows in a tab; one that is open already comes to the front.
 
-    An address that can be none is told in one sentence.
+    A token that cannot be sent there is told in one sentence.
     """
     from gpudash.session.fleet import Fleet
     from gpudash.ui.fleet.document import FleetDocument

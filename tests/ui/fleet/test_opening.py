@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QInputDialog
 
 from gpudash.session import fleet as fleet_module
+from gpudash.sources.prometheus.client import ServerAddress, read_address
 from gpudash.ui.features import fleet as opening
 from gpudash.ui.features.fleet import ask_for_server, open_fleet
 from gpudash.ui.fleet.compare_document import FleetComparison
@@ -24,9 +25,9 @@ from tests.ui.fleet.fake_view import FakeView
 class LookedAt(FakeFleet):
     """A fleet of sixteen GPUs whose past can be asked for."""
 
-    def __init__(self, address: str, **_settings: object) -> None:
+    def __init__(self, address: ServerAddress, **_settings: object) -> None:
         super().__init__(generated(4, 4))
-        self.address = address
+        self.address = str(address)
         self.started = 0
         self.views: list[FakeView] = []
 
@@ -59,7 +60,7 @@ def window(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWind
 
 
 def overview(window: MainWindow, address: str = ADDRESS) -> FleetDocument:
-    open_fleet(window.workspace, address)
+    open_fleet(window.workspace, read_address(address))
     settle(window)
     document = window.workspace.front
     assert isinstance(document, FleetDocument)
@@ -94,7 +95,10 @@ def test_what_can_be_no_address_is_told_in_one_sentence(
 ) -> None:
     window = open_window(FakeSession())
     before = threading.active_count()
-    open_fleet(window.workspace, "prometheus:ftp://host")
+    ask_for_server(window.workspace)
+    [dialog] = window.findChildren(QInputDialog)
+    dialog.setTextValue("prometheus:ftp://host")
+    dialog.accept()
     assert window.workspace.count == 0
     assert window.workspace.notice.text
     assert threading.active_count() == before
@@ -202,7 +206,7 @@ def test_an_empty_address_opens_nothing(window: MainWindow) -> None:
 
 def test_a_real_fleet_of_a_server_that_is_not_there_ends_its_thread_with_its_tab(open_window: OpenWindow) -> None:
     window = open_window(FakeSession())
-    open_fleet(window.workspace, "http://127.0.0.1:9")
+    open_fleet(window.workspace, read_address("http://127.0.0.1:9"))
     document = window.workspace.front
     assert isinstance(document, FleetDocument)
     assert isinstance(document.fleet, fleet_module.Fleet)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from gpudash.cli import run
-from gpudash.cli.open import open_file
+from gpudash.cli.open import open_address
 from gpudash.cli.terminal.output import RequestError
 from gpudash.session import Replay
+from gpudash.session.addresses import parse_address
 from gpudash.telemetry.recording.recorder import Recorder
 from gpudash.ui.features import file, fleet
 
@@ -147,45 +148,45 @@ def test_nothing_piped_in_and_no_display_are_refused(
         ("prometheus:http://host:9090/graph?g0=1", "leave out everything from"),
         ("prometheus:http://host:9090?token=abc", "'http://host:9090' goes on behind the server's address"),
         ("http://host:9090", "http://host:9090 is an address, not a file"),
-        ("ssh://-oProxyCommand=touch", "'ssh:/-oProxyCommand=touch' is no address of a machine over ssh"),
+        ("https://host/prometheus", "write prometheus:https://host:443/prometheus if a Prometheus server is there"),
+        ("ssh://-oProxyCommand=touch", "'ssh://-oProxyCommand=touch' is no address of a machine over ssh"),
         ("ssh://me:secret@host", "A password does not belong into the address of 'host'"),
         ("ssh://host:99999", "'99999' is no port"),
     ],
 )
-def test_an_address_that_is_none_is_refused(given: str, words: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        open_file(Path(given))
-    assert words in str(refused.value)
-
-
-def test_an_address_without_its_prefix_is_shown_with_it() -> None:
-    with pytest.raises(RequestError) as refused:
-        open_file(Path("https://host/prometheus"))
-    assert refused.value.remedy == "Write prometheus:https://host:443/prometheus for a Prometheus server."
+def test_an_address_that_is_none_is_refused(given: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["open", given]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_a_token_that_would_be_sent_openly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUDASH_PROMETHEUS_TOKEN", "secret")
     with pytest.raises(RequestError, match="could be read on the way") as refused:
-        open_file(Path("prometheus:http://host:9090"))
+        open_address(parse_address("prometheus:http://host:9090"))
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("beside", ["prometheus:http://other:9090", "recording.gpudash"])
 def test_a_server_is_opened_alone(beside: str) -> None:
     with pytest.raises(RequestError, match="is opened alone"):
-        open_file(Path(beside), Path("prometheus:http://host:9090"))
+        open_address(parse_address(beside), parse_address("prometheus:http://host:9090"))
+
+
+@pytest.mark.parametrize("beside", ["-", "recording.gpudash"])
+def test_what_is_piped_in_is_opened_alone(beside: str) -> None:
+    with pytest.raises(RequestError, match="is opened alone"):
+        open_address(parse_address(beside), parse_address("-"))
 
 
 @pytest.mark.parametrize("beside", ["prometheus:http://other:9090", "recording.gpudash"])
 def test_machines_over_ssh_are_opened_without_anything_else(beside: str) -> None:
     with pytest.raises(RequestError, match="are opened together, without files or servers"):
-        open_file(Path(beside), Path("ssh://host"))
+        open_address(parse_address(beside), parse_address("ssh://host"))
 
 
 def test_without_a_display_it_says_so_and_where_else_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RequestError, match="no display") as refused:
-        open_file(Path("prometheus:http://host:9090"))
+        open_address(parse_address("prometheus:http://host:9090"))
     assert refused.value.remedy == "http://host:9090/graph draws what the server knows."

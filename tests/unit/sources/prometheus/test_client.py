@@ -42,7 +42,6 @@ PROMETHEUS = json.dumps({"status": "success", "data": {"version": "2.42.0"}}).en
     [
         ("http://host:9090", "http://host:9090"),
         ("prometheus:http://host:9090", "http://host:9090"),
-        ("prometheus:http:/host:9090", "http://host:9090"),  # as a path of a file has it
         ("  prometheus:HTTPS://Host  ", "https://host:443"),
         ("http://host", "http://host:80"),
         ("http://host:9090/prometheus/", "http://host:9090/prometheus"),
