@@ -45,35 +45,29 @@ class SshHost:
     @property
     def name(self) -> str:
         """How it is called in sentences: "host", "user@host:2222"."""
-        if self.user is None:
-            user = ""
-        else:
-            user = f"{self.user}@"
         if ":" in self.host and self.port is not None:
             host = f"[{self.host}]"
         else:
             host = self.host
-        return f"{user}{host}{'' if self.port is None else f':{self.port}'}"
+        return f"{self._user}{host}{'' if self.port is None else f':{self.port}'}"
 
     @property
     def login(self) -> str:
         """The command line that goes there by hand: "ssh -p 2222 user@host"."""
+        return f"ssh {'' if self.port is None else f'-p {self.port} '}{self._user}{self.host}"
+
+    @property
+    def _user(self) -> str:
         if self.user is None:
-            user = ""
-        else:
-            user = f"{self.user}@"
-        return f"ssh {'' if self.port is None else f'-p {self.port} '}{user}{self.host}"
+            return ""
+        return f"{self.user}@"
 
     def __str__(self) -> str:
-        if self.user is None:
-            user = ""
-        else:
-            user = f"{self.user}@"
         if ":" in self.host:
             host = f"[{self.host}]"
         else:
             host = self.host
-        return f"ssh://{user}{host}{'' if self.port is None else f':{self.port}'}"
+        return f"ssh://{self._user}{host}{'' if self.port is None else f':{self.port}'}"
 
 
 def read_host(text: str) -> SshHost:
