@@ -18,7 +18,7 @@ from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.schema import recording_name
-from gpudash.telemetry.records import RunEnded, Sample
+from gpudash.telemetry.records import RunEnd, Sample
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
@@ -249,11 +249,11 @@ class Running:
         """Wait until the run's end has been stored; false when the time passed first."""
         return self._ended.wait(timeout_s)
 
-    def announce_end(self, ending: RunEnded) -> None:
+    def announce_end(self, ending: RunEnd) -> None:
         """The end of a run is on its way to the store."""
         self._ending_run = ending.run_id
 
-    def take_end(self, ending: RunEnded) -> None:
+    def take_end(self, ending: RunEnd) -> None:
         """The end of a run has been stored."""
         if ending.run_id == self.run_id:
             with self._starting:

@@ -40,11 +40,9 @@ from gpudash.telemetry.records import (
     Level,
     Marker,
     Note,
-    OutOfMemory,
     Record,
     RemediesFound,
-    RunEnded,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     SourceFailed,
@@ -230,7 +228,7 @@ class Session:
 
     def emit(self, record: Record) -> None:
         """Put a record on the queue; callable from any thread."""
-        if isinstance(record, RunEnded):
+        if isinstance(record, RunEnd):
             self._runs.announce_end(record)
         self._queue.put(record)
 
@@ -545,7 +543,7 @@ class Session:
         """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
         run, abandoned, now_s = self.store.run, self.running, self.clock()
         if abandoned and run is not None and run.running:
-            ended = partial(RunFinished, status="cancelled", steps=run.step, result={"stop": LEFT})
+            ended = partial(RunEnd, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
         self._runs.abandon()
         if self._recorder is not None:
@@ -568,7 +566,7 @@ class Session:
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
-        elif isinstance(record, RunEnded):
+        elif isinstance(record, RunEnd):
             self._runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
@@ -597,7 +595,7 @@ class Session:
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
             self._watch.observe_event(record)
-            if self._runs.watched is None and isinstance(record, RunStarted | OutOfMemory | RemediesFound):
+            if self._runs.watched is None and isinstance(record, RunStarted | RunEnd | RemediesFound):
                 self.remedies.take(record)
             return
         for event in (*self._watch.observe(record), *self._hardware.observe(record)):

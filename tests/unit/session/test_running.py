@@ -16,7 +16,7 @@ from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
 from gpudash.specs import ComparisonSpec, PipelineSpec, PressureSpec, TrainingSpec, build
 from gpudash.system.settings import Settings
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample, Warning
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Live, Make, gpu
 
@@ -62,7 +62,7 @@ def test_the_late_end_of_a_former_run_ends_no_other(make: Make) -> None:
     assert live.session.wait_run(PATIENCE_S)
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
-    live.session.emit(RunFinished(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
+    live.session.emit(RunEnd(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
     live.settle()
     assert live.session.running
 
@@ -265,7 +265,7 @@ def running() -> Running:
 
 
 def end(runs: Running) -> None:
-    runs.take_end(RunFinished(time_s=1.0, run_id=runs.run_id, status="finished", seconds=1.0, steps=0, result={}))
+    runs.take_end(RunEnd(time_s=1.0, run_id=runs.run_id, status="finished", seconds=1.0, steps=0, result={}))
 
 
 def test_the_next_program_begins_when_the_one_before_has_taken_back_what_it_showed() -> None:

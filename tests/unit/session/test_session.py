@@ -13,7 +13,7 @@ from gpudash.session.live.machine import GPU_PATIENCE_S
 from gpudash.specs import PipelineSpec
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.records import Marker, Note, Record, RunFinished, Sample, StepFinished, Warning
+from gpudash.telemetry.records import Marker, Note, Record, RunEnd, Sample, StepFinished, Warning
 from gpudash.units import GIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Make, gpu, reopened
 
@@ -258,7 +258,7 @@ def test_closing_keeps_its_deadline_and_the_recording_whatever_hangs(make: Make,
     assert seconds < CLOSE_TIMEOUT_S + 0.5
     with reopened(live) as opened:
         assert [run.status for run in opened.runs] == ["cancelled"]
-        assert len([e for e in opened.events() if isinstance(e, RunFinished)]) == 1
+        assert len([e for e in opened.events() if isinstance(e, RunEnd) and not e.ended_badly]) == 1
         assert opened.meta["status"] == ("cancelled" if worker else "closed")
 
 
