@@ -127,7 +127,9 @@ class Running:
 
     @property
     def busy_s(self) -> float:
-        """For how long one message of the program that is watched has been taken in, 0 between messages."""
+        """For how long one message of the program that is watched has been taken in, 0 between messages; much of it
+        means that the run's end may never be stored.
+        """
         watched = self._watched
         if watched is None:
             return 0.0
@@ -208,7 +210,9 @@ class Running:
 
     @property
     def finding_need_s(self) -> float | None:
-        """For how long the program has been run again to find out what it needs; ``None`` where it is not."""
+        """For how long the program that ran out of memory has been run again to find out what it needs; ``None`` where
+        it is not. `stop` leaves that.
+        """
         watched = self._watched
         if watched is None or not self.on:
             return None
@@ -245,7 +249,7 @@ class Running:
             raise RuntimeError(NOT_YOUR_OWN)
         self._worker.profile(request)
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
         return self._ended.wait(timeout_s)
 

@@ -434,7 +434,7 @@ class Dashboard(PlotsPage):
             self.forecasts = {key: live.forecast(key) for key in memories}
         stop = None
         if live is not None:
-            stop = live.stopping
+            stop = live.runs.stopping
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]

@@ -179,7 +179,7 @@ class MainWindow(QMainWindow):
         if session is None or run is None or not session.running or run.workload != WATCH:
             return
         session.stop_run(self._why_closed, shutdown=True)
-        stop = session.stopping
+        stop = session.runs.stopping
         if stop is None:  # a process that is attached to is never signalled
             return
         self.ended_program = True
@@ -190,7 +190,7 @@ class MainWindow(QMainWindow):
 
 def _send_next(session: Session, why: str) -> None:
     session.stop_run(why)
-    stop = session.stopping
+    stop = session.runs.stopping
     if stop is not None:
         _print_sent(stop)
 

@@ -109,7 +109,7 @@ def test_a_store_that_breaks_keeps_neither_recording_nor_the_end_of_a_run(
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.session.close()
     with reopened(live) as opened:
         assert [run.status for run in opened.runs] == ["finished"]
@@ -277,7 +277,7 @@ def test_a_run_that_never_began_does_not_end_the_one_before_it_again(make: Make)
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.session.start_run(PipelineSpec(), "cpu")  # still importing torch, say
     live.worker.hangs = True
     live.session.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from gpudash.devices.names import Device
 from gpudash.specs import Spec
@@ -45,6 +45,10 @@ class FakePlaying:
         self.stops = 0
         self._devices = list(devices) or [CPU, SIM]
         self._now_s = 0.0
+
+    @property
+    def runs(self) -> Self:
+        return self
 
     def devices(self) -> list[Device]:
         return self._devices
