@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -415,39 +415,15 @@ def _reason(estimate: "Estimate | None") -> tuple[str, str, str]:
 
 
 @Parameter(name="*")
-@dataclass(kw_only=True)
-class ServingOptions:
-    """Flags as vLLM calls them, and what is asked."""
-
-    gpu_memory_utilization: float = ServerFlags.gpu_memory_utilization
-    """Share of each card that the server may have."""
-
-    max_model_len: int | None = None
-    """The longest request in tokens; left out: the model's."""
-
-    max_num_batched_tokens: int | None = None
-    """Tokens computed in one step; left out: 8192 on cards of 70 GiB and more but the A100, else 2048."""
-
-    max_num_seqs: int | None = None
-    """Requests in one step; left out: 1024 on such cards, else 256."""
+@dataclass(frozen=True, kw_only=True)
+class ServingOptions(ServerFlags):
+    """Flags as vLLM calls them, under all of their names, and what is asked."""
 
     tensor_parallel: Annotated[int, Parameter(alias="--tensor-parallel-size")] = 1
-    """Cards that share the model."""
-
-    dtype: str = "auto"
-    """Of the model's numbers."""
-
     kv_dtype: Annotated[str, Parameter(alias="--kv-cache-dtype")] = "auto"
-    """Of the KV cache: auto, fp8, bfloat16 or float16."""
-
-    quantization: str | None = None
-    """fp8: quantise while loading."""
-
     enforce_eager: Annotated[bool, Parameter(negative="")] = False
-    """No CUDA graphs."""
-
     prefix_caching: Annotated[bool, Parameter(alias="--enable-prefix-caching", negative="")] = False
-    """Keep what requests begin alike with; it matters to models with recurrent layers."""
+    graphs_reserved: Annotated[bool, Parameter(parse=False)] = True
 
     users: int | None = None
     """Requests that are to be served at a time."""
@@ -489,10 +465,9 @@ def estimate_serving(path: str, arguments: Sequence[str], options: "WorkloadOpti
     if (stored := found.stored) is not None:
         tensors = [(name, stored.dtypes[name], shape) for name, shape in stored.shapes.items()]
         tensors = tensors or [("the index's total", "U8", (stored.total_bytes, 1))]
-    given = {name: value for name, value in asdict(serving).items() if name not in ("users", "length")}
     try:
         server = ModelServer(found.values, tensors)
-        service = server.on(_card(options), ServerFlags(**given))
+        service = server.on(_card(options), serving)
         length = serving.length or service.max_model_len
         for name in ("users", "length"):
             if (value := getattr(serving, name)) is not None and value < 1:

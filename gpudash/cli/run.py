@@ -250,7 +250,7 @@ def _watch_run(session: "Session", interruption: Interruption, *, quiet: bool, l
         from gpudash.cli.terminal.report import show_progress
 
         show_progress(session, on_progress)
-    while not session.wait_run(0.1):
+    while not session.runs.wait(0.1):
         on_progress()
     from gpudash.session.predicting.remedies import LOOKING, found_text
 

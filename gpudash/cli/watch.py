@@ -123,12 +123,12 @@ def watch(
         shown, notices = _Shown(session, status), _StopNotices(status)
         try:
             served.begin(session)
-            while not session.wait_run(POLL_S):
+            while not session.runs.wait(POLL_S):
                 signals.pass_on(session)
-                notices.refresh(session.stopping)
+                notices.refresh(session.runs.stopping)
                 shown.refresh()
                 status.refresh(session)
-                if session.stopping is not None and session.busy_s > STUCK_S:
+                if session.runs.stopping is not None and session.runs.busy_s > STUCK_S:
                     status.notice(STUCK)
                     break
             status.end()

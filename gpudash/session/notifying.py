@@ -29,7 +29,7 @@ from gpudash.session.serving.address import TOKEN_VARIABLE
 from gpudash.sources.prometheus.client import TOKEN as PROMETHEUS_TOKEN
 from gpudash.system.log import hide
 from gpudash.system.processes import end_group
-from gpudash.telemetry.records import OutOfMemory, Record, RunEnded, RunFailed, RunStarted, SourceFailed, Warning
+from gpudash.telemetry.records import Record, RunEnd, RunStarted, SourceFailed, Warning
 from gpudash.units import format_duration
 
 TOKEN = "GPUDASH_NOTIFY_TOKEN"  # the name of a variable
@@ -54,6 +54,10 @@ NTFY = "https://ntfy.sh"
 
 _PRIORITIES = {"critical": 5, "out_of_memory": 5, "failed": 4, "warning": 4, "forecast": 4}
 """ntfy's, of which 3 is the usual one."""
+
+
+_ENDED = {"finished": "ended", "cancelled": "was stopped", "failed": "failed", "out_of_memory": "ran out of memory"}
+"""How a run ended, by its status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +175,13 @@ class Notifier:
             return Notification(record.level, record.text)
         if isinstance(record, RunStarted):
             self._run = f"{record.workload} on {record.device}"
-        if not isinstance(record, RunEnded):
+        if not isinstance(record, RunEnd):
             return None
         took = f"after {format_duration(record.seconds)}, {record.steps} steps"
-        if isinstance(record, OutOfMemory):
-            return Notification("out_of_memory", f"{self._run} ran out of memory {took}: {record.message}")
-        if isinstance(record, RunFailed):
-            return Notification("failed", f"{self._run} failed {took}: {record.message}")
-        return Notification(
-            record.status, f"{self._run} {'was stopped' if record.status == 'cancelled' else 'ended'} {took}"
-        )
+        text = f"{self._run} {_ENDED[record.status]} {took}"
+        if record.ended_badly:
+            text += f": {record.message}"
+        return Notification(record.status, text)
 
 
 class _Outlet:

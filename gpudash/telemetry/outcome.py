@@ -78,7 +78,7 @@ def ended_badly(run: RunView) -> str:
     how = "failed"
     if run.status == "out_of_memory":
         how = "ran out of memory"
-    if run.error.kind == "guard":
+    if run.error.error == "guard":
         how = "was stopped by the guard"
     step = ""
     if run.step:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gpudash.telemetry.explanation import Explanation, Findings, explanation_from_json, findings_from_json
 
@@ -109,20 +109,23 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened. `kind` names the subclass in JSON and in recordings."""
+    """Something that happened."""
 
-    kind: ClassVar[str]
     time_s: float
     run_id: int | None = None
 
+    @property
+    def kind(self) -> str:
+        """What it is called in JSON and in recordings."""
+        return type(self).__name__
+
     def to_json(self) -> str:
         """The record as one JSON object with its ``kind``; non-finite numbers as strings."""
-        return json.dumps(plain({"kind": self.kind, **_fields(self)}), allow_nan=False)
+        return _as_json(self, _fields(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    kind: ClassVar[str] = "RunStarted"
     workload: str
     device: str
     spec: Mapping[str, Any]
@@ -137,7 +140,6 @@ class StageFinished(Event):
     `bytes` and `flops` are sums.
     """
 
-    kind: ClassVar[str] = "StageFinished"
     name: str
     seconds: float
     count: int = 1
@@ -179,7 +181,6 @@ class StepFinished(Event):
     `seconds` is ``None`` where nobody knows when it began, as of the first step of a program that is watched.
     """
 
-    kind: ClassVar[str] = "StepFinished"
     step: int
     steps: int
     seconds: float | None
@@ -202,7 +203,6 @@ class StepFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFinished(Event):
-    kind: ClassVar[str] = "EpochFinished"
     epoch: int
     device: str
     loss: float
@@ -215,7 +215,6 @@ class EpochFinished(Event):
 class Transfer(Event):
     """A timed copy of `bytes` between two memories; `seconds` covers the copy alone."""
 
-    kind: ClassVar[str] = "Transfer"
     from_device: str
     to_device: str
     memory: Literal["pageable", "pinned"]
@@ -238,10 +237,13 @@ class Note(Event):
     pitfall: ``message`` is torch's own words, ``explanation`` and ``remedy`` are ours).
     """
 
-    kind: ClassVar[str] = "Note"
     topic: str
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return "Note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,54 +275,59 @@ class Output(Event):
     `lost` counts the lines left out since the piece before, where a program prints faster than anybody can read.
     """
 
-    kind: ClassVar[str] = "Output"
     stream: Literal["stdout", "stderr"]
     lines: Sequence[str]
     lost: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished(Event):
-    """A run that reached its end or was stopped by the user, with its workload's own result."""
+RunStatus = Literal["finished", "cancelled", "failed", "out_of_memory"]
+"""How a run ended, in the words of the JSON output and of recordings."""
 
-    kind: ClassVar[str] = "RunFinished"
-    status: Literal["finished", "cancelled"]
-    seconds: float
-    steps: int
-    result: Mapping[str, Any]
+_BAD_ENDS: dict[str, RunStatus] = {"RunFailed": "failed", "OutOfMemory": "out_of_memory"}
+"""Status of an end of each of these kinds in JSON, which does not tell it."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailed(Event):
-    """A run ended by an exception. `details` is the traceback, for the folded part of a report."""
-
-    kind: ClassVar[str] = "RunFailed"
-    error: str
-    message: str
-    remedy: str
-    seconds: float
-    steps: int
-    details: str = ""
-    result: Mapping[str, Any] = field(default_factory=dict)
+_NOT_OF = {
+    "RunFinished": ("error", "message", "remedy", "details", "requested_bytes", "explanation"),
+    "RunFailed": ("status", "requested_bytes", "explanation"),
+    "OutOfMemory": ("status",),
+}
+"""What JSON does not tell of an end of each kind, since it says nothing there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory(Event):
-    """A run ended because memory ran out (`error` "cuda", "sim" or "host") or the guard stopped it ("guard").
+class RunEnd(Event):
+    """A run has ended. JSON and recordings have three kinds of it, by its status.
 
-    `explanation` says what filled the memory, where that is known.
+    Attributes:
+        status: "cancelled" where the user stopped it, "failed" by an exception.
+        error: kind of the exception; where memory ran out "cuda", "sim" or "host", and "guard" where the guard
+            stopped it. "" with the sentences below where nothing went wrong.
+        details: the traceback, for the folded part of a report.
+        result: the workload's own.
+        explanation: what filled the memory, where that is known.
     """
 
-    kind: ClassVar[str] = "OutOfMemory"
-    error: Literal["cuda", "sim", "host", "guard"]
-    message: str
-    remedy: str
+    status: RunStatus
+    error: str = ""
+    message: str = ""
+    remedy: str = ""
     seconds: float
     steps: int
     requested_bytes: int | None = None
     details: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
     explanation: Explanation | None = None
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind, status in _BAD_ENDS.items() if status == self.status), "RunFinished")
+
+    @property
+    def ended_badly(self) -> bool:
+        return self.status in _BAD_ENDS.values()
+
+    def to_json(self) -> str:
+        return _as_json(self, {name: value for name, value in _fields(self).items() if name not in _NOT_OF[self.kind]})
 
 
 Level = Literal["note", "forecast", "warning", "critical", "passed"]
@@ -339,7 +346,6 @@ class Warning(Event):
         cause: what grows, in words for a forecast's sentence; ``None`` for notices that know of no cause.
     """
 
-    kind: ClassVar[str] = "Warning"
     level: Level
     device: str
     text: str
@@ -357,7 +363,6 @@ unwritten."""
 class Marker(Event):
     """A named moment. `category`: "user", "run", "phase", "warning"; or `REMOVED`."""
 
-    kind: ClassVar[str] = "Marker"
     label: str
     category: str = "user"
 
@@ -366,23 +371,20 @@ class Marker(Event):
 class SourceFailed(Event):
     """A source, or one device of it, stopped answering. `source`: "nvml", "host", a GPU's UUID, a lane."""
 
-    kind: ClassVar[str] = "SourceFailed"
     source: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecovered(Event):
-    kind: ClassVar[str] = "SourceRecovered"
     source: str
     text: str
 
 
-RunEnded = RunFinished | RunFailed | OutOfMemory
 Record = Sample | Event
 
 EVENTS: dict[str, type[Event]] = {
-    kind.kind: kind
+    kind.__name__: kind
     for kind in (
         RunStarted,
         StageFinished,
@@ -391,15 +393,13 @@ EVENTS: dict[str, type[Event]] = {
         Transfer,
         Note,
         Output,
-        RunFinished,
-        RunFailed,
-        OutOfMemory,
         Warning,
         Marker,
         SourceFailed,
         SourceRecovered,
     )
-}
+} | dict.fromkeys(_NOT_OF, RunEnd)
+"""Class of each kind of event in JSON."""
 
 
 LARGEST = 2**63 - 1
@@ -444,8 +444,8 @@ def _check(hint: Any) -> _Check:
 
 
 _FIELDS = {
-    name: {f.name: (_check(hints[f.name]), "float" in str(f.type)) for f in dataclasses.fields(kind)}
-    for name, kind in EVENTS.items()
+    kind: {f.name: (_check(hints[f.name]), "float" in str(f.type)) for f in dataclasses.fields(kind)}
+    for kind in EVENTS.values()
     for hints in (get_type_hints(kind),)
 }
 """Fields of each kind of event: what each may be, and whether that is numbers, of which JSON has some as text."""
@@ -461,24 +461,27 @@ def event_from_json(text: str) -> Event:
         data = json.loads(text)
     except RecursionError:
         raise ValueError("not an event: nested too deep") from None
-    kind = None
+    named, kind = "", None
     if isinstance(data, dict):
-        kind = EVENTS.get(str(data.get("kind")))
+        named = str(data.get("kind"))
+        kind = EVENTS.get(named)
     if kind is None:
         raise ValueError(f"not an event: {text[:80]!r}")
+    if named in _BAD_ENDS:
+        data["status"] = _BAD_ENDS[named]
     fields = {}
-    for name, (check, has_floats) in _FIELDS[kind.kind].items():
+    for name, (check, has_floats) in _FIELDS[kind].items():
         if name in data:
             value = data[name]
             fields[name] = value = _revive(value) if has_floats else value
             if not check(value):
-                raise ValueError(f"impossible {kind.kind} event: {name} is {type(value).__name__}")
+                raise ValueError(f"impossible {named} event: {name} is {type(value).__name__}")
     if fields.get("explanation") is not None:
         fields["explanation"] = _explanation(fields["explanation"])
     try:
         event = kind(**fields)
     except TypeError as error:
-        raise ValueError(f"incomplete {kind.kind} event: {error}") from None
+        raise ValueError(f"incomplete {named} event: {error}") from None
     if isinstance(event, Note):
         return _typed(event)
     return event
@@ -509,7 +512,11 @@ def _typed(note: Note) -> Note:
 
 def _as_note(note: Note, details: Explanation | Findings) -> str:
     fields = {name: getattr(note, name) for name in ("time_s", "run_id", "topic", "text")}
-    return json.dumps(plain({"kind": note.kind, **fields, "details": details}), allow_nan=False)
+    return _as_json(note, {**fields, "details": details})
+
+
+def _as_json(event: Event, fields: Mapping[str, Any]) -> str:
+    return json.dumps(plain({"kind": event.kind, **fields}), allow_nan=False)
 
 
 def plain(value: Any) -> Any:

@@ -14,18 +14,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from gpudash.devices.names import kind_of
-from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.records import (
     LARGEST,
     OF_LOSS,
     EpochFinished,
     Event,
     Note,
-    OutOfMemory,
     RemediesFound,
-    RunEnded,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     StageFinished,
     StepFinished,
@@ -259,21 +255,6 @@ class StageView:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RunError:
-    """Why a run ended badly; `kind` is "guard", "cuda", "sim", "host" or the exception's own kind.
-
-    `explanation` is that of `OutOfMemory`, with the remedies that have been found since.
-    """
-
-    kind: str
-    message: str
-    remedy: str
-    details: str = ""
-    requested_bytes: int | None = None
-    explanation: Explanation | None = None
-
-
 PeakName = Literal["allocated_bytes", "reserved_bytes", "used_bytes"]
 
 
@@ -300,6 +281,7 @@ class RunView:
     Attributes:
         stepped_s: session time of the newest step.
         pace_s: seconds a step, of the newest ones, with what lies between them; ``None`` before the second step.
+        error: how it ended, where that was badly; its explanation has the remedies that have been found since.
     """
 
     run_id: int | None
@@ -323,7 +305,7 @@ class RunView:
     warnings: list[Warning] = field(default_factory=list)
     memory: MemoryPeaks = field(default_factory=MemoryPeaks)
     result: Mapping[str, Any] = field(default_factory=dict)
-    error: RunError | None = None
+    error: RunEnd | None = None
 
     @classmethod
     def of(cls, event: RunStarted) -> RunView:
@@ -370,16 +352,8 @@ class RunView:
                 self._note(event)
             case Warning():
                 _keep(self.warnings, event)
-            case RunFinished():
+            case RunEnd():
                 self._end(event)
-            case RunFailed():
-                self._end(event)
-                self.error = RunError(event.error, event.message, event.remedy, event.details)
-            case OutOfMemory():
-                self._end(event)
-                self.error = RunError(
-                    event.error, event.message, event.remedy, event.details, event.requested_bytes, event.explanation
-                )
 
     def summary(self, recording: str | None = None) -> dict[str, Any]:
         """The run as ``gpudash run --json`` prints it; NaN and infinities as strings.
@@ -495,8 +469,10 @@ class RunView:
         weight = max(1 / max(1, event.step - 1), 1 - math.exp(-seconds / PACE_S))
         self.pace_s += weight * (seconds / steps - self.pace_s)
 
-    def _end(self, event: RunEnded) -> None:
-        self.status = ending_status(event)
+    def _end(self, event: RunEnd) -> None:
+        self.status = event.status
+        if event.ended_badly:
+            self.error = event
         self.ended_s = event.time_s
         self.seconds = event.seconds
         self.step = event.steps
@@ -514,8 +490,8 @@ class RunView:
         self.result = {name: value for name, value in event.result.items() if name != "memory"}
 
 
-def _error_facts(error: RunError) -> dict[str, Any]:
-    facts: dict[str, Any] = {"kind": error.kind, "message": error.message, "remedy": error.remedy}
+def _error_facts(error: RunEnd) -> dict[str, Any]:
+    facts: dict[str, Any] = {"kind": error.error, "message": error.message, "remedy": error.remedy}
     if error.explanation is None:
         return facts
     return {**facts, "explanation": plain(error.explanation)}
@@ -530,17 +506,6 @@ def _sizes(memory: object) -> dict[str, int]:
 def _keep(kept: list[E], event: E) -> None:
     if len(kept) < MAX_NOTES:
         kept.append(event)
-
-
-def ending_status(event: RunEnded) -> Literal["finished", "cancelled", "failed", "out_of_memory"]:
-    """How a run ended, in the words of the JSON output and of recordings."""
-    match event:
-        case RunFinished():
-            return event.status
-        case RunFailed():
-            return "failed"
-        case OutOfMemory():
-            return "out_of_memory"
 
 
 def run_of(runs: Sequence[RunView], run_id: int | None) -> RunView | None:

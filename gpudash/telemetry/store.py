@@ -21,12 +21,9 @@ from gpudash.telemetry.records import (
     Event,
     Marker,
     Note,
-    OutOfMemory,
     Output,
     Record,
-    RunEnded,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -454,7 +451,7 @@ class Store:
                 memory.capacity_bytes = int(total)
 
     def _event(self, event: Event) -> None:
-        if isinstance(event, RunEnded):
+        if isinstance(event, RunEnd):
             self._keep_shares(self._rank_shares.flush())
         if isinstance(event, RunStarted):
             self._begin(event)
@@ -536,15 +533,13 @@ def _mark(event: Event) -> tuple[str, str] | None:
             return (level, "warning")
         case RunStarted():
             return _beginning(event.workload, event.device, event.spec), "run"
-        case RunFinished(status="cancelled"):
+        case RunEnd(error="guard", status="out_of_memory"):
+            return "stopped by the guard", "run"
+        case RunEnd(status="cancelled"):
             return "stopped", "run"
-        case RunFinished():
-            return event.status, "run"
-        case RunFailed():
-            return "failed", "run"
+        case RunEnd():
+            return event.status.replace("_", " "), "run"
         case StageFinished(name="move model"):
             return "model moved", "phase"
-        case OutOfMemory():
-            return "stopped by the guard" if event.error == "guard" else "out of memory", "run"
         case _:
             return None

@@ -16,7 +16,7 @@ from gpudash.memory.explaining.memory_state import AllocationGroup, MemoryState,
 from gpudash.memory.explaining.remedies import replay_remedies
 from gpudash.system.foreign_files import source_line
 from gpudash.telemetry.explanation import Explanation, Growth
-from gpudash.telemetry.records import Event, OutOfMemory
+from gpudash.telemetry.records import Event, RunEnd
 
 if TYPE_CHECKING:
     import torch
@@ -154,7 +154,9 @@ class PostMortem:
 
 def explained(ending: Event, post_mortem: PostMortem | None) -> Event:
     """``ending`` with the reason why memory ran out, if it did and that is known."""
-    if post_mortem is None or not isinstance(ending, OutOfMemory) or ending.error not in ("cuda", "sim"):
+    if post_mortem is None or not isinstance(ending, RunEnd) or ending.status != "out_of_memory":
+        return ending
+    if ending.error not in ("cuda", "sim"):
         return ending
     return replace(ending, explanation=post_mortem.explanation())
 

@@ -40,7 +40,7 @@ def measure() -> dict[str, float]:
         starting = _lateness(SETTLE_S)
         training = _lateness(SECONDS)
         session.stop_run()
-        session.wait_run(10)
+        session.runs.wait(10)
     finally:
         window.leave()
     return {

@@ -27,14 +27,14 @@ def settled(session: Session) -> dict[str, Any]:
     """What is in use on each card that is listed, from readings taken after everything so far."""
     before = {gpu.uuid: session.store.latest("gpu", "used_bytes", gpu.uuid).time_s for gpu in session.gpus}
     while any(session.store.latest("gpu", "used_bytes", uuid).time_s == time_s for uuid, time_s in before.items()):
-        session.wait_run(0.01)
+        session.runs.wait(0.01)
     return {uuid: session.store.latest("gpu", "used_bytes", uuid).value for uuid in before}
 
 
 def trained(session: Session) -> dict[str, Any]:
     """What is left after a run of the session."""
     session.start_run(TrainingSpec(model="mlp", width=256, batch=512, steps=5, epochs=1), "sim:0")
-    assert session.wait_run(PATIENCE_S)
+    assert session.runs.wait(PATIENCE_S)
     return settled(session)
 
 
@@ -42,7 +42,7 @@ def watched(session: Session, size: int, steps: int) -> dict[str, Any]:
     """How a program on a card of ``size`` bytes ended, and what is left after it."""
     command = [sys.executable, str(LEAK), str(steps)]
     session.watch(WatchRequest(command, simulate=[size]))
-    assert session.wait_run(PATIENCE_S)
+    assert session.runs.wait(PATIENCE_S)
     left = settled(session)
     with session.store.lock:
         assert session.store.run is not None
@@ -69,7 +69,7 @@ def warnings_until_passed(session: Session) -> list[dict[str, Any]]:
         found = [event for event in events if event.device.startswith("SIM")]
         if time.monotonic() > ends_s or any(event.level == "passed" for event in found[-1:]):
             return [{"device": event.device, "level": event.level, "text": event.text} for event in found]
-        session.wait_run(0.05)
+        session.runs.wait(0.05)
 
 
 def main() -> int:

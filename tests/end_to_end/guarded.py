@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 
 def run(session: Session, spec: PressureSpec, guard_bytes: int | None = None) -> dict[str, Any]:
     session.start_run(spec, "cpu", guard_bytes)
-    assert session.wait_run(PATIENCE_S)
+    assert session.runs.wait(PATIENCE_S)
     with session.store.lock:
         assert session.store.run is not None
         return session.store.run.summary()

@@ -39,7 +39,7 @@ SPECS: dict[str, Spec] = {
 
 def run(session: Session, spec: Spec, device: str = "sim:0", cap: MemoryCap | None = None) -> dict[str, Any]:
     session.start_run(spec, device, memory_cap=cap)
-    assert session.wait_run(PATIENCE_S)
+    assert session.runs.wait(PATIENCE_S)
     with session.store.lock:
         assert session.store.run is not None
         return session.store.run.summary()
@@ -49,7 +49,7 @@ def used(session: Session) -> int:
     """Bytes in use on sim:0, from a reading taken after everything so far."""
     before = session.store.latest("gpu", "used_bytes", "SIM-0-1GiB").time_s
     while (reading := session.store.latest("gpu", "used_bytes", "SIM-0-1GiB")).time_s == before:
-        session.wait_run(0.01)
+        session.runs.wait(0.01)
     assert isinstance(reading.value, int)
     return reading.value
 

@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 
 from gpudash.cli import run
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, StepFinished
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import Command, Outcome
 from tests.programs import program
@@ -37,7 +37,7 @@ def recording(tmp_path: Path) -> Path:
         recorder.add(
             StepFinished(time_s=time_s, run_id=1, step=step, steps=300, seconds=0.1, loss=5 / step, throughput=320.0)
         )
-    recorder.add(RunFinished(time_s=30.6, run_id=1, status="finished", seconds=30.1, steps=300, result={}))
+    recorder.add(RunEnd(time_s=30.6, run_id=1, status="finished", seconds=30.1, steps=300, result={}))
     recorder.close()
     return recorder.path
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import OutOfMemory, RunStarted, Sample, Warning
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.end_to_end.conftest import environment
 from tests.programs import told_by
@@ -21,7 +21,7 @@ def test_memory_is_back_after_the_guard_and_the_next_run_finishes(home: Path, tm
     with open_recording(recording) as opened:
         records = list(opened.records())
     began = [record.time_s for record in records if isinstance(record, RunStarted)]
-    (ended,) = (record.time_s for record in records if isinstance(record, OutOfMemory))
+    (ended,) = (record.time_s for record in records if isinstance(record, RunEnd) and record.status == "out_of_memory")
     told = [record.time_s for record in records if isinstance(record, Warning) and record.level != "passed"]
     assert told
     assert began[1] < min(told) <= ended

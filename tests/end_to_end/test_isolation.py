@@ -171,7 +171,7 @@ def test_a_process_that_has_no_torch_itself_runs_on_every_kind_of_device(home: P
         "assert session.wait_ready(60)\n"
         "for device in ('sim:0', 'cpu'):\n"
         "    session.start_run(MatmulSpec(size=32), device, isolate=True)\n"
-        "    assert session.wait_run(60)\n"
+        "    assert session.runs.wait(60)\n"
         "    print(device, session.store.run.status)\n"
         "assert session.close()\n"
         "print('torch' in sys.modules)\n"

@@ -18,7 +18,7 @@ import pytest
 
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import EpochFinished, Note, Record, RunFinished, Sample, StepFinished
+from gpudash.telemetry.records import EpochFinished, Note, Record, RunEnd, Sample, StepFinished
 from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
 from gpudash.workloads.running.context import Requests
@@ -133,7 +133,7 @@ def test_ranks_train_as_one_process_with_the_joined_batch(name: str, request: py
     run: Trained = request.getfixturevalue(name)
     ending, told, ranks = run.ending, run.reported, run.spec.world_size
 
-    assert isinstance(ending, RunFinished) and ending.status == "finished"
+    assert isinstance(ending, RunEnd) and ending.status == "finished"
     losses = [event.loss for event in told if isinstance(event, StepFinished)]
     alone = losses_alone(run.spec)
     assert losses == pytest.approx(alone, rel=1e-5) and alone[-1] < 0.9 * alone[0]
@@ -183,7 +183,7 @@ def test_stop_ends_all_ranks_after_the_same_step() -> None:
 
     ending, told = run_on_several(spec, wishes, stop)
 
-    assert isinstance(ending, RunFinished) and ending.status == "cancelled"
+    assert isinstance(ending, RunEnd) and ending.status == "cancelled"
     steps = [row["steps"] for row in ending.result["ranks"]]
     assert min(steps) >= 10 and max(steps) - min(steps) <= 1
     assert ending.result["parameters_equal"] is None

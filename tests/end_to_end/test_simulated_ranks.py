@@ -13,7 +13,7 @@ import pytest
 from gpudash.devices.names import Simulation
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import TrainingSpec, build
-from gpudash.telemetry.records import Record, RunFinished, StepFinished
+from gpudash.telemetry.records import Record, RunEnd, StepFinished
 from gpudash.units import GIB
 from gpudash.workloads.program_code import code
 from gpudash.workloads.programs.parallel.parallel_run import ParallelRun
@@ -99,7 +99,7 @@ def test_stop_ends_ranks_on_simulated_gpus_after_the_same_step_and_shows_their_c
 
     ending, shown = run_on_cards(spec_of(steps=1_000_000), wishes, stop)
 
-    assert isinstance(ending, RunFinished) and ending.status == "cancelled"
+    assert isinstance(ending, RunEnd) and ending.status == "cancelled"
     steps = [row["steps"] for row in ending.result["ranks"]]
     assert min(steps) >= 10 and max(steps) - min(steps) <= 1
     assert "stop" not in ending.result  # nobody had to be killed

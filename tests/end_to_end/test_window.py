@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.telemetry.recording.reading import open_recording
-from gpudash.telemetry.records import Event, RunFinished, Sample, Warning
+from gpudash.telemetry.records import Event, RunEnd, Sample, Warning
 from gpudash.units import MIB
 from tests.end_to_end.conftest import Play, Stub, start_python
 from tests.nvml_stub.build import GIB, Scenario, StubGpu
@@ -74,7 +74,7 @@ def test_no_tab_and_no_statistics_move_what_is_under_the_pointer_or_hide_the_tim
 
 def test_a_comparison_ends_in_a_verdict_which_its_recording_has_too(play: Play, home: Path, tmp_path: Path) -> None:
     seen = play("comparison")
-    (ended,) = [record for record in recorded(home) if isinstance(record, RunFinished)]
+    (ended,) = [record for record in recorded(home) if isinstance(record, RunEnd) and not record.ended_badly]
     assert seen["headline"] == ended.result["headline"]
     for theme in ("dark", "light"):
         assert (tmp_path / f"{theme}.png").stat().st_size > 20_000
@@ -132,7 +132,7 @@ def test_an_operation_that_blocks_a_minute_does_not_keep_the_window(play: Play, 
 def test_ctrl_c_in_the_terminal_ends_a_program_that_the_window_waits_for_more_firmly(play: Play, home: Path) -> None:
     play("left_by_two_ctrl_c")
     with open_recording(recording(home)) as opened:
-        (ended,) = [event for event in opened.events() if isinstance(event, RunFinished)]
+        (ended,) = [event for event in opened.events() if isinstance(event, RunEnd) and not event.ended_badly]
     said = "Ended by SIGKILL, sent by gpudash after another Ctrl+C in its terminal."
     assert (ended.status, ended.result["stop"]["text"]) == ("cancelled", said)
 
@@ -142,7 +142,7 @@ def test_closing_the_window_waits_for_a_program_that_saves(play: Play, home: Pat
     assert seen["button"] == "■  Terminate   F5"
     assert seen["words"].endswith("ago; it may take as long as it needs.\nTerminate sends SIGTERM, then Kill SIGKILL.")
     with open_recording(recording(home)) as opened:
-        (ended,) = [event for event in opened.events() if isinstance(event, RunFinished)]
+        (ended,) = [event for event in opened.events() if isinstance(event, RunEnd) and not event.ended_badly]
     assert (ended.status, ended.result["exit_code"]) == ("cancelled", 0)
     said = "Ended with exit code 0; gpudash had sent SIGINT after Stop was pressed in the window."
     assert ended.result["stop"]["text"] == said

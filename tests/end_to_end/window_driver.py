@@ -171,8 +171,8 @@ def closed_while_a_program_saves(player: Player) -> Steps:
     player.picture("saving")
 
     def let_it_save() -> None:
-        while session.stopping is None or session.stopping.left_s is None:
-            session.wait_run(0.02)
+        while session.runs.stopping is None or session.runs.stopping.left_s is None:
+            session.runs.wait(0.02)
         fifo.write_text("")
 
     threading.Thread(target=let_it_save, daemon=True).start()
@@ -189,9 +189,9 @@ def left_by_two_ctrl_c(player: Player) -> Steps:
 
     def press() -> None:
         for sent in ("SIGINT", "SIGTERM"):
-            while session.stopping is None or session.stopping.sent != sent:
-                session.wait_run(0.02)
-            session.wait_run(2 * SAME_PRESS_S)
+            while session.runs.stopping is None or session.runs.stopping.sent != sent:
+                session.runs.wait(0.02)
+            session.runs.wait(2 * SAME_PRESS_S)
             os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()

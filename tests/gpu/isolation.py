@@ -13,7 +13,7 @@ import torch
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import Spec, build, field, workloads
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, StepFinished
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, StepFinished
 from gpudash.units import GIB
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run import RunRequest
@@ -90,7 +90,7 @@ class Apart:
             time.sleep(0.5)
             asked = time.monotonic()
             self._worker.stop()
-        ending: Any = self._until(lambda event: isinstance(event, RunEnded))
+        ending: Any = self._until(lambda event: isinstance(event, RunEnd))
         if stop:
             found["to_stop_s"] = time.monotonic() - asked
         told = {key: getattr(ending, key, None) for key in ("kind", "status", "error", "message", "remedy", "steps")}

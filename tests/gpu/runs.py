@@ -12,7 +12,7 @@ import torch
 
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs import build, workloads
-from gpudash.telemetry.records import Event, RunEnded, StageFinished, StepFinished
+from gpudash.telemetry.records import Event, RunEnd, StageFinished, StepFinished
 from gpudash.workloads.running.context import MemoryLevel
 from gpudash.workloads.running.run import RunRequest
 from gpudash.workloads.running.worker import Worker
@@ -118,7 +118,7 @@ class Runner:
 
     def _take(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, RunEnded):
+        if isinstance(event, RunEnd):
             self._ended.set()
 
     def _probed(self, _device: str, probe: Callable[[], Mapping[str, int]] | None) -> None:

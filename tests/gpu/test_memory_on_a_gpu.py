@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import OutOfMemory
+from gpudash.telemetry.records import RunEnd
 from gpudash.units import GIB, MIB
 from tests.gpu import operations, out_of_memory, prediction, refusal_text, snapshots
 from tests.gpu.child import asked
@@ -20,7 +20,7 @@ def test_an_out_of_memory_is_explained_and_leaves_nothing_behind(gpu: Runner, na
     before = gpu.level()
     ending = gpu.run(*out_of_memory.CASES[name], memory_cap=CAP)
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "cuda", ending
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.error == "cuda", ending
     assert ending.explanation is not None
     found = ending.explanation
     assert sum(part.bytes for part in found.parts) == found.capacity_bytes + found.beyond_bytes
@@ -46,7 +46,7 @@ def test_a_loss_kept_with_its_graph_is_named(gpu: Runner) -> None:
 def test_a_request_that_no_cap_allows_is_called_impossible(gpu: Runner) -> None:
     ending = gpu.run(*out_of_memory.CASES["pipeline"], memory_cap=CAP)
 
-    assert isinstance(ending, OutOfMemory) and ending.explanation is not None
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.explanation is not None
     assert ending.explanation.verdict == "impossible request"
 
 

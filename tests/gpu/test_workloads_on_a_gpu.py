@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpudash.telemetry.records import EpochFinished, Note, OutOfMemory, RunFailed, StageFinished, StepFinished, Transfer
+from gpudash.telemetry.records import EpochFinished, Note, RunEnd, StageFinished, StepFinished, Transfer
 from gpudash.workloads.running.installed import torch_report
 from tests.gpu.hardware import COPY_BYTES, copies
 from tests.gpu.runs import RUNS, Runner
@@ -88,7 +88,12 @@ def test_out_of_memory_is_reported_and_the_next_run_finishes(gpu: Runner) -> Non
     before = torch.cuda.memory_allocated(0)
     ending = gpu.run(*RUNS["out_of_memory"])
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "cuda" and ending.requested_bytes == 8 * 2**30
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "out_of_memory"
+        and ending.error == "cuda"
+        and ending.requested_bytes == 8 * 2**30
+    )
     assert "Traceback" not in ending.message and "GiB" in ending.message
     assert torch.cuda.memory_allocated(0) == before
     assert gpu.run("pipeline", {}).status == "finished"
@@ -120,7 +125,7 @@ def test_the_probe_sees_the_peak_between_its_readings(gpu: Runner) -> None:
 def test_a_gpu_that_is_not_the_one_nvml_means_ends_the_run(gpu: Runner) -> None:
     ending = gpu.run("pipeline", {}, expected_uuid="GPU-00000000-0000-0000-0000-000000000000")
 
-    assert isinstance(ending, RunFailed) and ending.error == "device"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "device"
 
 
 def test_torch_and_nvml_agree_on_uuids() -> None:

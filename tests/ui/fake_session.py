@@ -25,8 +25,7 @@ from gpudash.telemetry.records import (
     Event,
     Note,
     Record,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -117,6 +116,11 @@ class FakeSession:
     @property
     def machine(self) -> FakeSession:
         """Itself: it says what there is."""
+        return self
+
+    @property
+    def runs(self) -> FakeSession:
+        """Itself: it says how the end comes."""
         return self
 
     def clock(self) -> float:
@@ -288,15 +292,16 @@ class FakeSession:
         """The run ends, well unless another end is given."""
         run = self.store.run
         assert run is not None
-        done = RunFinished(
+        done = RunEnd(
             time_s=self.now_s, run_id=1, status="finished", seconds=self.now_s - run.began_s, steps=run.step, result={}
         )
         self.apply(event if event is not None else done)
         self.running = False
 
-    def failure(self) -> RunFailed:
+    def failure(self) -> RunEnd:
         """How a run fails."""
-        return RunFailed(
+        return RunEnd(
+            status="failed",
             time_s=self.now_s,
             run_id=1,
             error="RuntimeError",

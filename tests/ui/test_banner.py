@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from gpudash.telemetry.records import Level, OutOfMemory, RunStarted, Warning
+from gpudash.telemetry.records import Level, RunEnd, RunStarted, Warning
 from gpudash.ui.dashboard.banner import PASSED_SHOWN_S, Banner
 
 
@@ -49,7 +49,15 @@ def test_memory_that_ran_out_is_told_in_place_of_the_warning_that_foretold_it(ba
     banner.take(warning("critical", "SIM-0"))
     words_of_it = {"message": "20 MiB were asked for.", "remedy": "Keep less."}
     banner.take(
-        OutOfMemory(time_s=2.0, error="sim", seconds=1.0, steps=3, result={"report": "/reports/one"}, **words_of_it)
+        RunEnd(
+            status="out_of_memory",
+            time_s=2.0,
+            error="sim",
+            seconds=1.0,
+            steps=3,
+            result={"report": "/reports/one"},
+            **words_of_it,
+        )
     )
     assert words(banner) == "critical: 20 MiB were asked for. Keep less."
     offered = {button.text() for button in banner.findChildren(QPushButton) if not button.isHidden()}
@@ -101,7 +109,15 @@ def test_dismissing_closes_the_strip_until_something_new_happens(banner: Banner)
 
 def test_a_failed_run_stays_told_until_the_next_begins(banner: Banner) -> None:
     banner.take(
-        OutOfMemory(time_s=1.0, error="guard", message="The guard stopped it.", remedy="Less.", seconds=1.0, steps=1)
+        RunEnd(
+            status="out_of_memory",
+            time_s=1.0,
+            error="guard",
+            message="The guard stopped it.",
+            remedy="Less.",
+            seconds=1.0,
+            steps=1,
+        )
     )
     assert "The guard stopped it. Less." in words(banner)
     banner.take(RunStarted(time_s=2.0, workload="matmul", device="cpu", spec={}))

@@ -20,7 +20,7 @@ from gpudash.session import Replay
 from gpudash.session.predicting.remedies import SoFar
 from gpudash.telemetry.explanation import Evidence, Explanation, Findings, Remedy
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import MemoryExplained, OutOfMemory, Record, RemediesFound, RunStarted, Sample, Warning
+from gpudash.telemetry.records import MemoryExplained, Record, RemediesFound, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.explanation.bar import PartsBar
 from gpudash.ui.explanation.header import RemediesView, remedy_text
@@ -90,8 +90,9 @@ class Session(FakeSession):
         self.requested.append(("explain",))
 
 
-def reported(explanation: Explanation) -> OutOfMemory:
-    return OutOfMemory(
+def reported(explanation: Explanation) -> RunEnd:
+    return RunEnd(
+        status="out_of_memory",
         time_s=6.0,
         run_id=1,
         error="sim",

@@ -3,7 +3,7 @@ import pytest
 from gpudash.devices.names import Gpu
 from gpudash.drawing.axes import format_value, value_ticks
 from gpudash.telemetry.plots import PlotSpec, plots_for
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.ui.plots.reading import PlotLevels
 from gpudash.units import GIB
@@ -74,7 +74,7 @@ def test_the_capacity_is_that_of_the_card_that_the_run_in_view_had_and_else_toda
     small = {"capacity": 2.0 * GIB, "warning at 50 %": 1.0 * GIB}
     assert shown((0.0, 1.5)) == small
     _tick(store, 1.9, None, None, total_bytes=None)  # its program has gone silent
-    store.apply(RunFinished(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
+    store.apply(RunEnd(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
     _tick(store, 2.1, GIB, None)
     assert shown((0.0, 3.0)) == small, "the curve is of the small card"
     assert shown((2.5, 3.0)) == {"capacity": 24.0 * GIB, "warning at 50 %": 12.0 * GIB}

@@ -17,7 +17,7 @@ from gpudash.session import Replay
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.request import WatchRequest
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, Output, RunFinished, RunStarted, StepFinished, Topic, Warning
+from gpudash.telemetry.records import Note, Output, RunEnd, RunStarted, StepFinished, Topic, Warning
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.forms.script_form import Script, ScriptForm
 from gpudash.ui.widgets.remembered import recall
@@ -243,7 +243,7 @@ def test_stop_sends_one_signal_a_press_and_says_which_comes_next(
     ]
     assert panel.progress.label.text().endswith("; the system ends it as soon as it can.")
     stop = {"text": "Ended by SIGKILL, sent by gpudash after Kill was pressed in the window.", "signals": []}
-    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={"stop": stop}))
+    session.end(RunEnd(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={"stop": stop}))
     settle(window)
     assert panel.button.text().startswith("▶")
     assert panel.progress.label.text().startswith("Stopped") and panel.progress.label.text().endswith(stop["text"])
@@ -305,8 +305,9 @@ def test_a_report_that_is_gone_is_told(window: MainWindow, session: FakeSession,
     assert window.workspace.notice.text == f"There is no file {tmp_path / 'gone'}."
 
 
-def out_of_memory(report: Path) -> OutOfMemory:
-    return OutOfMemory(
+def out_of_memory(report: Path) -> RunEnd:
+    return RunEnd(
+        status="out_of_memory",
         time_s=6.0,
         run_id=1,
         error="cuda",
@@ -386,7 +387,7 @@ def test_a_snapshot_can_be_asked_for_while_a_program_is_watched(window: MainWind
     session.requested.clear()
     window.workspace.dashboard.panel.snapshot.click()
     assert session.requested == [("save_snapshot",)]
-    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    session.end(RunEnd(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert not window.workspace.dashboard.panel.snapshot.isVisible()
 
@@ -447,7 +448,7 @@ def test_while_attached_the_panel_shows_the_process_and_no_form(window: MainWind
     panel.set_devices(session.devices()[:1], "cpu")
     settle(window)
     assert panel.attached.text.endswith("It is seen from inside.") and complaints(window) == []
-    session.end(RunFinished(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    session.end(RunEnd(time_s=6.0, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     settle(window)
     assert {text.text for text in label(panel)} >= {"WORKLOAD", "Steps", "Copy as Python"}
     assert panel.progress.label.text().splitlines()[0] == "No longer watched; it runs on · step 3"
@@ -468,7 +469,7 @@ def test_while_a_program_is_watched_its_memory_bears_its_name(window: MainWindow
     assert told() == ["this process", "this process, of one core", "this process"]
     session.watched("cpu", {"pid": 4711, "command": ["/usr/bin/python3", "/home/mia/serve.py", "--port", "80"]})
     assert told() == ["serve.py", "serve.py, of one core", "serve.py"]
-    session.end(RunFinished(time_s=session.now_s, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
+    session.end(RunEnd(time_s=session.now_s, run_id=1, status="cancelled", seconds=1.0, steps=3, result={}))
     session.feed(5)
     assert told() == ["serve.py, then gpudash", "serve.py, then gpudash, of one core", "this process"]
 
@@ -549,7 +550,7 @@ def test_a_recording_of_a_program_shows_what_was_run_and_what_it_printed(
         RunStarted(time_s=1.0, run_id=1, workload="watch", device="cpu", spec=spec),
         Output(time_s=2.0, run_id=1, stream="stdout", lines=("hello",)),
         Output(time_s=2.5, run_id=1, stream="stderr", lines=("oh",)),
-        RunFinished(time_s=3.0, run_id=1, status="finished", seconds=2.0, steps=0, result={"exit_code": 0}),
+        RunEnd(time_s=3.0, run_id=1, status="finished", seconds=2.0, steps=0, result={"exit_code": 0}),
     ):
         recorder.add(record)
     recorder.close("closed")
@@ -605,7 +606,7 @@ def test_the_output_of_a_program_makes_room_again_for_a_workload_unless_it_was_c
     session.output.add([OutputLine("stderr", "RuntimeError: of yesterday")])
     settle(window)
     assert tabs.output_in_front
-    session.end(RunFinished(time_s=6.0, run_id=1, status="finished", seconds=1.0, steps=3, result={}))
+    session.end(RunEnd(time_s=6.0, run_id=1, status="finished", seconds=1.0, steps=3, result={}))
     if chosen:
         output = tabs.bar.currentIndex()
         for place in (0, output):

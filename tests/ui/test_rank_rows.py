@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudash.telemetry.ranks.rows import SILENT_S, RankRow, places_of, rank_rows, rest_text, sentence
-from gpudash.telemetry.records import RunFailed, RunFinished, Sample
+from gpudash.telemetry.records import RunEnd, Sample
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession
 from tests.ui.rank_feed import PERIOD_S, RankFeed
@@ -105,7 +105,7 @@ def test_the_result_s_figures_take_the_place_of_the_recent_ones(session: FakeSes
     result["ranks"][0] |= {"step_seconds_median": 0.5, "communication_share": 0.25, "waiting_share": 0.5}
     result["ranks"][0]["compute_share"] = 0.2
     result["ranks"][0]["peak_used_bytes"] = 5 * MIB
-    done = RunFinished(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
+    done = RunEnd(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
     session.end(done)
     first = rows(session)[0]
     assert (first.step_s, first.computing, first.communicating, first.waiting) == (0.5, 0.2, 0.25, 0.5)
@@ -116,7 +116,7 @@ def test_the_result_overrules_a_note_that_named_a_straggler_too_early(session: F
     feed = RankFeed(session, 2)
     feed.train(60)
     result = {**feed.result(), "straggler": None}
-    done = RunFinished(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
+    done = RunEnd(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
     session.end(done)
     assert [row.remark for row in rows(session)] == ["", ""]
     assert words(session) == "2 ranks; none is clearly slower than the others. Their parameters are equal."
@@ -126,7 +126,7 @@ def test_parameters_that_differ_are_said_to(session: FakeSession) -> None:
     feed = RankFeed(session, 2, slow=0.0)
     feed.train(5)
     result = {**feed.result(), "parameters_equal": False}
-    done = RunFinished(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
+    done = RunEnd(time_s=session.now_s, run_id=1, status="finished", seconds=6.0, steps=60, result=result)
     session.end(done)
     assert words(session).endswith("Their parameters are NOT equal.")
 
@@ -146,7 +146,7 @@ def test_time_without_a_core_is_not_computing_and_is_told(session: FakeSession) 
     )
     feed.train(1)
     session.end(
-        RunFinished(
+        RunEnd(
             time_s=9.0,
             run_id=1,
             status="finished",
@@ -163,7 +163,18 @@ def test_the_rank_that_failed_is_the_one_that_is_named_first(session: FakeSessio
     feed = RankFeed(session, 2)
     feed.train(5)
     message = "Rank 1 (cpu, pid 4001) was killed from outside at step 5 (SIGKILL). Rank 0 waited."
-    session.end(RunFailed(time_s=9.0, run_id=1, error="killed", message=message, remedy="Again.", seconds=1.0, steps=5))
+    session.end(
+        RunEnd(
+            status="failed",
+            time_s=9.0,
+            run_id=1,
+            error="killed",
+            message=message,
+            remedy="Again.",
+            seconds=1.0,
+            steps=5,
+        )
+    )
     assert states(session) == ["ended", "failed"]
 
 

@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from gpudash.telemetry.ranks.rows import RankRow
-from gpudash.telemetry.records import Note, RunFailed, RunFinished, RunStarted, Warning
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, Warning
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
 from gpudash.ui.dashboard.tabs.ranks_tab import BARS, COLUMNS, RanksTab
@@ -227,14 +227,18 @@ def test_at_the_end_of_the_run_the_strip_says_what_its_result_says(
     banner: Banner, found: dict[str, Any] | None
 ) -> None:
     banner.take(straggler())
-    ended = RunFinished(time_s=9.0, run_id=1, status="finished", seconds=9.0, steps=9, result={"straggler": found})
+    ended = RunEnd(time_s=9.0, run_id=1, status="finished", seconds=9.0, steps=9, result={"straggler": found})
     banner.take(ended)
     assert banner.accessibleName() == "note: Rank 1 computes 126 % longer." if found else not banner.isVisible()
 
 
 def test_a_failure_stands_above_the_straggler_and_the_next_run_begins_without_one(banner: Banner) -> None:
     banner.take(straggler())
-    banner.take(RunFailed(time_s=2.0, run_id=1, error="x", message="Rank 1 died.", remedy="", seconds=1.0, steps=1))
+    banner.take(
+        RunEnd(
+            status="failed", time_s=2.0, run_id=1, error="x", message="Rank 1 died.", remedy="", seconds=1.0, steps=1
+        )
+    )
     assert "Rank 1 died." in banner.accessibleName()
     banner.take(RunStarted(time_s=3.0, run_id=2, workload="training", device="cpu", spec={}))
     assert banner.isHidden()

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from gpudash.memory.predicting.prediction import Prediction
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.outcome import run_figures, size_chart
-from gpudash.telemetry.records import RunFinished, RunStarted
+from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.features.palette import _runs
 from gpudash.ui.widgets.labels import WrappingLabel
@@ -60,7 +60,7 @@ def ended(session: FakeSession, workload: str, result: Mapping[str, Any], **spec
     session.apply(RunStarted(time_s=session.now_s, run_id=number, workload=workload, device="cuda:0", spec=spec))
     session.feed(1)
     session.apply(
-        RunFinished(
+        RunEnd(
             time_s=session.now_s, run_id=number, status="finished", seconds=1.0, steps=9, result=copy.deepcopy(result)
         )
     )
@@ -173,9 +173,7 @@ def test_a_run_that_was_stopped_leaves_the_plots_in_front(
     session.train(steps, device="cuda:0")
     run = session.store.run
     assert run is not None
-    session.end(
-        RunFinished(time_s=session.now_s, run_id=run.run_id, status="cancelled", seconds=1.0, steps=2, result={})
-    )
+    session.end(RunEnd(time_s=session.now_s, run_id=run.run_id, status="cancelled", seconds=1.0, steps=2, result={}))
     settle(window)
     assert not window.workspace.dashboard.result.isVisible()
     window.menus.actions["view.result"].trigger()
@@ -320,9 +318,7 @@ def test_the_figures_of_a_training_lie_beside_the_plots_and_hide_none_of_them(
     assert run is not None
     corpus = {"source": "Python's standard library, 3.11", "bytes": 1 << 20, "sha256": "d9b7a50b" * 8}
     result = {"steps_per_second": 3.0, "items_per_second": 99.0, "parameters": 826_433, "corpus": corpus}
-    ending = RunFinished(
-        time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=5, result=result
-    )
+    ending = RunEnd(time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=5, result=result)
     session.end(ending)
     settle(window)
     page = dashboard.result

@@ -11,7 +11,7 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from gpudash.devices.names import Gpu
-from gpudash.telemetry.records import OutOfMemory
+from gpudash.telemetry.records import RunEnd
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
 from tests.ui.conftest import OpenWindow, settle
@@ -116,7 +116,8 @@ def test_an_out_of_memory_reopens_with_its_explanation(open_window: OpenWindow, 
     session.start("cuda:0")
     session.train(1.0, device="cuda:0")
     session.end(
-        OutOfMemory(
+        RunEnd(
+            status="out_of_memory",
             time_s=session.now_s,
             run_id=1,
             error="cuda",

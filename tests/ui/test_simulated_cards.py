@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudash.devices.names import simulated_gpu
-from gpudash.telemetry.records import Level, OutOfMemory, RunFinished, RunStarted, Sample, Warning
+from gpudash.telemetry.records import Level, RunEnd, RunStarted, Sample, Warning
 from gpudash.ui.dashboard.dashboard import Dashboard
 from gpudash.ui.window.main_window import MainWindow
 from gpudash.units import GIB, MIB
@@ -105,7 +105,7 @@ def begin(session: FakeSession, run: RunStarted) -> None:
 
 
 def finish(session: FakeSession) -> None:
-    ended = RunFinished(time_s=session.now_s, run_id=1, status="cancelled", seconds=session.now_s, steps=1, result={})
+    ended = RunEnd(time_s=session.now_s, run_id=1, status="cancelled", seconds=session.now_s, steps=1, result={})
     session.running = False
     session.apply(ended)
     session.memory_watch.observe_event(ended)
@@ -139,7 +139,17 @@ def test_no_full_card_covers_the_out_of_memory_of_a_script(open_window: OpenWind
     session.watched("sim:0@1GiB", {"command": ["python", "leak.py"]})
     message = "leak.py ran out of memory on sim:0."
     session.end(
-        OutOfMemory(time_s=1.0, run_id=1, error="sim", message=message, remedy="", seconds=1.0, steps=3, result={})
+        RunEnd(
+            status="out_of_memory",
+            time_s=1.0,
+            run_id=1,
+            error="sim",
+            message=message,
+            remedy="",
+            seconds=1.0,
+            steps=3,
+            result={},
+        )
     )
     level: Level = "critical"
     session.apply(Warning(time_s=2.0, level=level, device=OWN.uuid, text="sim:0 is 99 % full.", ratio=0.99))

@@ -11,7 +11,7 @@ from gpudash.telemetry.records import (
     EpochFinished,
     Event,
     Marker,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -111,7 +111,7 @@ def test_events_are_told_newest_first_and_leave_steps_to_the_plots(qtbot: QtBot)
     store.apply(
         Transfer(time_s=4.5, from_device="cpu", to_device="cpu", memory="pageable", blocking=True, bytes=1, seconds=1.0)
     )
-    store.apply(RunFinished(time_s=5.0, run_id=1, status="cancelled", seconds=5.0, steps=7, result={}))
+    store.apply(RunEnd(time_s=5.0, run_id=1, status="cancelled", seconds=5.0, steps=7, result={}))
     assert [row[3] for row in told(qtbot, store)] == [
         "stopped after 7 steps, 5.0 s",
         "It passed.",
@@ -172,7 +172,7 @@ def test_after_a_run_without_stages_none_are_promised(qtbot: QtBot) -> None:
     tabs.refresh(Store(), None, ())
     assert tabs.stages._empty.text().startswith("The stages of a run appear here")
     began = RunStarted(time_s=0.0, run_id=1, workload="transfer", device="cpu", spec={})
-    ended = RunFinished(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=3, result={})
+    ended = RunEnd(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=3, result={})
     tabs.refresh(stored(began, ended), None, ())
     assert tabs.stages._empty.text().startswith("This run has no stages")
 

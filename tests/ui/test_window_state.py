@@ -13,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import RunFinished, RunStarted
+from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.ui.colours import DARK, LIGHT
 from gpudash.ui.dashboard.cards import Card
 from gpudash.ui.dashboard.tabs.lower_tabs import result_rows
@@ -73,9 +73,7 @@ def test_a_finished_run_has_the_throughput_of_its_result_also_in_the_panel(open_
     assert run is not None
     result = {"items_per_second": 2650.0}
     session.end(
-        RunFinished(
-            time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=run.step, result=result
-        )
+        RunEnd(time_s=session.now_s, run_id=run.run_id, status="finished", seconds=9.0, steps=run.step, result=result)
     )
     settle(window)
     words = format_throughput(2650.0)

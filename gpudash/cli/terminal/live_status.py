@@ -89,7 +89,7 @@ class LiveStatus:
 
 def status_parts(session: Session) -> list[str]:
     """What the line says, the most important first: step, loss, memory, its time left, steps a second; more losses."""
-    finding_s = session.finding_need_s
+    finding_s = session.runs.finding_need_s
     if finding_s is not None:
         return [f"finding out what the whole run needs: {finding_s:.0f} s", "Ctrl+C leaves it"]
     memories = {device.name: device for device in session.devices()}

@@ -51,7 +51,7 @@ def show_progress(session: Session, on_progress: Callable[[], None]) -> None:
     shown = 0
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None, figures="")
-        while not session.wait_run(0.1):
+        while not session.runs.wait(0.1):
             on_progress()
             with session.store.lock:
                 run = session.store.run

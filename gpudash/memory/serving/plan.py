@@ -5,7 +5,7 @@ of it as one answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gpudash.devices.known_gpus import KNOWN_GPUS, KnownGpu
@@ -356,7 +356,7 @@ class ServingAnswer:
             "card": service.card.name,
             "cards": service.flags.tensor_parallel,
             "card_bytes": service.card.total_bytes,
-            "flags": asdict(service.flags),
+            "flags": {flag.name: getattr(service.flags, flag.name) for flag in fields(ServerFlags)},
             "fits": service.fits if service.certain else None,
             "weights_bytes": service.weights_bytes,
             "weights_from": service.weights_from,

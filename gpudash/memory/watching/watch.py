@@ -13,7 +13,7 @@ from gpudash.memory.watching.levels import HOST, Guard, Level, LevelReader
 from gpudash.specs import PressureSpec
 from gpudash.telemetry import records
 from gpudash.telemetry.readings import PROCESSES_S
-from gpudash.telemetry.records import Event, Note, RunEnded, RunStarted, Sample, StepFinished, Value, Warning
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Sample, StepFinished, Value, Warning
 from gpudash.telemetry.records import Level as Gravity
 from gpudash.telemetry.runs import WATCH, RunView
 from gpudash.units import format_bytes, format_left, format_number, format_pair, format_percent, memory_unit
@@ -128,7 +128,7 @@ class MemoryWatch:
                 self._turn_to(str(event.details.get("device")))
             case Warning(cause=str()):
                 self.set_cause(event.device, event.cause)
-            case _ if isinstance(event, RunEnded):
+            case _ if isinstance(event, RunEnd):
                 for name in self._stepping:
                     self._begin(name)
                 self._run, self._stepping = None, set()

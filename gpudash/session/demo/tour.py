@@ -247,7 +247,7 @@ class Tour:
 
     def stop_users_run(self) -> None:
         """Stop the run that is in the way, because the presenter says so; a program of the user's has SIGINT alone."""
-        if self.state == "busy" and self._session.stopping is None:
+        if self.state == "busy" and self._session.runs.stopping is None:
             self._session.stop_run("after the demo was to begin")
 
     def leave(self) -> None:

@@ -6,11 +6,8 @@ import logging
 
 from gpudash.telemetry.records import (
     Note,
-    OutOfMemory,
     Record,
-    RunEnded,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     SourceFailed,
     SourceRecovered,
@@ -51,11 +48,11 @@ def log_record(record: Record, machine: str = "this machine") -> None:
     match record:
         case RunStarted():
             logger.info("run %s began: %s on %s", record.run_id, record.workload, record.device)
-        case OutOfMemory():
+        case RunEnd(status="out_of_memory"):
             _log_end(record, f"out of memory: {record.message}", logging.WARNING)
-        case RunFailed():
+        case RunEnd(status="failed"):
             _log_end(record, f"{record.error}: {record.message}", logging.WARNING)
-        case RunFinished():
+        case RunEnd():
             _log_end(record, record.status, logging.INFO)
         case SourceFailed():
             logger.warning("%s of %s: %s", record.source, machine, record.text)
@@ -67,5 +64,5 @@ def log_record(record: Record, machine: str = "this machine") -> None:
             logger.info("%s: %s", record.topic, record.text)
 
 
-def _log_end(ended: RunEnded, how: str, level: int) -> None:
+def _log_end(ended: RunEnd, how: str, level: int) -> None:
     logger.log(level, "run %s ended after %.1f s, %d steps: %s", ended.run_id, ended.seconds, ended.steps, how)

@@ -18,7 +18,7 @@ from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.system.settings import Settings, recordings_folder
 from gpudash.telemetry.recording.schema import recording_name
-from gpudash.telemetry.records import RunEnded, Sample
+from gpudash.telemetry.records import RunEnd, Sample
 from gpudash.units import format_bytes
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ class Running:
 
     @property
     def busy_s(self) -> float:
-        """For how long one message of the program that is watched has been taken in, 0 between messages."""
+        """For how long one message of the program that is watched has been taken in, 0 between messages; much of it
+        means that the run's end may never be stored.
+        """
         watched = self._watched
         if watched is None:
             return 0.0
@@ -208,7 +210,9 @@ class Running:
 
     @property
     def finding_need_s(self) -> float | None:
-        """For how long the program has been run again to find out what it needs; ``None`` where it is not."""
+        """For how long the program that ran out of memory has been run again to find out what it needs; ``None`` where
+        it is not. `stop` leaves that.
+        """
         watched = self._watched
         if watched is None or not self.on:
             return None
@@ -245,15 +249,15 @@ class Running:
             raise RuntimeError(NOT_YOUR_OWN)
         self._worker.profile(request)
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run's end has been stored; false when the time passed first."""
         return self._ended.wait(timeout_s)
 
-    def announce_end(self, ending: RunEnded) -> None:
+    def announce_end(self, ending: RunEnd) -> None:
         """The end of a run is on its way to the store."""
         self._ending_run = ending.run_id
 
-    def take_end(self, ending: RunEnded) -> None:
+    def take_end(self, ending: RunEnd) -> None:
         """The end of a run has been stored."""
         if ending.run_id == self.run_id:
             with self._starting:

@@ -40,11 +40,9 @@ from gpudash.telemetry.records import (
     Level,
     Marker,
     Note,
-    OutOfMemory,
     Record,
     RemediesFound,
-    RunEnded,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     SourceFailed,
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from gpudash.session.notifying import Notifier
     from gpudash.session.predicting.estimates import Estimates
     from gpudash.session.predicting.remedies import Remedies
-    from gpudash.session.watching.program import StopProgress
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +102,7 @@ class Session:
     Attributes:
         recording: the file that is recorded to; its name is settled once the session has started.
         machine: the devices.
+        runs: the run that is on, and the program that is watched.
         on_record: called with every record, on the session's thread; it must not wait for anything.
         output: what the program that is watched has printed, the newest lines.
         undelivered: sentences about whom the settings or ``notify`` name and who could not be told.
@@ -157,7 +155,7 @@ class Session:
         self._watch.pool_of = self.machine.pool_of
         self._hardware = HardwareWatch()
         self._hardware.describe = self.machine.memory_name
-        self._runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
+        self.runs = Running(self.machine, self._worker, self._guards, self._guarded, lambda: self.settings)
         self.output = OutputLog()
 
     @property
@@ -230,8 +228,8 @@ class Session:
 
     def emit(self, record: Record) -> None:
         """Put a record on the queue; callable from any thread."""
-        if isinstance(record, RunEnded):
-            self._runs.announce_end(record)
+        if isinstance(record, RunEnd):
+            self.runs.announce_end(record)
         self._queue.put(record)
 
     def start(self, *, worker: bool = True) -> None:
@@ -292,7 +290,7 @@ class Session:
         request = None
         if profile_steps:
             request = profile_request(profile_steps, self.recording, spec)
-        return self._runs.start(
+        return self.runs.start(
             spec, where, guard_bytes=guard_bytes, memory_cap=memory_cap, isolate=isolate, profile=request
         )
 
@@ -303,7 +301,7 @@ class Session:
             ValueError: one sentence, when so many steps are not profiled.
             RuntimeError: one sentence, when no run is on, steps are being profiled, or the program is the user's own.
         """
-        self._runs.profile(profile_request(steps, self.recording))
+        self.runs.profile(profile_request(steps, self.recording))
 
     def watch(self, request: WatchRequest) -> int:
         """Start the user's own program and watch it, as a run of the workload "watch"; returns the run's number.
@@ -314,7 +312,7 @@ class Session:
         """
         from gpudash.session.watching.watch import Watching
 
-        return self._runs.watch(lambda run_id: Watching(request, run_id, self._wiring()))
+        return self.runs.watch(lambda run_id: Watching(request, run_id, self._wiring()))
 
     def attach(self, pid: int, *, by_gdb: bool = False, memory_history: bool = True) -> int:
         """Watch a running process, from inside where there is a way in, as a run of the workload "watch".
@@ -334,7 +332,7 @@ class Session:
         from gpudash.session.watching.attaching.attached import Attached, AttachRequest
 
         request = AttachRequest(pid, by_gdb=by_gdb, memory_history=memory_history)
-        return self._runs.watch(lambda run_id: Attached(request, run_id, self._wiring()))
+        return self.runs.watch(lambda run_id: Attached(request, run_id, self._wiring()))
 
     def save_snapshot(self) -> None:
         """Ask the program that is watched for a memory snapshot; a note of topic "snapshot" answers.
@@ -342,22 +340,10 @@ class Session:
         Raises:
             RuntimeError: one sentence, when no program is watched, or it can give none.
         """
-        watched = self._runs.watched
+        watched = self.runs.watched
         if watched is None:
             raise RuntimeError("No program is being watched; only one can be asked for a memory snapshot.")
         watched.save_snapshot()
-
-    @property
-    def stopping(self) -> StopProgress | None:
-        """How far the end of the watched program has come; ``None`` where it was not asked to end."""
-        return self._runs.stopping
-
-    @property
-    def finding_need_s(self) -> float | None:
-        """For how long the program that ran out of memory has been run again to find out what it needs; ``None`` where
-        it is not. `stop_run` leaves that.
-        """
-        return self._runs.finding_need_s
 
     def stop_run(self, when: str = "on request", *, shutdown: bool = False) -> None:
         """Ask the run to stop after its current operation. A watched program is sent SIGINT, when asked again SIGTERM,
@@ -368,27 +354,16 @@ class Session:
             shutdown: whether gpudash itself is being ended: a watched program that does not end has SIGTERM after
                 `SHUTDOWN_S` and SIGKILL after another `TERMINATE_S`.
         """
-        self._runs.stop(when, shutdown=shutdown)
+        self.runs.stop(when, shutdown=shutdown)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until it is known what torch is, how full the host is and which GPUs there are."""
         return self._ready.wait(timeout_s)
 
-    def wait_run(self, timeout_s: float | None = None) -> bool:
-        """Wait until the run's end has been stored; false when the time passed first."""
-        return self._runs.wait(timeout_s)
-
-    @property
-    def busy_s(self) -> float:
-        """For how long one message of the program that is watched has been taken in, 0 between messages; much of it
-        means that the run's end may never be stored.
-        """
-        return self._runs.busy_s
-
     @property
     def running(self) -> bool:
         """Whether a run is on: from `start_run` until its end is stored."""
-        return self._runs.on
+        return self.runs.on
 
     def set_settings(self, settings: Settings) -> None:
         """Put other settings in force; those about recording wait for the next session."""
@@ -480,9 +455,9 @@ class Session:
         Returns:
             False when a thread could not be joined: the process must then leave without waiting for it.
         """
-        if self._runs.watched is not None:
-            self._runs.stop(when, shutdown=True)
-            self._runs.wait_left()
+        if self.runs.watched is not None:
+            self.runs.stop(when, shutdown=True)
+            self.runs.wait_left()
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         lanes_until = deadline - RECORDING_SHARE_S
         with self._predicting:
@@ -490,7 +465,7 @@ class Session:
         ended = [one.close() for one in made]  # the second also behind one that took too long
         predicted = all(ended)
         self.machine.remember_contexts()
-        run_ended = self._runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
+        run_ended = self.runs.close(lanes_until - LANES_SHARE_S - time.monotonic())
         lanes_ended = self._monitor.stop(max(0.0, lanes_until - time.monotonic()))
         self._queue.put(None)
         if self._thread is None:
@@ -545,9 +520,9 @@ class Session:
         """The last of the session's thread: a run that did not end in time ends here, and so does the recording."""
         run, abandoned, now_s = self.store.run, self.running, self.clock()
         if abandoned and run is not None and run.running:
-            ended = partial(RunFinished, status="cancelled", steps=run.step, result={"stop": LEFT})
+            ended = partial(RunEnd, status="cancelled", steps=run.step, result={"stop": LEFT})
             self._take(ended(time_s=now_s, run_id=run.run_id, seconds=now_s - run.began_s))
-        self._runs.abandon()
+        self.runs.abandon()
         if self._recorder is not None:
             self._recorder.close("cancelled" if abandoned else "closed")
 
@@ -568,8 +543,8 @@ class Session:
         self._try("is not held against the warning levels", partial(self._watch_memory, record), record)
         if isinstance(record, Note) and record.topic == Topic.TORCH:
             self.machine.torch = record.details
-        elif isinstance(record, RunEnded):
-            self._runs.take_end(record)
+        elif isinstance(record, RunEnd):
+            self.runs.take_end(record)
 
     def _try(self, trouble: str, act: Callable[[], Any], record: Record | None = None) -> None:
         """Call ``act``; an exception becomes a warning, because this thread must go on for all the others: once for
@@ -597,12 +572,12 @@ class Session:
     def _watch_memory(self, record: Record) -> None:
         if not isinstance(record, Sample):
             self._watch.observe_event(record)
-            if self._runs.watched is None and isinstance(record, RunStarted | OutOfMemory | RemediesFound):
+            if self.runs.watched is None and isinstance(record, RunStarted | RunEnd | RemediesFound):
                 self.remedies.take(record)
             return
         for event in (*self._watch.observe(record), *self._hardware.observe(record)):
-            self._take(replace(event, run_id=self._runs.run_id if self.running else None))
-        self._runs.observe(record, self._warn_of_guard)
+            self._take(replace(event, run_id=self.runs.run_id if self.running else None))
+        self.runs.observe(record, self._warn_of_guard)
 
     def _report_if_recording_failed(self, recorder: Recorder) -> None:
         if recorder.failed is not None and recorder.failed not in self._broken:
@@ -614,7 +589,7 @@ class Session:
     ) -> Warning:
         run_id = None
         if self.running:
-            run_id = self._runs.run_id
+            run_id = self.runs.run_id
         return Warning(time_s=self.clock(), run_id=run_id, level=level, device=device, text=text, actions=actions)
 
     def _warn_of_guard(self, memory: str, sentence: str) -> None:

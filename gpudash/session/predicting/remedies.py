@@ -17,7 +17,7 @@ from gpudash.session.predicting.estimator import TOOK_TOO_LONG, Answer, Estimato
 from gpudash.specs import Spec, workloads
 from gpudash.specs.pressure import fills_memory
 from gpudash.telemetry.explanation import Explanation, PartKind, Remedy
-from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
+from gpudash.telemetry.records import Event, RemediesFound, RunEnd, RunStarted
 from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_duration
@@ -102,7 +102,7 @@ class Remedies:
         """
         if isinstance(event, RunStarted):
             self._end()
-        elif isinstance(event, OutOfMemory) and event.explanation is not None:
+        elif isinstance(event, RunEnd) and event.explanation is not None:
             self._end()
             with self._lock:
                 if not self._closed:
@@ -131,7 +131,7 @@ class Remedies:
         closed = [search.close() for search in self._ending]
         return all(closed)
 
-    def _begin(self, event: OutOfMemory, explanation: Explanation) -> None:
+    def _begin(self, event: RunEnd, explanation: Explanation) -> None:
         with self._store.lock:
             run = run_of(self._store.runs, event.run_id)
         if run is None:

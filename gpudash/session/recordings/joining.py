@@ -21,7 +21,7 @@ from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.telemetry.ranks import RankFindings, RankMemory, Ranks, RankStep, findings
 from gpudash.telemetry.recording.reading import Recording, RunRow, open_recording
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, Record, RunEnded, RunFailed, Sample, Topic
+from gpudash.telemetry.records import Note, Record, RunEnd, Sample, Topic
 from gpudash.telemetry.store import Store
 
 JUDGED = (Topic.STRAGGLER, Topic.IMBALANCE)
@@ -189,7 +189,7 @@ class _Joining:
         most = max(self._rows, default=0) + 1
         self._ranks = Ranks(max(most, world_size if isinstance(world_size, int) else 0), sorted(self._rows))
         self._results: dict[int, dict[str, Any]] = {}
-        self._ending: RunEnded | None = None
+        self._ending: RunEnd | None = None
         self._again = 0
 
     def put_records(self, put: Any) -> None:
@@ -233,12 +233,12 @@ class _Joining:
             moved = replace(record, time_s=max(0.0, record.time_s + shift_s))
             if isinstance(moved, Sample):
                 yield moved
-            elif isinstance(moved, RunEnded):
+            elif isinstance(moved, RunEnd):
                 yield from self._ended(node, moved)
 
-    def _ended(self, node: _Node, end: RunEnded) -> Iterator[Record]:
+    def _ended(self, node: _Node, end: RunEnd) -> Iterator[Record]:
         self._keep(end)
-        if isinstance(end, RunFailed | OutOfMemory):
+        if end.ended_badly:
             host = next((str(row.get("host")) for row in node.rows if row.get("host")), node.name)
             text = f"On {host}: {end.message}"
             yield Note(time_s=end.time_s, run_id=self._first.run.id, topic=Topic.PROGRAM, text=text)
@@ -250,7 +250,7 @@ class _Joining:
                     yield from self._rank_row(record)
             else:
                 yield record
-        elif isinstance(record, RunEnded) and record.run_id == self._first.run.id:
+        elif isinstance(record, RunEnd) and record.run_id == self._first.run.id:
             self._keep(record)
             self._ending = record
         elif (
@@ -294,7 +294,7 @@ class _Joining:
         text = ranks_text(note.details, f" on {len(self._nodes)} nodes")
         return replace(note, text=text, details={**note.details, "ranks": rows})
 
-    def _keep(self, end: RunEnded) -> None:
+    def _keep(self, end: RunEnd) -> None:
         """Keep what a node tells of its ranks at its end."""
         rows = end.result.get("ranks")
         for row in rows if isinstance(rows, list) else ():

@@ -12,9 +12,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import gpudash
 from gpudash.system.files import make_private_folder, written_whole
@@ -24,8 +25,6 @@ from gpudash.system.settings import recordings_folder
 from gpudash.telemetry.recording.facts import (
     PEAK_S,
     Facts,
-    RunFacts,
-    RunText,
     RunWord,
     read_facts,
     set_locked,
@@ -41,6 +40,9 @@ from gpudash.telemetry.recording.retention import (
     trash_folder,
 )
 from gpudash.telemetry.recording.schema import SUFFIX, TRACE_SUFFIX, traces_of
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -303,10 +305,10 @@ class LibraryWatcher:
         for path, stamp, entry in found:
             kept = self._cache.get(path)
             if kept is not None and kept.stamp == stamp and not entry.written:
-                known[path, entry.trashed] = _with(entry, kept.facts)
+                known[path, entry.trashed] = replace(entry, facts=kept.facts)
             else:
                 before = known.get((path, entry.trashed))
-                known[path, entry.trashed] = _with(entry, before.facts if before is not None else None)
+                known[path, entry.trashed] = replace(entry, facts=None if before is None else before.facts)
                 unread.append((path, stamp, entry))
         places = [(path, entry.trashed) for path, _stamp, entry in found]
         self._show([known[place] for place in places], reading=bool(unread))
@@ -314,7 +316,7 @@ class LibraryWatcher:
             facts = read_facts(path, WRITTEN_PEAK_S if entry.written else PEAK_S, lambda: self._closed)
             if self._closed:
                 return
-            known[path, entry.trashed] = _with(entry, facts)
+            known[path, entry.trashed] = replace(entry, facts=facts)
             if not entry.written:
                 self._cache[path] = Kept(stamp, facts)
             self._show([known[place] for place in places], reading=number < len(unread))
@@ -353,10 +355,6 @@ class LibraryWatcher:
         return sorted(found, key=lambda item: item[2].changed_s, reverse=True)
 
 
-def _with(entry: LibraryEntry, facts: Facts | None) -> LibraryEntry:
-    return LibraryEntry(entry.path, facts, entry.bytes, entry.changed_s, entry.written, entry.trashed)
-
-
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Tells whether a file is still the one that was read: nanoseconds of its last writing and last change, bytes."""
@@ -374,40 +372,38 @@ class Kept:
     facts: Facts
 
 
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """The file that keeps it; `version` is that of the gpudash that wrote it."""
+
+    version: str
+    files: Mapping[Path, Kept]
+
+
+@cache
+def _in_json() -> TypeAdapter[_Cache]:
+    from pydantic import TypeAdapter  # not before the thread of the library needs it
+
+    return TypeAdapter(_Cache)
+
+
 def load_cache() -> dict[Path, Kept]:
     """What was kept; nothing where it cannot be read or another version of gpudash kept it."""
     try:
-        found = json.loads(read_regular(_file(), MOST_CACHE_BYTES))
-        if found["version"] != gpudash.__version__:
-            return {}
-        return {Path(path): Kept(Stamp(*kept["stamp"]), _facts(kept["facts"])) for path, kept in found["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = _in_json().validate_python(json.loads(read_regular(_file(), MOST_CACHE_BYTES)))
+    except (OSError, ValueError):
         return {}
+    return dict(found.files) if found.version == gpudash.__version__ else {}
 
 
 def save_cache(kept: Mapping[Path, Kept]) -> None:
     """Keep what was read; where nothing can be written, it is read again the next time."""
-    files = {
-        str(path): {"stamp": list(asdict(one.stamp).values()), "facts": asdict(one.facts)} for path, one in kept.items()
-    }
+    known = _in_json().dump_python(_Cache(gpudash.__version__, kept), mode="json")
     target = _file()
     with suppress(OSError):
         make_private_folder(target.parent)
         with written_whole(target, private=True) as part:
-            part.write_text(json.dumps({"version": gpudash.__version__, "files": files}), encoding="utf-8")
-
-
-def _facts(kept: Mapping[str, Any]) -> Facts:
-    """The facts of one file.
-
-    Raises:
-        KeyError: when one is missing.
-        TypeError: when they are of another version.
-    """
-    values: dict[str, Any] = {field.name: kept[field.name] for field in fields(Facts)}
-    known = [{field.name: run[field.name] for field in fields(RunFacts)} for run in values["runs"]]
-    values["runs"] = tuple(RunFacts(**{**run, "label": RunText(**run["label"])}) for run in known)
-    return Facts(**values)
+            part.write_text(json.dumps(known), encoding="utf-8")  # which has words for NaN and infinities
 
 
 def _file() -> Path:

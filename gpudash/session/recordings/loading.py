@@ -12,7 +12,7 @@ from gpudash.telemetry.recording.backend import RecordingBackend, read_instant, 
 from gpudash.telemetry.recording.pages import Digest, Pages
 from gpudash.telemetry.recording.reading import Recording
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.records import Note, Output, Record, RunEnded, RunStarted, Topic
+from gpudash.telemetry.records import Note, Output, Record, RunEnd, RunStarted, Topic
 from gpudash.telemetry.runs import WATCH
 from gpudash.telemetry.store import Store
 
@@ -164,7 +164,7 @@ def _take_summaries(recording: Recording, loaded: Loaded, until: int) -> None:
 def _is_final(recording: Recording, digest: Digest, after: Rows) -> bool:
     """Whether the digest was written when its run ended, behind rows ``after``: then it says more than the steps."""
     ending = recording.events(digest.event - 1, digest.event) if digest.event > after["event"] else ()
-    return any(isinstance(event, RunEnded) for event in ending)
+    return any(isinstance(event, RunEnd) for event in ending)
 
 
 def _restore(loaded: Loaded, digests: list[Digest]) -> None:

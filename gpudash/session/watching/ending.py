@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import gpudash
 from gpudash.devices.names import kind_of
@@ -17,7 +17,7 @@ from gpudash.memory.frames import Frame, is_library, site_of
 from gpudash.session.watching.program import exit_text
 from gpudash.simulator.as_cuda.notices import misses_cuda
 from gpudash.telemetry.explanation import short
-from gpudash.telemetry.records import OutOfMemory, RunEnded, RunFailed, RunFinished
+from gpudash.telemetry.records import RunEnd, RunStatus
 from gpudash.units import format_bytes, format_like
 
 JUST_NOW_S = 5.0
@@ -173,14 +173,14 @@ class EndedRun:
     as_cuda: bool = False
 
 
-def ending_of(ran: EndedRun) -> RunEnded:
+def ending_of(ran: EndedRun) -> RunEnd:
     """The event that ends the run; an explanation is added by whoever has one."""
     if ran.refusal:
         return _failed(ran, "simulation", ran.refusal, "Run it without --simulate, or with a torch that can.")
     if ran.stopped:
-        return _finished(ran, "cancelled")
+        return _ended(ran, "cancelled")
     if ran.code == 0:
-        return _finished(ran, "finished")
+        return _ended(ran, "finished")
     raised = cause_of(ran)
     if raised is not None and raised.error == OUT_OF_HOST_MEMORY:
         return _out_of_host_memory(ran, raised)
@@ -215,7 +215,7 @@ def cause_of(ran: EndedRun) -> Raised | None:
     )
 
 
-def _rank_ended(ran: EndedRun) -> RunEnded | None:
+def _rank_ended(ran: EndedRun) -> RunEnd | None:
     """The end of a run of which one rank died or hangs, and no rank has an exception of its own to tell."""
     launcher = next((raised for raised in reversed(ran.raised) if not raised.who), None)
     if launcher is None or launcher.error not in _PASSED_ON:
@@ -235,7 +235,7 @@ def _rank_ended(ran: EndedRun) -> RunEnded | None:
     return None
 
 
-def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunFailed:
+def _hung(ran: EndedRun, hanging: Sequence[int], waiting: Raised) -> RunEnd:
     """The end of a run in which these ranks hang, at the lines of the first of them, as far as its agent could tell."""
     frames = ran.places.get(hanging[0], [])
     text = hang_text(hanging, ran.ranks, ran.steps)
@@ -292,27 +292,28 @@ def _is_ours(file: str) -> bool:
     return Path(gpudash.__file__).parent in Path(file).parents
 
 
-def _finished(ran: EndedRun, status: Literal["finished", "cancelled"]) -> RunFinished:
-    return RunFinished(
+def _ended(ran: EndedRun, status: RunStatus) -> RunEnd:
+    return RunEnd(
         time_s=ran.time_s, run_id=ran.run_id, status=status, seconds=ran.seconds, steps=ran.steps, result=ran.result
     )
 
 
-def _failed(ran: EndedRun, error: str, message: str, remedy: str, raised: Raised | None = None) -> RunFailed:
-    return RunFailed(
-        time_s=ran.time_s,
-        run_id=ran.run_id,
-        error=error,
-        message=message,
-        remedy=remedy,
-        seconds=ran.seconds,
-        steps=ran.steps,
-        details="" if raised is None else raised.details,
-        result={**ran.result, "frames": [] if raised is None else raised.frames},
-    )
+def _failed(
+    ran: EndedRun,
+    error: str,
+    message: str,
+    remedy: str,
+    raised: Raised | None = None,
+    *,
+    status: RunStatus = "failed",
+) -> RunEnd:
+    ended = replace(_ended(ran, status), error=error, message=message, remedy=remedy)
+    if raised is None:
+        return replace(ended, result={**ran.result, "frames": []})
+    return replace(ended, details=raised.details, result={**ran.result, "frames": raised.frames})
 
 
-def _raised(ran: EndedRun, raised: Raised) -> RunFailed:
+def _raised(ran: EndedRun, raised: Raised) -> RunEnd:
     who = ""
     if raised.who:
         who = f"{raised.who[:1].upper()}{raised.who[1:]}: "
@@ -356,7 +357,7 @@ def _lacks_cuda(raised: Raised) -> bool:
     return asserts_it or misses_cuda(raised.message)
 
 
-def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
+def _out_of_memory(ran: EndedRun, raised: Raised | None) -> RunEnd:
     refused = ran.out_of_memory or {}
     device = str(refused.get("device") or ran.device)
     kind = kind_of(device)
@@ -370,21 +371,12 @@ def _out_of_memory(ran: EndedRun, raised: Raised | None) -> OutOfMemory:
     if raised is not None and raised.place:
         text += f" ({raised.place})"
     why = ran.why_full(refused.get("rank", raised and raised.rank))
-    return OutOfMemory(
-        time_s=ran.time_s,
-        run_id=ran.run_id,
-        error="sim" if kind == "sim" else "cuda",
-        message=f"{text}. {why}".rstrip(),
-        remedy=UNREPORTED,
-        seconds=ran.seconds,
-        steps=ran.steps,
-        requested_bytes=requested if isinstance(requested, int) else None,
-        details="" if raised is None else raised.details,
-        result={**ran.result, "frames": [] if raised is None else raised.frames},
-    )
+    error = "sim" if kind == "sim" else "cuda"
+    ended = _failed(ran, error, f"{text}. {why}".rstrip(), UNREPORTED, raised, status="out_of_memory")
+    return replace(ended, requested_bytes=requested if isinstance(requested, int) else None)
 
 
-def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
+def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> RunEnd:
     """The end of a program to which CUDA itself had no memory to give: for its context, or pinned."""
     place = ""
     if raised.place:
@@ -400,7 +392,7 @@ def _driver_refused(ran: EndedRun, raised: Raised, who: str) -> OutOfMemory:
     return replace(_of_host(ran, raised, text, NO_CONTEXT), error="cuda")
 
 
-def _out_of_host_memory(ran: EndedRun, raised: Raised) -> OutOfMemory:
+def _out_of_host_memory(ran: EndedRun, raised: Raised) -> RunEnd:
     if raised.who:
         who = f"{raised.who[:1].upper()}{raised.who[1:]}"
     else:
@@ -420,31 +412,17 @@ def _out_of_host_memory(ran: EndedRun, raised: Raised) -> OutOfMemory:
     return replace(ended, requested_bytes=int(requested[1]))
 
 
-def _of_host(ran: EndedRun, raised: Raised, text: str, remedy: str) -> OutOfMemory:
-    return OutOfMemory(
-        time_s=ran.time_s,
-        run_id=ran.run_id,
-        error="host",
-        message=text,
-        remedy=remedy,
-        seconds=ran.seconds,
-        steps=ran.steps,
-        details=raised.details,
-        result={**ran.result, "frames": raised.frames},
-    )
+def _of_host(ran: EndedRun, raised: Raised, text: str, remedy: str) -> RunEnd:
+    return _failed(ran, "host", text, remedy, raised, status="out_of_memory")
 
 
-def _killed_by_the_kernel(ran: EndedRun, who: str = "", why: str = "") -> OutOfMemory:
+def _killed_by_the_kernel(ran: EndedRun, who: str = "", why: str = "") -> RunEnd:
     text = f"{who or ran.name} was killed by the system because this computer's memory, or this container's, was full."
-    return OutOfMemory(
-        time_s=ran.time_s,
-        run_id=ran.run_id,
+    return replace(
+        _ended(ran, "out_of_memory"),
         error="host",
         message=f"{text} {why}".rstrip(),
         remedy="Let it use less host memory: fewer DataLoader workers, smaller batches, less kept in lists.",
-        seconds=ran.seconds,
-        steps=ran.steps,
-        result=ran.result,
     )
 
 

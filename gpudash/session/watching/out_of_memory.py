@@ -47,7 +47,7 @@ from gpudash.telemetry.explanation import Explanation
 from gpudash.telemetry.export.tables import CSV_COLUMNS
 from gpudash.telemetry.recording.retention import prune_reports
 from gpudash.telemetry.recording.schema import numbered, recording_name
-from gpudash.telemetry.records import Note, OutOfMemory, RunEnded, Topic
+from gpudash.telemetry.records import Note, RunEnd, Topic
 from gpudash.telemetry.store import Store
 from gpudash.units import format_bytes, format_like
 
@@ -446,9 +446,9 @@ class OutOfMemoryReports:
         """Nobody waits for an explanation any more."""
         self._given_up.set()
 
-    def explained(self, ending: RunEnded) -> RunEnded:
+    def explained(self, ending: RunEnd) -> RunEnd:
         """``ending`` with what filled the memory, where it was an out-of-memory of a GPU."""
-        if isinstance(ending, OutOfMemory) and ending.error != "host" and self._explanation is not None:
+        if ending.status == "out_of_memory" and ending.error != "host" and self._explanation is not None:
             return replace(ending, remedy=REPORTED, explanation=self._explanation)
         return ending
 

@@ -47,7 +47,7 @@ from gpudash.session.watching.request import WatchRequest, check_request, progra
 from gpudash.session.watching.wiring import Wiring
 from gpudash.simulator.device.process_table import VARIABLE, ProcessTable
 from gpudash.telemetry.explanation import Explanation
-from gpudash.telemetry.records import Level, Note, OutOfMemory, RunEnded, RunStarted, Topic, Warning
+from gpudash.telemetry.records import Level, Note, RunEnd, RunStarted, Topic, Warning
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ class Watching:
             return f"was sent {' and '.join(sent)} by gpudash"
         return "was waited for"
 
-    def _ending(self, code: int, *, stopped: bool) -> RunEnded:
+    def _ending(self, code: int, *, stopped: bool) -> RunEnd:
         news = self._news
         self._report_silence(ended=True)
         if news.lost:
@@ -328,13 +328,11 @@ class Watching:
         )
         return self._reports.explained(ending_of(ran))
 
-    def _with_need(self, ending: RunEnded) -> RunEnded:
+    def _with_need(self, ending: RunEnd) -> RunEnd:
         """``ending`` of a program that ran out of memory, with what its whole run needs in place of a bound."""
-        found = None
-        if isinstance(ending, OutOfMemory):
-            found = ending.explanation
+        found = ending.explanation
         newest = self._reports.newest
-        if not isinstance(ending, OutOfMemory) or found is None or newest is None or self._hurried:
+        if found is None or newest is None or self._hurried:
             return ending
         if self._request.find_need is False or found.verdict == "leak":
             return ending  # what leaks needs more with every step, and what fits is known
@@ -425,7 +423,7 @@ class Watching:
         folder = (self._request.folder or Path.cwd()).absolute()
         return (folder / (script_of(self._request.command) or "script")).parent
 
-    def _broken(self, error: Exception) -> RunEnded:
+    def _broken(self, error: Exception) -> RunEnd:
         """The end of a program that could not be watched any more, which is no reason to end it."""
         runs_on = ""
         if self._program.poll() is None:

@@ -25,10 +25,8 @@ from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
     Note,
-    OutOfMemory,
     Record,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     SourceFailed,
@@ -39,7 +37,6 @@ from gpudash.telemetry.records import (
     Warning,
     plain,
 )
-from gpudash.telemetry.runs import ending_status
 
 MACHINE = 0
 """The process that stands for the machine; runs are 1, 2, ... in the order they began."""
@@ -180,12 +177,11 @@ class _Trace:
                 yield from run.slice(f"copies {event.direction.upper()}", name, event.time_s, event.seconds, facts)
             case Note(topic=topic, text=text):
                 yield _instant(f"{topic}: {text}", event.time_s, run.pid, run.thread(RUN_THREAD)[0], {})
-            case RunFinished() | RunFailed() | OutOfMemory():
-                if isinstance(event, RunFinished):
-                    facts = {}
-                else:
+            case RunEnd():
+                facts = {}
+                if event.ended_badly:
                     facts = {"error": event.error, "message": event.message}
-                yield from self._end(run, event.time_s, ending_status(event), facts)
+                yield from self._end(run, event.time_s, event.status, facts)
 
     def _begin(self, event: RunStarted) -> Iterator[Entry]:
         self._count += 1

@@ -21,13 +21,12 @@ from gpudash.telemetry.recording.pages import newest_digest
 from gpudash.telemetry.recording.reading import LONGEST_S, Recording, open_recording
 from gpudash.telemetry.recording.recorder import RecordingError, being_written, recorder_of
 from gpudash.telemetry.records import (
+    EVENTS,
     LARGEST,
     REMOVED,
     Marker,
     Note,
-    OutOfMemory,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Topic,
 )
@@ -51,7 +50,7 @@ MOST_FIELDS, LONGEST_TEXT = 60, 300
 _LENGTHS = ("host", "gpu", "event")
 """Tables whose last row tells how long a recording is."""
 
-_RUN_EVENTS = tuple(kind.kind for kind in (RunStarted, RunFinished, RunFailed, OutOfMemory))
+_RUN_EVENTS = tuple(name for name, kind in EVENTS.items() if kind in (RunStarted, RunEnd))
 
 
 BUSY_S = 1.0
@@ -189,10 +188,10 @@ def _runs(recording: Recording, stopped: Callable[[], bool]) -> tuple[RunFacts, 
 
 def _views(recording: Recording) -> list[RunView]:
     """The runs that began, with what their ends and their newest digests tell."""
-    kinds = ", ".join(map(repr, (*_RUN_EVENTS, Note.kind)))
+    kinds = ", ".join(map(repr, (*_RUN_EVENTS, Note.__name__)))
     statement = (
         f"SELECT time_s, run_id, kind, json FROM event WHERE {schema.RARE} AND kind IN ({kinds}) "
-        f"AND (kind <> '{Note.kind}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
+        f"AND (kind <> '{Note.__name__}' OR json LIKE '%\"{Topic.DEVICE}\"%') ORDER BY time_s, rowid"
     )
     views: list[RunView] = []
     for event in recording.events_of(recording.select(statement)):

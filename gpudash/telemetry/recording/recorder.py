@@ -31,8 +31,8 @@ from gpudash.system.foreign_files import open_regular
 from gpudash.telemetry.readings import Key
 from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.schema import Rows
-from gpudash.telemetry.records import Event, Record, RunEnded, RunStarted, Sample, Transfer, plain
-from gpudash.telemetry.runs import RunView, ending_status, run_of
+from gpudash.telemetry.records import Event, Record, RunEnd, RunStarted, Sample, Transfer, plain
+from gpudash.telemetry.runs import RunView, run_of
 from gpudash.telemetry.series import Floats, summary
 from gpudash.telemetry.store import Store
 
@@ -185,7 +185,7 @@ class Recorder:
                 self._event(self._connection, record)
             if self._pages is not None:
                 self._pages.added(self._connection, record)
-            if self._pending >= COMMIT_ROWS or isinstance(record, RunEnded):
+            if self._pending >= COMMIT_ROWS or isinstance(record, RunEnd):
                 self._commit()
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
@@ -329,8 +329,8 @@ class Recorder:
             spec = json.dumps(plain(event.spec))
             statement = "INSERT OR REPLACE INTO run VALUES (?, ?, ?, 'running', ?, NULL)"
             schema.write(connection, statement, (event.run_id, event.workload, spec, event.time_s))
-        elif isinstance(event, RunEnded):
-            ended = (ending_status(event), event.time_s, event.run_id)
+        elif isinstance(event, RunEnd):
+            ended = (event.status, event.time_s, event.run_id)
             connection.execute("UPDATE run SET status = ?, ended_s = ? WHERE id = ?", ended)
 
     def _commit(self) -> None:
@@ -466,7 +466,7 @@ class PageWriter:
         else:
             self._rows["event"] += 1
             self._weight += TRANSFER_SAMPLES if isinstance(record, Transfer) else 1
-            if isinstance(record, RunEnded):
+            if isinstance(record, RunEnd):
                 self._digest(connection, run_of(self._store.runs, record.run_id))
         if self._weight >= PAGE_ROWS:
             self._weight = 0

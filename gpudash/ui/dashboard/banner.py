@@ -10,7 +10,7 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
 
-from gpudash.telemetry.records import Event, Note, OutOfMemory, RunFailed, RunFinished, RunStarted, Topic, Warning
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic, Warning
 from gpudash.ui.widgets.layouts import in_row
 from gpudash.ui.widgets.plain_text import PlainLabel, plain_tip
 
@@ -35,7 +35,7 @@ PASSED_SHOWN_S = 8.0
 
 REPORT_TEXT = "Memory ran out; the report says what filled it and what would have fitted."
 
-Attention = Warning | RunFailed | OutOfMemory | Note
+Attention = Warning | RunEnd | Note
 
 
 class Banner(QFrame):
@@ -86,13 +86,13 @@ class Banner(QFrame):
     def warns(self) -> bool:
         """Whether a warning of a memory stands, or the last run ran out of it."""
         return any(
-            isinstance(event, OutOfMemory) or (isinstance(event, Warning) and _GRAVITY[event.level] > 0)
+            _ran_out(event) or (isinstance(event, Warning) and _GRAVITY[event.level] > 0)
             for event in self._open.values()
         )
 
     def take(self, event: Event) -> None:
         """Learn of an event; those that need no attention are ignored."""
-        if isinstance(event, (RunFinished, RunFailed, OutOfMemory)):
+        if isinstance(event, RunEnd):
             self._open = {key: other for key, other in self._open.items() if not _grows(other)}
             self._settle_straggler(event)
         if isinstance(event, Warning):
@@ -104,7 +104,10 @@ class Banner(QFrame):
                 standing = self._open.get(event.device)
                 if not isinstance(standing, Warning) or _GRAVITY[event.level] >= _GRAVITY[standing.level]:
                     self._open[event.device] = event
-        elif isinstance(event, (RunFailed, OutOfMemory)) or (isinstance(event, Note) and report_of(event) is not None):
+        elif isinstance(event, RunEnd):
+            if event.ended_badly:
+                self._open["run"] = event
+        elif isinstance(event, Note) and report_of(event) is not None:
             self._open["run"] = event
         elif isinstance(event, Note) and event.topic == Topic.STRAGGLER:
             self._open[Topic.STRAGGLER] = event
@@ -112,11 +115,11 @@ class Banner(QFrame):
             self._open.pop("run", None)
             self._open.pop("passed", None)
             self._open.pop(Topic.STRAGGLER, None)
-        elif not isinstance(event, RunFinished):
+        else:
             return
         self._update()
 
-    def _settle_straggler(self, ending: RunFinished | RunFailed | OutOfMemory) -> None:
+    def _settle_straggler(self, ending: RunEnd) -> None:
         """Say of the slow rank what the result of the whole run says of it, as the table of ranks does."""
         note = self._open.get(Topic.STRAGGLER)
         if not isinstance(note, Note) or Topic.STRAGGLER not in ending.result:
@@ -178,7 +181,7 @@ class Banner(QFrame):
         if gravest is None:
             return
         level = _level(gravest)
-        ended = isinstance(gravest, (RunFailed, OutOfMemory))
+        ended = isinstance(gravest, RunEnd)
         self._say(gravest, self._brief if ended and self._brief else _text(gravest))
         self._offer(_actions(gravest))
         ground = {"critical": "critical", "warning": "warning", "forecast": "warning"}.get(level, "note")
@@ -203,9 +206,13 @@ def _grows(event: Event) -> bool:
     return isinstance(event, Warning) and event.cause is not None
 
 
+def _ran_out(event: Event) -> bool:
+    return isinstance(event, RunEnd) and event.status == "out_of_memory"
+
+
 def report_of(event: Event | None) -> Path | None:
     """The folder that an out-of-memory of the user's own program left behind."""
-    if isinstance(event, (RunFailed, OutOfMemory)):
+    if isinstance(event, RunEnd):
         folder = event.result.get("report")
     else:
         folder = None
@@ -219,7 +226,7 @@ def report_of(event: Event | None) -> Path | None:
 def python_of(event: Event | None) -> str | None:
     """The interpreter that has what the user's own program lacked."""
     python = None
-    if isinstance(event, RunFailed):
+    if isinstance(event, RunEnd):
         python = event.result.get("python_with_torch")
     if isinstance(python, str) and python:
         return python
@@ -247,14 +254,14 @@ def _actions(event: Attention) -> Sequence[str]:
     offered = {
         "explain": _is_explained(event),
         "use_python": python_of(event) is not None,
-        "simulate": isinstance(event, RunFailed) and misses_cuda(event.result),
+        "simulate": isinstance(event, RunEnd) and misses_cuda(event.result),
         "open_report": report_of(event) is not None,
     }
     return tuple(action for action, useful in offered.items() if useful)
 
 
 def _is_explained(ending: Attention) -> bool:
-    return isinstance(ending, OutOfMemory) and ending.explanation is not None
+    return isinstance(ending, RunEnd) and ending.explanation is not None
 
 
 def _text(ending: Attention) -> str:
@@ -265,7 +272,7 @@ def _text(ending: Attention) -> str:
         if ending.topic == Topic.STRAGGLER:
             return ending.text
         return REPORT_TEXT
-    if isinstance(ending, OutOfMemory) and ending.explanation is not None:
+    if ending.explanation is not None:
         return f"{ending.explanation.headline} {ending.explanation.request_words}"
     return f"{ending.message} {ending.remedy}".strip()
 
@@ -276,6 +283,6 @@ def _gravity(event: Attention) -> int:
         return _GRAVITY[event.level]
     if isinstance(event, Note) and event.topic == Topic.STRAGGLER:
         return _GRAVITY["note"]
-    if isinstance(event, OutOfMemory):
+    if _ran_out(event):
         return 4
     return 2

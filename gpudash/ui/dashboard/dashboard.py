@@ -28,7 +28,7 @@ from gpudash.session.recordings.run_names import given_name, process_text
 from gpudash.session.source import DashboardSource
 from gpudash.telemetry.outcome import ended_badly, is_comparison, is_put_forward
 from gpudash.telemetry.plots import PlotSpec, memory_plot, plots_for, run_in_view
-from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnded, RunStarted, Table, Topic
+from gpudash.telemetry.records import Event, Note, RemediesFound, RunEnd, RunStarted, Table, Topic
 from gpudash.telemetry.runs import RunView
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.banner import Banner
@@ -113,7 +113,7 @@ class Dashboard(PlotsPage):
         self._tables_height = 0
         self.results_in_front = True
         self._has_runs, self._origin = True, ""
-        self.ending: RunEnded | None = None
+        self.ending: RunEnd | None = None
         self._opened_s = session.store.newest_s
         self._forward: str | None = None
         self._tables_share: float | None = None
@@ -258,7 +258,7 @@ class Dashboard(PlotsPage):
 
     def _take_program(self, event: Event) -> None:
         """A program of the user's begins: its output comes to the front; as does a run's result at its end."""
-        if isinstance(event, RunEnded):
+        if isinstance(event, RunEnd):
             self.ending = event
             if self.results_in_front and (event.time_s > self._opened_s if self.live else is_comparison(event.result)):
                 self.show_result(requested=False)
@@ -434,7 +434,7 @@ class Dashboard(PlotsPage):
             self.forecasts = {key: live.forecast(key) for key in memories}
         stop = None
         if live is not None:
-            stop = live.stopping
+            stop = live.runs.stopping
         with store.lock:
             contents = [host_card(store, devices[0], session.host_capacity_source, warn)]
             rows: list[tuple[str, Table, str | None]] = [("cpu", "host", None)]

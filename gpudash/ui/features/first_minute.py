@@ -19,7 +19,7 @@ from gpudash.session.recordings.samples import sample
 from gpudash.specs import DEFAULT_WORKLOAD
 from gpudash.system.settings import save_settings
 from gpudash.system.spreadsheet_cells import tab_separated
-from gpudash.telemetry.records import Event, Marker, OutOfMemory, RunFailed, RunFinished
+from gpudash.telemetry.records import Event, Marker, RunEnd
 from gpudash.ui.features.recordings import open_library
 from gpudash.ui.widgets.labels import discard
 from gpudash.ui.widgets.layouts import in_column, in_row
@@ -104,7 +104,7 @@ class FirstMinute(QObject):
 
     def take(self, event: Event) -> None:
         """Learn of an event: a first run has ended, after which the strip has been read; or something was marked."""
-        if isinstance(event, RunFinished | RunFailed | OutOfMemory) and not self._workspace.playing_demo:
+        if isinstance(event, RunEnd) and not self._workspace.playing_demo:
             self._ran = True
             if self._gpu_problem is not None:
                 self._dismiss(self._gpu_problem)  # the status line goes on telling it

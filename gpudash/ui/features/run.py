@@ -202,7 +202,7 @@ def _start_title(workspace: Workspace) -> str:
         return "Start Run"
     stop = None
     if session.live is not None:
-        stop = session.live.stopping
+        stop = session.live.runs.stopping
     if stop is None:
         return "Stop Run"
     return f"{name_of_stop(stop)} Program"

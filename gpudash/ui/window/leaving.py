@@ -63,7 +63,7 @@ class Leaving(QObject):
         session = workspace.session.live
         if session is None or not session.running or workspace.playing_demo:
             return None
-        if workspace.dashboard.panel.stopping and session.stopping is None:
+        if workspace.dashboard.panel.stopping and session.runs.stopping is None:
             return None
         with session.store.lock:
             run = session.store.run
@@ -103,7 +103,7 @@ class Leaving(QObject):
         length = _length(session.clock() - self._run.began_s)
         what = "stops it"
         if self._run.workload == WATCH:
-            what = closing_text(session.stopping)
+            what = closing_text(session.runs.stopping)
         text = f"{self._name} has run for {length}. Closing {what}; {kept}."
         if self._box.text() != text:
             self._box.setText(text)

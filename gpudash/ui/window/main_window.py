@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QSystemTrayIcon, QWidge
 from gpudash.session.source import DashboardSource
 from gpudash.system.folders import data_folder
 from gpudash.system.settings import Settings
-from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, Warning
+from gpudash.telemetry.records import Event, RunEnd, Warning
 from gpudash.telemetry.runs import WATCH
 from gpudash.ui.colours import Palette
 from gpudash.ui.dashboard.dashboard import TITLE
@@ -179,7 +179,7 @@ class MainWindow(QMainWindow):
         if session is None or run is None or not session.running or run.workload != WATCH:
             return
         session.stop_run(self._why_closed, shutdown=True)
-        stop = session.stopping
+        stop = session.runs.stopping
         if stop is None:  # a process that is attached to is never signalled
             return
         self.ended_program = True
@@ -190,7 +190,7 @@ class MainWindow(QMainWindow):
 
 def _send_next(session: Session, why: str) -> None:
     session.stop_run(why)
-    stop = session.stopping
+    stop = session.runs.stopping
     if stop is not None:
         _print_sent(stop)
 
@@ -205,9 +205,9 @@ def notice(event: Event) -> str | None:
     match event:
         case Warning(level="warning" | "critical" | "forecast"):
             return event.text
-        case RunFinished(status="finished"):
+        case RunEnd(status="finished"):
             return f"The run finished after {format_duration(event.seconds)}, {event.steps} steps."
-        case RunFailed() | OutOfMemory():
+        case RunEnd(status="failed" | "out_of_memory"):
             return event.message
     return None
 

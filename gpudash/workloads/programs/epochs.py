@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from gpudash.devices.names import kind_of, shown_name
+from gpudash.telemetry.records import EpochFinished
 from gpudash.units import format_duration
+
+COLUMNS = ("epoch", "device", "loss", "accuracy", "seconds", "observation")
+"""What the table tells of each."""
 
 NOTICEABLE = 0.2
 """Relative change of an epoch's time that is worth a word."""
@@ -17,23 +20,13 @@ SETTLED = 0.01
 """Relative change of the loss below which it is said to have stayed."""
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """One pass: means of loss (nats) and accuracy over its steps; of finite losses only, NaN when there is none."""
-
-    epoch: int
-    device: str
-    loss: float
-    accuracy: float
-    seconds: float
-    observation: str
-
-
 class Reporter(Protocol):
     """Who is told that an epoch is over. `Context` is one."""
 
-    def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
-        """Take in an epoch."""
+    def epoch(
+        self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str
+    ) -> EpochFinished:
+        """Take in an epoch: means of loss (nats) and accuracy over its steps, of finite losses only."""
         ...
 
 
@@ -42,7 +35,7 @@ class Epochs:
 
     def __init__(self, context: Reporter) -> None:
         self._context = context
-        self._done: list[Epoch] = []
+        self._done: list[EpochFinished] = []
 
     def begin(self, epoch: int, device: str) -> None:
         """Begin an epoch."""
@@ -67,12 +60,14 @@ class Epochs:
         accuracy = math.fsum(self._accuracies) / max(1, len(self._accuracies))
         lost = len(self._losses) - len(finite)
         text = observation(self._done[-1] if self._done else None, self._device, loss, seconds, lost)
-        self._done.append(Epoch(self._epoch, self._device, loss, accuracy, seconds, text))
-        self._context.epoch(**asdict(self._done[-1]))
-        return [asdict(epoch) for epoch in self._done]
+        ended = self._context.epoch(
+            self._epoch, device=self._device, loss=loss, accuracy=accuracy, seconds=seconds, observation=text
+        )
+        self._done.append(ended)
+        return [{name: getattr(epoch, name) for name in COLUMNS} for epoch in self._done]
 
 
-def observation(before: Epoch | None, device: str, loss: float, seconds: float, lost: int) -> str:
+def observation(before: EpochFinished | None, device: str, loss: float, seconds: float, lost: int) -> str:
     """What is worth saying of an epoch: the gravest of what differs from the one before."""
     if lost:
         return f"{lost} steps had no finite loss"

@@ -178,20 +178,22 @@ class Context:
                 self._metrics[name] = value
         self.progress(step, steps)
 
-    def epoch(self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str) -> None:
+    def epoch(
+        self, epoch: int, *, loss: float, accuracy: float, seconds: float, device: str, observation: str
+    ) -> EpochFinished:
         """Tell that an epoch is over."""
-        self._emit(
-            EpochFinished(
-                time_s=self._clock(),
-                run_id=self._run_id,
-                epoch=epoch,
-                device=device,
-                loss=loss,
-                accuracy=accuracy,
-                seconds=seconds,
-                observation=observation,
-            )
+        ended = EpochFinished(
+            time_s=self._clock(),
+            run_id=self._run_id,
+            epoch=epoch,
+            device=device,
+            loss=loss,
+            accuracy=accuracy,
+            seconds=seconds,
+            observation=observation,
         )
+        self._emit(ended)
+        return ended
 
     def transfer(
         self,

@@ -23,7 +23,7 @@ from gpudash.specs.pressure import fills_memory
 from gpudash.system.foreign_files import source_line
 from gpudash.system.processes import give_back
 from gpudash.telemetry.explanation import Explanation, Growth
-from gpudash.telemetry.records import Event, MemoryExplained, RunFinished, RunStarted, Topic
+from gpudash.telemetry.records import Event, MemoryExplained, RunEnd, RunStarted, Topic
 from gpudash.workloads.post_mortem import PostMortem, Wanted, collector_for, explained
 from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running import sim_backend as simulated
@@ -163,7 +163,7 @@ class Run(RequestedRun):
                 logger.warning("run %d ended with an exception\n%s", self.request.run_id, traceback.format_exc())
             ending = ending_of(error, self._progress({}), self.request.spec.name, self.request.device)
             return explained(ending, self._post_mortem)
-        return RunFinished(status="finished", **self._progress(result).fields())
+        return RunEnd(status="finished", **self._progress(result).fields())
 
     def _progress(self, result: Mapping[str, Any]) -> Progress:
         now, context = self.clock(), self._context

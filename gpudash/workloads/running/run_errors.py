@@ -17,7 +17,7 @@ from gpudash.devices.names import kind_of, shown_name
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.levels import REMEDY as GUARD_REMEDY
 from gpudash.system.files import text_of
-from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished
+from gpudash.telemetry.records import Event, RunEnd
 from gpudash.units import MAX_SIZE, format_bytes, format_pair, parse_size
 
 HOST_REMEDY = "Choose a smaller size, batch or width, or close other programs."
@@ -121,14 +121,15 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
     """The event that tells how ``error`` ended a run, in plain words, with the traceback apart."""
     if isinstance(error, Cancelled):
         if error.because is None:
-            return RunFinished(status="cancelled", **progress.fields())
+            return RunEnd(status="cancelled", **progress.fields())
         return _guarded(error.because, None, progress)
     if isinstance(error, GuardRefused):
         return _guarded(str(error), error.requested_bytes, progress)
     details = "".join(traceback.format_exception(error))
     short = shortage_of(error)
     if short is not None:
-        return OutOfMemory(
+        return RunEnd(
+            status="out_of_memory",
             error=short.memory,
             message=_shortage_text(short, device),
             remedy=HOST_REMEDY if short.memory == "host" else GPU_REMEDY,
@@ -137,7 +138,7 @@ def ending_of(error: BaseException, progress: Progress, workload: str, device: s
             **progress.fields(),
         )
     kind, message, remedy = _failure_of(error, workload, progress.steps)
-    return RunFailed(error=kind, message=message, remedy=remedy, details=details, **progress.fields())
+    return RunEnd(status="failed", error=kind, message=message, remedy=remedy, details=details, **progress.fields())
 
 
 def shortage_of(error: BaseException) -> Shortage | None:
@@ -179,8 +180,13 @@ def memory_ran_out(error: BaseException) -> Memory | None:
 
 def _guarded(sentence: str, requested: int | None, progress: Progress) -> Event:
     message = sentence.removesuffix(GUARD_REMEDY).strip()
-    return OutOfMemory(
-        error="guard", message=message, remedy=GUARD_REMEDY, requested_bytes=requested, **progress.fields()
+    return RunEnd(
+        status="out_of_memory",
+        error="guard",
+        message=message,
+        remedy=GUARD_REMEDY,
+        requested_bytes=requested,
+        **progress.fields(),
     )
 
 
@@ -265,7 +271,14 @@ def died(code: int | None, progress: Progress, workload: str, *, memory_was_full
         message = (
             f"This computer's memory ran out: the system killed the process of the run after {progress.steps} steps."
         )
-        return OutOfMemory(error="host", message=message, remedy=HOST_REMEDY, details=details, **progress.fields())
+        return RunEnd(
+            status="out_of_memory",
+            error="host",
+            message=message,
+            remedy=HOST_REMEDY,
+            details=details,
+            **progress.fields(),
+        )
     if code is None or code == UNHEARD:
         error, text, remedy = "silent", CLOSED, SILENT_REMEDY
     elif code == -signal.SIGKILL:
@@ -278,7 +291,7 @@ def died(code: int | None, progress: Progress, workload: str, *, memory_was_full
     else:
         error, text, remedy = "exited", f"its process ended itself with exit code {code}", EXITED_REMEDY
     message = f"The {workload} workload ended after {progress.steps} steps: {text}."
-    return RunFailed(error=error, message=message, remedy=remedy, details=details, **progress.fields())
+    return RunEnd(status="failed", error=error, message=message, remedy=remedy, details=details, **progress.fields())
 
 
 def signal_text(number: int) -> str:

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from gpudash.telemetry.comparing import MOST_RUNS
 from gpudash.telemetry.recording.facts import RunText, read_facts, set_locked, set_run_text
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, StepFinished
 from gpudash.ui.recordings.document import RecordingDocument
 from gpudash.ui.recordings.library import EMPTY_TRASH, NONE_FOUND, TRASH_HEADING, LibraryDocument
 from gpudash.ui.recordings.library_table import COLUMNS, ROOMY_NAME_PX, name_of
@@ -129,7 +129,7 @@ def test_a_run_opens_with_its_time_in_view_and_what_it_came_to_in_the_tables(
             recorder.add(Sample(begun + second, "host", None, {"process_bytes": MIB, "total_bytes": GIB}))
         result = {"run": number}
         ended: dict[str, Any] = {"time_s": begun + 5, "run_id": number, "seconds": 5.0, "steps": number}
-        recorder.add(RunFinished(status="finished", result=result, **ended))
+        recorder.add(RunEnd(status="finished", result=result, **ended))
     recorder.close()
     listed(in_window, qtbot, (path, 3))
 
@@ -405,7 +405,7 @@ def several_runs(folder: Path) -> Path:
             RunStarted(time_s=began, run_id=number, workload="training", device=device, spec=spec, simulated=simulated)
         )
         recorder.add(StepFinished(time_s=began + 4, run_id=number, step=1, steps=1, seconds=1.0, loss=2.5 * number))
-        recorder.add(RunFinished(time_s=began + 5, run_id=number, status="finished", seconds=5.0, steps=1, result={}))
+        recorder.add(RunEnd(time_s=began + 5, run_id=number, status="finished", seconds=5.0, steps=1, result={}))
     recorder.commit()
     recorder.close()
     return recorder.path.rename(folder / recorder.path.name)

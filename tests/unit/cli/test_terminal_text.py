@@ -18,7 +18,7 @@ from gpudash.cli.terminal.monitoring import LiveTable
 from gpudash.cli.terminal.report import print_run, print_watched
 from gpudash.telemetry.explanation import Remedy
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, RunFailed, RunStarted
+from gpudash.telemetry.records import Note, RunEnd, RunStarted
 from gpudash.units import MIB
 from tests.ui.fake_session import FakeSession, gpu
 from tests.unit.memory.snapshot.made import Made as MadeSnapshot
@@ -141,7 +141,7 @@ def test_outcomes_of_runs(capsys: Capture) -> None:
     session.start()
     session.apply(RunStarted(time_s=0.0, run_id=1, workload=NAME, device=NAME, spec={NAME: NAME}))
     session.apply(Note(time_s=0.1, run_id=1, topic=NAME, text=NAME))
-    failed = RunFailed(time_s=0.2, run_id=1, error=NAME, message=NAME, remedy=NAME, seconds=1.0, steps=1)
+    failed = RunEnd(status="failed", time_s=0.2, run_id=1, error=NAME, message=NAME, remedy=NAME, seconds=1.0, steps=1)
     session.apply(failed)
     told = session.store.run
     assert told is not None
@@ -166,7 +166,17 @@ def test_the_command_with_the_first_remedy_is_printed_as_a_shell_takes_it(capsys
     session = FakeSession()
     session.start()
     session.end(
-        OutOfMemory(time_s=1.0, run_id=1, error="cuda", message="", remedy="", seconds=1.0, steps=1, explanation=found)
+        RunEnd(
+            status="out_of_memory",
+            time_s=1.0,
+            run_id=1,
+            error="cuda",
+            message="",
+            remedy="",
+            seconds=1.0,
+            steps=1,
+            explanation=found,
+        )
     )
     assert session.store.run is not None
     facts = {"recording": None, "report": None, "notes": (), "device": "sim:0", "exit_code": 1}
@@ -177,7 +187,9 @@ def test_the_command_with_the_first_remedy_is_printed_as_a_shell_takes_it(capsys
 def test_a_message_of_several_lines_keeps_them(capsys: Capture) -> None:
     session = FakeSession()
     session.start()
-    session.end(RunFailed(time_s=1.0, run_id=1, error="e", message="one\ntwo", remedy="", seconds=1.0, steps=1))
+    session.end(
+        RunEnd(status="failed", time_s=1.0, run_id=1, error="e", message="one\ntwo", remedy="", seconds=1.0, steps=1)
+    )
     assert session.store.run is not None
     print_run({**session.store.run.summary(), "recording": None})
     assert "one\ntwo" in printed(capsys)

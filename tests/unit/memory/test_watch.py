@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpudash.memory.watching.growth import Forecast
 from gpudash.memory.watching.levels import Guard
 from gpudash.memory.watching.watch import MemoryWatch, run_left
-from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample, State, StepFinished, Topic, Warning
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Sample, State, StepFinished, Topic, Warning
 from gpudash.telemetry.runs import RunView
 from gpudash.units import GIB, MIB, format_left
 
@@ -146,8 +146,8 @@ def running(device: str, workload: str = "training", **spec: object) -> MemoryWa
     return watch
 
 
-def ended(time_s: float) -> RunFinished:
-    return RunFinished(time_s=time_s, run_id=1, status="finished", seconds=time_s, steps=1, result={})
+def ended(time_s: float) -> RunEnd:
+    return RunEnd(time_s=time_s, run_id=1, status="finished", seconds=time_s, steps=1, result={})
 
 
 def test_with_no_run_on_a_warning_says_what_holds_the_memory_and_stops_nothing() -> None:
@@ -367,7 +367,7 @@ def test_a_new_run_begins_with_no_growth_and_no_cause() -> None:
     watch.set_cause("host", "x at y.py:1")
     leaking_steps(watch, 40, 128 * MIB)
     assert watch.forecast("host") is not None
-    watch.observe_event(RunFinished(time_s=40.0, run_id=1, status="finished", seconds=40.0, steps=40, result={}))
+    watch.observe_event(RunEnd(time_s=40.0, run_id=1, status="finished", seconds=40.0, steps=40, result={}))
     told(watch, [host(40.1, 15 * GIB)])
     assert watch.forecast("host") is None
 

@@ -18,7 +18,7 @@ from gpudash.session import Session
 from gpudash.sources.simulated_gpus import ShownCard
 from gpudash.system.settings import Settings
 from gpudash.telemetry.recording.reading import Recording, open_recording
-from gpudash.telemetry.records import Note, Record, RunFinished, RunStarted, Sample
+from gpudash.telemetry.records import Note, Record, RunEnd, RunStarted, Sample
 from gpudash.units import GIB
 from tests.unit.session.watched import Watcher
 
@@ -137,9 +137,7 @@ class FakeWorker:
 
     def finish(self, status: Any = "finished") -> None:
         request, self.request = self.request, None
-        self.emit(
-            RunFinished(time_s=self.clock(), run_id=request.run_id, status=status, seconds=1.0, steps=3, result={})
-        )
+        self.emit(RunEnd(time_s=self.clock(), run_id=request.run_id, status=status, seconds=1.0, steps=3, result={}))
 
     def stop(self, because: str | None = None) -> None:
         if self.request is not None and not self.stopped.is_set():

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudash.telemetry.ranks import RankMemory, Ranks, RankStep
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, RunFailed, RunFinished, RunStarted, Sample
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, Sample
 
 MIB = 2**20
 BEGAN_S = 1_800_000_000.0
@@ -57,8 +57,10 @@ def recorded(
     end: dict[str, Any] = {"time_s": 20.0 - shift_s, "run_id": 1, "seconds": 19.0, "steps": STEPS}
     result = {"exit_code": 0, "ranks": [{**row, "peak_used_bytes": 999} for row in rows], "straggler": None}
     if failed:
-        recorder.add(RunFailed(**end, error="ValueError", message="Rank 3: no.", remedy="", result=result))
+        recorder.add(
+            RunEnd(status="failed", **end, error="ValueError", message="Rank 3: no.", remedy="", result=result)
+        )
     else:
-        recorder.add(RunFinished(**end, status="finished", result=result))
+        recorder.add(RunEnd(**end, status="finished", result=result))
     recorder.close()
     return path

@@ -12,7 +12,7 @@ from gpudash.telemetry.records import (
     Marker,
     Note,
     Record,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -50,9 +50,7 @@ def records(ticks: int, run_from: int = 100, run_until: int | None = None) -> It
             memory = {"peak_allocated_bytes": 5, "peak_reserved_bytes": 6}
             result = {"ok": True, "memory": memory}
             steps, seconds = i - run_from - 1, t - run_from * TICK_S
-            yield RunFinished(
-                time_s=t + 0.001, run_id=1, status="finished", seconds=seconds, steps=steps, result=result
-            )
+            yield RunEnd(time_s=t + 0.001, run_id=1, status="finished", seconds=seconds, steps=steps, result=result)
 
 
 def _of_run(i: int, t: float, run_from: int, ticks: int, used: int) -> Iterator[Record]:

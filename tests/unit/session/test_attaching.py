@@ -196,7 +196,7 @@ def test_the_programs_end_and_its_exception_are_its_own(watcher: Watcher, start:
     running.do("raise ValueError('no')")
     assert running.end()[2] == 1
     run = watcher.ended()
-    assert run.status == "failed" and run.error is not None and run.error.kind == "ValueError"
+    assert run.status == "failed" and run.error is not None and run.error.error == "ValueError"
     assert run.result["exit_code"] is None
 
 

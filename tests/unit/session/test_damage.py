@@ -26,7 +26,7 @@ from gpudash.telemetry.records import (
     Note,
     Output,
     Record,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -99,7 +99,7 @@ RECORDS: list[Record] = [
     EpochFinished(time_s=3.0, run_id=1, epoch=1, device="cuda:0", loss=1.0, accuracy=0.5, seconds=2.0, observation="o"),
     Warning(time_s=3.0, run_id=1, level="warning", device=UUID, text="full", ratio=0.9, actions=["stop"]),
     Marker(time_s=3.5, label="here"),
-    RunFinished(time_s=4.0, run_id=1, status="finished", seconds=3.0, steps=2, result=RESULT),
+    RunEnd(time_s=4.0, run_id=1, status="finished", seconds=3.0, steps=2, result=RESULT),
 ]
 
 IMPOSSIBLE = {

@@ -15,7 +15,7 @@ import pytest
 from gpudash.session.recordings.joining import JoinedRecording
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
-from gpudash.telemetry.records import Event, Note, RunFinished, RunStarted, Sample
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Sample
 from tests.unit.session.node_recordings import BEGAN_S, MIB, STEPS, recorded
 
 
@@ -61,7 +61,7 @@ def test_ranks_of_both_nodes_come_to_one_time_axis_and_are_compared_anew(tmp_pat
     note = only(events, Note, topic="ranks")
     assert note.text == "4 ranks on 2 nodes train with DistributedDataParallel over gloo."
     assert [row["host"] for row in note.details["ranks"]] == ["one", "one", "two", "two"]
-    end = only(events, RunFinished)
+    end = only(events, RunEnd)
     assert end.result["exit_code"] == 0
     assert [(row["rank"], row["steps"], row["peak_used_bytes"]) for row in end.result["ranks"]] == [
         (rank, STEPS, 999) for rank in range(4)
@@ -78,7 +78,7 @@ def test_a_slow_rank_that_its_own_node_could_not_know_is_named(tmp_path: Path) -
     ]
     _name, _samples, events = read(*paths)
     assert only(events, Note, topic="straggler").details == {"rank": 1, "slower": pytest.approx(0.2)}
-    assert only(events, RunFinished).result["straggler"]["rank"] == 1
+    assert only(events, RunEnd).result["straggler"]["rank"] == 1
 
 
 def test_how_it_ended_on_another_node_is_told(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_how_it_ended_on_another_node_is_told(tmp_path: Path) -> None:
     two = recorded(tmp_path / "two.gpudash", (2, 3), failed=True)
     _name, _samples, events = read(one, two)
     assert only(events, Note, topic="program").text == "On two: Rank 3: no."
-    assert only(events, RunFinished).status == "finished"
+    assert only(events, RunEnd).status == "finished"
 
 
 def test_five_ranks_on_two_nodes_have_an_envelope(tmp_path: Path) -> None:

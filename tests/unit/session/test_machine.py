@@ -256,7 +256,7 @@ def test_a_run_is_given_every_card_and_the_cap_and_no_link(make: Make) -> None:
     assert (request.expected_uuid, request.link_bytes_per_second) == ("SIM-1-1GiB", None)
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 def test_a_cap_that_cannot_be_and_a_choice_that_needs_cuda_are_refused_before_the_run(make: Make) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from gpudash.session import notifying
 from gpudash.session.notifying import TOKEN, Notification, Notifier, deliver, parse_target
-from gpudash.telemetry.records import Level, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Warning
+from gpudash.telemetry.records import Level, Record, RunEnd, RunStarted, Warning
 
 
 @dataclass
@@ -80,10 +80,10 @@ def test_every_end_of_a_run_is_told_in_a_sentence(server: Received) -> None:
     found = told(
         [
             begun,
-            RunFinished(**end, status="finished", result={}),
-            RunFinished(**end, status="cancelled", result={}),
-            RunFailed(**end, error="ValueError", message="It broke.", remedy=""),
-            OutOfMemory(**end, error="sim", message="Memory ran out.", remedy=""),
+            RunEnd(**end, status="finished", result={}),
+            RunEnd(**end, status="cancelled", result={}),
+            RunEnd(status="failed", **end, error="ValueError", message="It broke.", remedy=""),
+            RunEnd(status="out_of_memory", **end, error="sim", message="Memory ran out.", remedy=""),
         ],
         server,
     )

@@ -18,7 +18,7 @@ from gpudash.session.watching.out_of_memory import FlightRecorder, OutOfMemoryRe
 from gpudash.session.watching.output_log import OutputLine
 from gpudash.session.watching.program_news import ProgramNews
 from gpudash.system.settings import Settings, reports_folder
-from gpudash.telemetry.records import Note, OutOfMemory, Sample, StepFinished
+from gpudash.telemetry.records import Note, RunEnd, Sample, StepFinished
 from gpudash.units import GIB, MIB
 from tests.unit.session.test_program_news import peer
 from tests.unit.session.watched import Surrounded
@@ -177,7 +177,9 @@ def test_a_snapshot_that_cannot_be_explained_costs_only_the_explanation(
     found.close()
     assert found.folder is not None and (found.folder / "snapshot.pickle").is_file()
     assert words in around.texts("report")[0]
-    ending = OutOfMemory(time_s=1, run_id=1, error="sim", message="m", remedy="r", seconds=1, steps=1)
+    ending = RunEnd(
+        status="out_of_memory", time_s=1, run_id=1, error="sim", message="m", remedy="r", seconds=1, steps=1
+    )
     assert found.explained(ending) is ending
 
 

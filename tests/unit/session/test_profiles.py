@@ -93,7 +93,7 @@ def test_a_sessions_run_is_profiled_and_the_recording_holds_it(tmp_path: Path) -
         with pytest.raises(ValueError, match="cannot be profiled"):
             session.start_run(MatmulSpec(), "cpu", profile_steps=MOST_STEPS + 1)
         session.start_run(MatmulSpec(size=16, repeat=5), "cpu", profile_steps=2)
-        assert session.wait_run(60)
+        assert session.runs.wait(60)
     finally:
         assert session.close()
 

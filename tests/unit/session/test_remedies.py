@@ -21,7 +21,7 @@ from gpudash.session.predicting import remedies as remedies_module
 from gpudash.session.predicting.estimator import Estimator
 from gpudash.session.predicting.remedies import Remedies, found_text
 from gpudash.telemetry.explanation import Explanation, Remedy
-from gpudash.telemetry.records import Event, OutOfMemory, RemediesFound, RunStarted
+from gpudash.telemetry.records import Event, RemediesFound, RunEnd, RunStarted
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import Live, Make
 
@@ -81,7 +81,8 @@ class Looking:
 
     def fail(self, found: Explanation | None, workload: str = "training") -> None:
         started = RunStarted(time_s=0.5, run_id=1, workload=workload, device="sim:0", spec={"batch": 64})
-        ended = OutOfMemory(
+        ended = RunEnd(
+            status="out_of_memory",
             time_s=1.0,
             run_id=1,
             error="sim",

@@ -36,7 +36,7 @@ def live(make: Make) -> Live:
     live.session.emit(StepFinished(time_s=live.session.clock(), run_id=1, step=1, steps=1, seconds=0.1, loss=0.25))
     live.session.mark("look here", 0.123456)
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     assert live.session.close()
     return live
 

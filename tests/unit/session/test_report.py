@@ -20,10 +20,8 @@ from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.records import (
     Marker,
     Note,
-    OutOfMemory,
     Record,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -62,7 +60,7 @@ def training(name: str = "training", device: str = "cpu") -> list[Record]:
 def finished(records: Sequence[Record]) -> list[Record]:
     stage = StageFinished(time_s=3.0, run_id=1, name="forward", seconds=0.5, count=20)
     warning = Warning(time_s=2.5, run_id=1, level="warning", device="host", text="cpu is 86 % full.", ratio=0.86)
-    end = RunFinished(time_s=3.1, run_id=1, status="finished", seconds=2.1, steps=20, result={"parameters": 1234})
+    end = RunEnd(time_s=3.1, run_id=1, status="finished", seconds=2.1, steps=20, result={"parameters": 1234})
     return [*records, stage, warning, end]
 
 
@@ -155,8 +153,16 @@ def test_nothing_comes_from_elsewhere_and_no_script_is_needed(tmp_path: Path) ->
 
 
 def test_whatever_a_recording_holds_is_told_as_text(tmp_path: Path) -> None:
-    failed = RunFailed(
-        time_s=3.0, run_id=1, error=EVIL, message=EVIL, remedy=EVIL, seconds=2.0, steps=20, details=f"Traceback {EVIL}"
+    failed = RunEnd(
+        status="failed",
+        time_s=3.0,
+        run_id=1,
+        error=EVIL,
+        message=EVIL,
+        remedy=EVIL,
+        seconds=2.0,
+        steps=20,
+        details=f"Traceback {EVIL}",
     )
     records = [
         *training(EVIL, EVIL),
@@ -186,8 +192,15 @@ def test_a_simulated_device_says_so_on_title_and_speeds(tmp_path: Path) -> None:
 
 
 def test_an_out_of_memory_without_explanation_tells_message_and_remedy(tmp_path: Path) -> None:
-    ending = OutOfMemory(
-        time_s=3.0, run_id=1, error="cuda", message="It was full.", remedy="Halve it.", seconds=2, steps=9
+    ending = RunEnd(
+        status="out_of_memory",
+        time_s=3.0,
+        run_id=1,
+        error="cuda",
+        message="It was full.",
+        remedy="Halve it.",
+        seconds=2,
+        steps=9,
     )
     _, found = reported(tmp_path, [*training(), ending])
     assert "Out of memory after 2.0 s" in found.text
@@ -224,9 +237,7 @@ def test_of_many_runs_the_newest_are_told(tmp_path: Path) -> None:
     records: list[Record] = []
     for number in range(1, page.MOST_RUNS + 3):
         records.append(RunStarted(time_s=float(number), run_id=number, workload=f"run{number}", device="cpu", spec={}))
-        records.append(
-            RunFinished(time_s=number + 0.5, run_id=number, status="finished", seconds=0.5, steps=0, result={})
-        )
+        records.append(RunEnd(time_s=number + 0.5, run_id=number, status="finished", seconds=0.5, steps=0, result={}))
     text, found = reported(tmp_path, records)
     assert f"The newest {page.MOST_RUNS} of {page.MOST_RUNS + 2} runs are shown here." in found.text
     assert "2. run2 on cpu" in found.text  # the contents name all
@@ -246,7 +257,7 @@ def test_a_page_of_several_runs_has_contents_that_lead_to_them(tmp_path: Path) -
             )
         )
         recorder.add(StepFinished(time_s=began + 1, run_id=number, step=1, steps=1, seconds=1.0, loss=0.5))
-        recorder.add(RunFinished(time_s=began + 2, run_id=number, status="finished", seconds=2.0, steps=1, result={}))
+        recorder.add(RunEnd(time_s=began + 2, run_id=number, status="finished", seconds=2.0, steps=1, result={}))
     recorder.close()
     out = tmp_path / "run.html"
     write_report(recorder.path, out)
@@ -279,7 +290,7 @@ def test_a_run_shows_no_loss_of_the_run_before_or_after_it(tmp_path: Path) -> No
         ),
         RunStarted(time_s=began, run_id=2, workload="pipeline", device="cpu", spec={}),
         Sample(began + 0.05, "host", None, {"used_bytes": 9 * GIB, "total_bytes": 16 * GIB}, {}),
-        RunFinished(time_s=began + 0.1, run_id=2, status="finished", seconds=0.1, steps=0, result={}),
+        RunEnd(time_s=began + 0.1, run_id=2, status="finished", seconds=0.1, steps=0, result={}),
     ]
     text, found = reported(tmp_path, records)
     first, second = text.split('<h2 id="run-2">')
@@ -353,7 +364,7 @@ def test_many_ranks_have_an_envelope(tmp_path: Path, nodes: tuple[tuple[int, ...
 def test_a_run_without_ranks_has_neither(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "a.gpudash", meta={})
     recorder.add(RunStarted(time_s=1.0, run_id=1, workload="watch", device="cpu", spec={}))
-    recorder.add(RunFinished(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=0, result={}))
+    recorder.add(RunEnd(time_s=2.0, run_id=1, status="finished", seconds=1.0, steps=0, result={}))
     recorder.close()
     page = written(recorder.path, tmp_path / "report.html")
     assert "by rank" not in page and "<h3>Ranks</h3>" not in page

@@ -16,7 +16,7 @@ from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES
 from gpudash.sources.simulated_gpus import CardReader
 from gpudash.specs import ComparisonSpec, PipelineSpec, PressureSpec, TrainingSpec, build
 from gpudash.system.settings import Settings
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample, Warning
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample, Warning
 from gpudash.units import GIB, MIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Live, Make, gpu
 
@@ -24,11 +24,11 @@ from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIE
 def test_a_run_is_on_from_its_request_until_its_end_is_stored(make: Make) -> None:
     live = make()
     number = live.session.start_run(PipelineSpec(), "cpu")
-    assert live.session.running and not live.session.wait_run(0.0)
+    assert live.session.running and not live.session.runs.wait(0.0)
     live.worker.begin()
     live.seen.wait_event(RunStarted, run_id=number)
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     assert not live.session.running
     assert live.session.store.run is not None and live.session.store.run.status == "finished"
 
@@ -50,7 +50,7 @@ def test_an_end_that_cannot_be_stored_refuses_the_next_run(make: Make, monkeypat
         live.worker.finish()
         with pytest.raises(RuntimeError, match="A run is in progress"):
             live.session.start_run(PipelineSpec(), "cpu")
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     assert live.session.start_run(PipelineSpec(), "cpu") == 2
 
 
@@ -59,10 +59,10 @@ def test_the_late_end_of_a_former_run_ends_no_other(make: Make) -> None:
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
-    live.session.emit(RunFinished(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
+    live.session.emit(RunEnd(time_s=1.0, run_id=1, status="finished", seconds=1.0, steps=1, result={}))
     live.settle()
     assert live.session.running
 
@@ -77,7 +77,7 @@ def test_a_run_that_ends_at_once_is_not_waited_for_for_ever(make: Make) -> None:
     live.worker.on_submit = run
     for number in (1, 2, 3):
         assert live.session.start_run(PipelineSpec(), "cpu") == number
-        assert live.session.wait_run(PATIENCE_S)
+        assert live.session.runs.wait(PATIENCE_S)
 
 
 def test_a_run_refused_by_a_closed_worker_leaves_no_run_behind(make: Make) -> None:
@@ -199,7 +199,7 @@ def test_a_guard_ends_with_its_run(make: Make) -> None:
     live.session.start_run(PressureSpec(), "cpu", guard_bytes=GIB)
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.monitor.host(6 * GIB)
     live.settle()
     assert not [r for r in live.seen.records if isinstance(r, Warning) and r.level == "critical"]
@@ -265,7 +265,7 @@ def running() -> Running:
 
 
 def end(runs: Running) -> None:
-    runs.take_end(RunFinished(time_s=1.0, run_id=runs.run_id, status="finished", seconds=1.0, steps=0, result={}))
+    runs.take_end(RunEnd(time_s=1.0, run_id=runs.run_id, status="finished", seconds=1.0, steps=0, result={}))
 
 
 def test_the_next_program_begins_when_the_one_before_has_taken_back_what_it_showed() -> None:
@@ -319,7 +319,7 @@ def test_runs_on_cuda_have_a_process_of_their_own_unless_told_otherwise(
     assert live.worker.request.isolate is isolated
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 @pytest.mark.parametrize(("asked", "isolated"), [(None, True), (False, False)])
@@ -331,7 +331,7 @@ def test_a_comparison_has_a_process_of_its_own_because_the_window_would_disturb_
     assert live.worker.request.isolate is isolated
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 def test_the_runs_own_process_counts_as_ours_while_it_lasts(make: Make) -> None:
@@ -342,7 +342,7 @@ def test_the_runs_own_process_counts_as_ours_while_it_lasts(make: Make) -> None:
     assert live.monitor.adopted == [4711, None]
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 def test_a_guard_believes_a_run_that_knows_of_more_than_the_newest_reading() -> None:
@@ -380,7 +380,7 @@ def test_what_its_context_took_is_kept_for_later_predictions(make: Make, device:
     assert live.session.estimates.target("cuda:0").overhead_bytes == (kept or HOPPER_CONTEXT_BYTES)
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 def card(index: int, reserved: int) -> dict[str, Any]:
@@ -417,7 +417,7 @@ def test_its_simulated_cards_are_shown_while_it_tells_of_them_and_the_own_ones_a
     }
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)
 
 
 def test_each_rank_on_a_simulated_card_is_shown_with_its_own_process(make: Make) -> None:
@@ -432,4 +432,4 @@ def test_each_rank_on_a_simulated_card_is_shown_with_its_own_process(make: Make)
     assert used(reader, 1.0) == [0, 0]
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(10.0)
+    assert live.session.runs.wait(10.0)

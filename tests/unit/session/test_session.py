@@ -13,7 +13,7 @@ from gpudash.session.live.machine import GPU_PATIENCE_S
 from gpudash.specs import PipelineSpec
 from gpudash.telemetry.recording.reading import open_recording
 from gpudash.telemetry.recording.recorder import RecordingError
-from gpudash.telemetry.records import Marker, Note, Record, RunFinished, Sample, StepFinished, Warning
+from gpudash.telemetry.records import Marker, Note, Record, RunEnd, Sample, StepFinished, Warning
 from gpudash.units import GIB
 from tests.unit.session.conftest import CPU_TORCH, CUDA_TORCH, HOST_TOTAL, PATIENCE_S, Make, gpu, reopened
 
@@ -109,7 +109,7 @@ def test_a_store_that_breaks_keeps_neither_recording_nor_the_end_of_a_run(
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.session.close()
     with reopened(live) as opened:
         assert [run.status for run in opened.runs] == ["finished"]
@@ -258,7 +258,7 @@ def test_closing_keeps_its_deadline_and_the_recording_whatever_hangs(make: Make,
     assert seconds < CLOSE_TIMEOUT_S + 0.5
     with reopened(live) as opened:
         assert [run.status for run in opened.runs] == ["cancelled"]
-        assert len([e for e in opened.events() if isinstance(e, RunFinished)]) == 1
+        assert len([e for e in opened.events() if isinstance(e, RunEnd) and not e.ended_badly]) == 1
         assert opened.meta["status"] == ("cancelled" if worker else "closed")
 
 
@@ -277,7 +277,7 @@ def test_a_run_that_never_began_does_not_end_the_one_before_it_again(make: Make)
     live.session.start_run(PipelineSpec(), "cpu")
     live.worker.begin()
     live.worker.finish()
-    assert live.session.wait_run(PATIENCE_S)
+    assert live.session.runs.wait(PATIENCE_S)
     live.session.start_run(PipelineSpec(), "cpu")  # still importing torch, say
     live.worker.hangs = True
     live.session.close()

@@ -49,7 +49,7 @@ def test_the_program_gets_its_folder_and_its_environment_and_no_input(watcher: W
 def test_an_exception_nobody_catches_fails_the_run_with_its_place(watcher: Watcher, tmp_path: Path) -> None:
     run = watcher.run("def f():\n    raise ValueError('no')\n\nf()\n")
     assert run.status == "failed" and run.error is not None
-    assert (run.error.kind, run.error.message) == ("ValueError", "ValueError: no (script.py:2).")
+    assert (run.error.error, run.error.message) == ("ValueError", "ValueError: no (script.py:2).")
     script = str(tmp_path / "script.py")
     assert [(f["file"], f["line"], f["name"]) for f in run.result["frames"]] == [
         (script, 4, "<module>"),
@@ -61,7 +61,7 @@ def test_an_exception_nobody_catches_fails_the_run_with_its_place(watcher: Watch
 def test_a_file_that_is_not_python_is_told_with_its_line(watcher: Watcher) -> None:
     run = watcher.run("{this is no Python\n")
     assert run.error is not None
-    assert run.error.kind == "SyntaxError" and "(script.py:1)" in run.error.message
+    assert run.error.error == "SyntaxError" and "(script.py:1)" in run.error.message
 
 
 def test_a_killed_program_is_told_as_killed(watcher: Watcher) -> None:

@@ -53,7 +53,7 @@ class Watcher:
         return self.ended()
 
     def ended(self) -> RunView:
-        assert self.session.wait_run(PATIENCE_S)
+        assert self.session.runs.wait(PATIENCE_S)
         run = self.session.store.run
         assert run is not None
         return run
@@ -68,7 +68,7 @@ class Watcher:
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < deadline
-            self.session.wait_run(0.02)
+            self.session.runs.wait(0.02)
 
 
 class NoMonitor:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import Note, OutOfMemory, Record, RunFailed, RunFinished, RunStarted, Sample
+from gpudash.telemetry.records import Note, Record, RunEnd, RunStarted, Sample
 from gpudash.units import GIB, MIB
 
 ORIGIN = "2025-03-04T12:05:06+00:00"
@@ -20,11 +20,15 @@ UUID = "GPU-1"
 def ending(status: str) -> Record:
     """The end of run 1 after 9 s."""
     if status == "failed":
-        return RunFailed(time_s=9.0, run_id=1, error="ValueError", message="no", remedy="", seconds=8.0, steps=3)
+        return RunEnd(
+            status="failed", time_s=9.0, run_id=1, error="ValueError", message="no", remedy="", seconds=8.0, steps=3
+        )
     if status == "out_of_memory":
-        return OutOfMemory(time_s=9.0, run_id=1, error="sim", message="full", remedy="", seconds=8.0, steps=3)
+        return RunEnd(
+            status="out_of_memory", time_s=9.0, run_id=1, error="sim", message="full", remedy="", seconds=8.0, steps=3
+        )
     assert status in ("finished", "cancelled")
-    return RunFinished(time_s=9.0, run_id=1, status=status, seconds=8.0, steps=3, result={})  # type: ignore[arg-type]
+    return RunEnd(time_s=9.0, run_id=1, status=status, seconds=8.0, steps=3, result={})  # type: ignore[arg-type]
 
 
 def record(

@@ -34,9 +34,8 @@ from gpudash.telemetry.records import (
     Event,
     Marker,
     Note,
-    OutOfMemory,
     Record,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     State,
@@ -70,8 +69,8 @@ RECORDS: Sequence[Record] = (
     Marker(time_s=0.8, label="nan"),
     Note(time_s=0.8, run_id=1, topic="t", text="\u2028", details={"values": [1, 2.5, None, "inf"]}),
     Warning(time_s=0.8, level="critical", device="host", text="full", ratio=0.97, actions=("stop",)),
-    OutOfMemory(time_s=0.9, run_id=1, error="cuda", message="m", remedy="r", seconds=0.4, steps=2),
-    RunFinished(time_s=1.0, run_id=2, status="finished", seconds=1.0, steps=0, result={"big": 2**70}),
+    RunEnd(status="out_of_memory", time_s=0.9, run_id=1, error="cuda", message="m", remedy="r", seconds=0.4, steps=2),
+    RunEnd(time_s=1.0, run_id=2, status="finished", seconds=1.0, steps=0, result={"big": 2**70}),
 )
 
 

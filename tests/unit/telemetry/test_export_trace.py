@@ -20,9 +20,8 @@ from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
     Note,
-    OutOfMemory,
     Record,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     SourceFailed,
@@ -60,7 +59,7 @@ RUN: Sequence[Record] = (
     Marker(time_s=2.9, label="made again"),
     Warning(time_s=3.0, level="warning", device="host", text="fills", ratio=0.85),
     SourceFailed(time_s=3.0, source="nvml", text="gone"),
-    RunFinished(time_s=3.0, run_id=5, status="finished", seconds=2.0, steps=2, result={}),
+    RunEnd(time_s=3.0, run_id=5, status="finished", seconds=2.0, steps=2, result={}),
     Marker(time_s=2.8, label="taken back", category="removed"),
     Marker(time_s=2.9, label="made again", category="removed"),
     Marker(time_s=2.9, label="made again"),
@@ -160,7 +159,9 @@ def test_a_run_that_never_ended_reaches_to_the_last_record(tmp_path: Path) -> No
 
 
 def test_an_out_of_memory_is_marked_in_its_run(tmp_path: Path) -> None:
-    ending = OutOfMemory(time_s=4.0, run_id=5, error="sim", message="full", remedy="less", seconds=3.0, steps=2)
+    ending = RunEnd(
+        status="out_of_memory", time_s=4.0, run_id=5, error="sim", message="full", remedy="less", seconds=3.0, steps=2
+    )
     trace = traced(tmp_path, [*RUN[:3], ending])
     validate(trace)
     assert [(entry["name"], entry["args"]["message"]) for entry in of(trace, "i")] == [("out of memory", "full")]

@@ -24,7 +24,7 @@ from gpudash.telemetry.recording.facts import (
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError
 from gpudash.telemetry.recording.retention import prune
-from gpudash.telemetry.records import REMOVED, Marker, Note, Record, RunFinished, RunStarted, Sample, StepFinished
+from gpudash.telemetry.records import REMOVED, Marker, Note, Record, RunEnd, RunStarted, Sample, StepFinished
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB, MIB
 from tests.unit.telemetry.recordings import ORIGIN, ORIGIN_S, begin, dated, record
@@ -69,7 +69,7 @@ def test_a_peak_is_that_of_the_runs_own_device_and_never_above_the_card(tmp_path
             recorder.add(Sample(time_s, "host", None, {"process_bytes": (8 + second) * GIB, "total_bytes": 24 * GIB}))
             recorder.add(Sample(time_s, "gpu", "SIM-0", {"used_bytes": (second + 2) * GIB, "total_bytes": 8 * GIB}))
         recorder.add(
-            RunFinished(time_s=10.0 * number + 9, run_id=number, status="finished", seconds=9.0, steps=1, result={})
+            RunEnd(time_s=10.0 * number + 9, run_id=number, status="finished", seconds=9.0, steps=1, result={})
         )
     recorder.commit()
     recorder.close()
@@ -80,7 +80,7 @@ def test_what_a_run_itself_held_at_most_is_told_beside_the_use_of_the_whole_gpu(
     recorder = Recorder(tmp_path / "a.gpudash", meta={})
     recorder.add(RunStarted(time_s=1.0, run_id=1, workload="training", device="cuda:0", spec={}))
     memory = {"peak_allocated_bytes": 45 * MIB, "peak_reserved_bytes": 60 * MIB, "peak_used_bytes": 700 * MIB}
-    recorder.add(RunFinished(time_s=6.0, run_id=1, status="finished", seconds=5.0, steps=4, result={"memory": memory}))
+    recorder.add(RunEnd(time_s=6.0, run_id=1, status="finished", seconds=5.0, steps=4, result={"memory": memory}))
     recorder.commit()
     recorder.close()
     run = only_run(recorder.path)
@@ -94,7 +94,7 @@ def test_the_loss_and_the_peaks_of_a_run_are_those_of_its_digest(tmp_path: Path)
     records: list[Record] = [
         RunStarted(time_s=1.0, run_id=7, workload="training", device="cpu", spec=spec),
         *(StepFinished(time_s=1.0 + n, run_id=7, step=n, steps=4, seconds=1.0, loss=1.0 / n) for n in range(1, 5)),
-        RunFinished(
+        RunEnd(
             time_s=6.0, run_id=7, status="finished", seconds=5.0, steps=4, result={"memory": {"peak_used_bytes": 7}}
         ),
     ]

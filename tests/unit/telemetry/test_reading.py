@@ -12,7 +12,7 @@ import pytest
 
 from gpudash.telemetry.recording.reading import is_locked, open_recording
 from gpudash.telemetry.recording.recorder import Recorder, RecordingError, log_files
-from gpudash.telemetry.records import Marker, Record, RunFinished, RunStarted, Sample, State, StepFinished, Warning
+from gpudash.telemetry.records import Marker, Record, RunEnd, RunStarted, Sample, State, StepFinished, Warning
 from gpudash.telemetry.store import Store
 
 RECORDS: list[Record] = [
@@ -23,7 +23,7 @@ RECORDS: list[Record] = [
     StepFinished(time_s=2.5, run_id=1, step=1, steps=2, seconds=1.0, loss=float("inf")),
     Sample(3.0, "allocator", "cuda:0", {"allocated_bytes": 1, "reserved_bytes": 2}),
     Warning(time_s=3.5, level="warning", device="host", text="full", ratio=0.9, actions=["stop"]),
-    RunFinished(time_s=4.0, run_id=1, status="finished", seconds=3.0, steps=2, result={"equal": True}),
+    RunEnd(time_s=4.0, run_id=1, status="finished", seconds=3.0, steps=2, result={"equal": True}),
     Marker(time_s=5.0, label="end"),
 ]
 

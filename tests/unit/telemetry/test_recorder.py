@@ -22,7 +22,7 @@ from gpudash.telemetry.recording import schema
 from gpudash.telemetry.recording.pages import Pages
 from gpudash.telemetry.recording.reading import Recording, open_recording
 from gpudash.telemetry.recording.recorder import COMMIT_ROWS, Recorder, RecordingError, being_written, log_files
-from gpudash.telemetry.records import Marker, OutOfMemory, RunFinished, RunStarted, Sample, State
+from gpudash.telemetry.records import Marker, RunEnd, RunStarted, Sample, State
 from gpudash.telemetry.store import Store
 
 GPU_COLUMNS = """used_bytes, free_bytes, total_bytes, driver_reserved_bytes, gpu_utilisation, memory_utilisation,
@@ -85,8 +85,10 @@ def test_a_gap_is_null_with_its_state_and_what_was_not_due_is_null_alone(recorde
 def test_runs_are_listed_with_their_end(recorder: Recorder, path: Path) -> None:
     for run_id in (1, 2, 3):
         recorder.add(RunStarted(time_s=run_id, run_id=run_id, workload="matmul", device="cpu", spec={"size": 4}))
-    recorder.add(RunFinished(time_s=5.0, run_id=1, status="finished", seconds=4, steps=1, result={}))
-    recorder.add(OutOfMemory(time_s=6.0, run_id=2, error="guard", message="", remedy="", seconds=4, steps=1))
+    recorder.add(RunEnd(time_s=5.0, run_id=1, status="finished", seconds=4, steps=1, result={}))
+    recorder.add(
+        RunEnd(status="out_of_memory", time_s=6.0, run_id=2, error="guard", message="", remedy="", seconds=4, steps=1)
+    )
     recorder.close("cancelled")
     assert rows(path, "SELECT id, workload, spec, status, began_s, ended_s FROM run") == [
         (1, "matmul", '{"size": 4}', "finished", 1.0, 5.0),

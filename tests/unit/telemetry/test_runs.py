@@ -17,10 +17,8 @@ from gpudash.telemetry.records import (
     Event,
     MemoryExplained,
     Note,
-    OutOfMemory,
     RemediesFound,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     StageFinished,
     StepFinished,
@@ -102,7 +100,7 @@ def test_the_summary_has_exactly_the_keys_of_the_contract() -> None:
 
 def test_a_capacity_that_nobody_reads_is_as_the_run_itself_tells_it() -> None:
     memory = {"peak_reserved_bytes": 700, "beside_bytes": 300, "capacity_bytes": 2000}
-    end = RunFinished(time_s=12, run_id=1, status="finished", seconds=2, steps=1, result={"memory": memory})
+    end = RunEnd(time_s=12, run_id=1, status="finished", seconds=2, steps=1, result={"memory": memory})
     assert view(end).summary()["memory"]["capacity_bytes"] == 2000
 
 
@@ -134,8 +132,8 @@ def test_a_finished_run_says_how_it_ended() -> None:
     assert run.ended_s == 12.5
 
 
-def finished(status: str) -> RunFinished:
-    return RunFinished(
+def finished(status: str) -> RunEnd:
+    return RunEnd(
         time_s=12.5,
         run_id=1,
         status=status,
@@ -150,8 +148,16 @@ def test_a_stopped_run_is_cancelled() -> None:
 
 
 def test_a_guarded_run_is_out_of_memory_with_kind_guard() -> None:
-    end = OutOfMemory(
-        time_s=12, run_id=1, error="guard", message="m", remedy="r", seconds=2, steps=1, requested_bytes=64
+    end = RunEnd(
+        status="out_of_memory",
+        time_s=12,
+        run_id=1,
+        error="guard",
+        message="m",
+        remedy="r",
+        seconds=2,
+        steps=1,
+        requested_bytes=64,
     )
     run = view(end)
     summary = run.summary()
@@ -161,8 +167,16 @@ def test_a_guarded_run_is_out_of_memory_with_kind_guard() -> None:
 
 
 def test_a_failed_run_keeps_its_traceback_out_of_the_json() -> None:
-    end = RunFailed(
-        time_s=12, run_id=1, error="ValueError", message="m", remedy="r", seconds=2, steps=1, details="Traceback"
+    end = RunEnd(
+        status="failed",
+        time_s=12,
+        run_id=1,
+        error="ValueError",
+        message="m",
+        remedy="r",
+        seconds=2,
+        steps=1,
+        details="Traceback",
     )
     run = view(end)
     assert run.summary()["error"] == {"kind": "ValueError", "message": "m", "remedy": "r"}
@@ -264,9 +278,17 @@ def test_a_watched_run_turns_to_the_device_it_turns_out_to_use() -> None:
     assert run.device == "cuda:1"
 
 
-def ran_out(explanation: Explanation | None) -> OutOfMemory:
-    return OutOfMemory(
-        time_s=1.0, run_id=1, error="sim", message="Full.", remedy="", seconds=1.0, steps=3, explanation=explanation
+def ran_out(explanation: Explanation | None) -> RunEnd:
+    return RunEnd(
+        status="out_of_memory",
+        time_s=1.0,
+        run_id=1,
+        error="sim",
+        message="Full.",
+        remedy="",
+        seconds=1.0,
+        steps=3,
+        explanation=explanation,
     )
 
 
@@ -284,7 +306,12 @@ def remedies(*found: Remedy) -> RemediesFound:
 def test_an_explanation_is_recorded_and_read_again() -> None:
     event = ran_out(EXPLAINED)
     again = event_from_json(event.to_json())
-    assert again == event and isinstance(again, OutOfMemory) and again.explanation == EXPLAINED
+    assert (
+        again == event
+        and isinstance(again, RunEnd)
+        and again.status == "out_of_memory"
+        and again.explanation == EXPLAINED
+    )
 
 
 def test_that_memory_ran_out_is_read_though_its_explanation_is_damaged() -> None:

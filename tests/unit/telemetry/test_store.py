@@ -14,8 +14,7 @@ from gpudash.telemetry.records import (
     EpochFinished,
     Marker,
     Note,
-    OutOfMemory,
-    RunFinished,
+    RunEnd,
     RunStarted,
     Sample,
     StageFinished,
@@ -50,8 +49,8 @@ def begin(t: float, run_id: int = 1, device: str = "cpu") -> RunStarted:
     return RunStarted(time_s=t, run_id=run_id, workload="training", device=device, spec={"steps": 3})
 
 
-def finish(t: float, run_id: int = 1) -> RunFinished:
-    return RunFinished(time_s=t, run_id=run_id, status="finished", seconds=t, steps=3, result={"ok": True})
+def finish(t: float, run_id: int = 1) -> RunEnd:
+    return RunEnd(time_s=t, run_id=run_id, status="finished", seconds=t, steps=3, result={"ok": True})
 
 
 def values(store: Store, table: str, metric: str, device: str | None = None) -> list[float]:
@@ -257,7 +256,9 @@ def test_warnings_and_runs_are_marked_in_the_plots(store: Store) -> None:
     store.apply(begin(0.0))
     store.apply(Warning(time_s=1.0, level="critical", device="host", text="full"))
     store.apply(Warning(time_s=1.0, level="note", device="host", text="told"))
-    store.apply(OutOfMemory(time_s=2, run_id=1, error="guard", message="", remedy="", seconds=2, steps=1))
+    store.apply(
+        RunEnd(status="out_of_memory", time_s=2, run_id=1, error="guard", message="", remedy="", seconds=2, steps=1)
+    )
     store.apply(Marker(time_s=3.0, label="mine"))
     assert [(marker.label, marker.category) for marker in store.markers] == [
         ("training on cpu", "run"),
@@ -269,7 +270,7 @@ def test_warnings_and_runs_are_marked_in_the_plots(store: Store) -> None:
 
 def test_a_program_and_a_stopped_run_are_marked_in_the_words_of_the_window(store: Store) -> None:
     store.apply(RunStarted(time_s=0.0, run_id=1, workload="watch", device="cpu", spec={}))
-    store.apply(RunFinished(time_s=1.0, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
+    store.apply(RunEnd(time_s=1.0, run_id=1, status="cancelled", seconds=1.0, steps=1, result={}))
     assert [marker.label for marker in store.markers] == ["program on cpu", "stopped"]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpudash.specs import Spec, build, workloads
-from gpudash.telemetry.records import Event, RunEnded
+from gpudash.telemetry.records import Event, RunEnd
 from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.context import Context, Requests
 from gpudash.workloads.running.run import RunRequest
@@ -53,7 +53,7 @@ class Bench:
         return self.end(self.begin(self.spec(workload, **values), device, **(request or {})))
 
     def end(self, run_id: int) -> Any:
-        return self.wait_for(lambda event: isinstance(event, RunEnded) and event.run_id == run_id)
+        return self.wait_for(lambda event: isinstance(event, RunEnd) and event.run_id == run_id)
 
     def wait_for(self, wanted: Callable[[Event], bool]) -> Any:
         """The first event that is wanted, waiting for it."""

@@ -11,7 +11,7 @@ from typing import Any
 from gpudash.simulator.device.simulated_gpu import CONTEXT_BYTES, SimulatedGpu
 from gpudash.specs import MatmulSpec, PressureSpec, Spec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import Event, MemoryExplained, OutOfMemory, StepFinished, Warning
+from gpudash.telemetry.records import Event, MemoryExplained, RunEnd, StepFinished, Warning
 from gpudash.units import GIB, MIB
 from gpudash.workloads import post_mortem
 from gpudash.workloads.running import run
@@ -37,7 +37,7 @@ def told(spec: Spec, card: SimulatedGpu, *, asks: bool = False, cap: MemoryCap |
     gc.collect()
     notes = [event for event in events if isinstance(event, MemoryExplained)]
     warnings = [event for event in events if isinstance(event, Warning)]
-    explanation = ending.explanation if isinstance(ending, OutOfMemory) else None
+    explanation = ending.explanation if isinstance(ending, RunEnd) and ending.status == "out_of_memory" else None
     return {
         "kind": ending.kind,
         "explanation": None if explanation is None else explanation.to_json(),

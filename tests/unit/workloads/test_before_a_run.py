@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpudash.specs import TrainingSpec
-from gpudash.telemetry.records import Note, RunFailed, StageFinished
+from gpudash.telemetry.records import Note, RunEnd, StageFinished
 from gpudash.workloads.running.installed import torch_report
 from gpudash.workloads.running.run import resolve
 from gpudash.workloads.running.run_errors import WorkloadError
@@ -45,7 +45,12 @@ def test_a_missing_torch_is_told_in_one_sentence_and_ends_the_run(
     note = bench.of(Note)[0]
     assert note.topic == "torch" and note.details["version"] is None
     assert "pip install torch" in note.details["problem"] and "\n" not in note.details["problem"]
-    assert isinstance(ending, RunFailed) and ending.error == "torch" and ending.remedy == "Run: pip install torch"
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "failed"
+        and ending.error == "torch"
+        and ending.remedy == "Run: pip install torch"
+    )
 
 
 def test_a_broken_torch_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_a_broken_torch_is_told_with_its_cause(monkeypatch: pytest.MonkeyPatch, 
 def test_what_the_device_cannot_do_ends_the_run_before_it_begins(bench: Bench) -> None:
     ending = bench.run("pipeline", pitfall="numpy")
 
-    assert isinstance(ending, RunFailed) and ending.error == "request"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "request"
     assert "needs a CUDA device or a simulated GPU, and cpu is neither" in ending.message and not bench.of(
         StageFinished
     )
@@ -72,7 +77,7 @@ def test_what_the_device_cannot_do_ends_the_run_before_it_begins(bench: Bench) -
 def test_a_cuda_device_that_torch_does_not_have_is_named(bench: Bench) -> None:
     ending = bench.run("pipeline", device="cuda:0")
 
-    assert isinstance(ending, RunFailed) and ending.error == "device"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "device"
     assert "torch has no cuda:0" in ending.message and "sees 0 CUDA devices" in ending.message
 
 

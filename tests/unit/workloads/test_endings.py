@@ -11,7 +11,7 @@ import torch
 from gpudash.memory.allocator.refusal import REFUSED, AllocationRefused
 from gpudash.memory.watching.levels import REMEDY
 from gpudash.specs import Spec
-from gpudash.telemetry.records import OutOfMemory, RunFailed, StageFinished
+from gpudash.telemetry.records import RunEnd, StageFinished
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.run_errors import Shortage, memory_ran_out, shortage_of
 from tests.unit.workloads.conftest import Bench, MakeSpec
@@ -26,7 +26,7 @@ def test_an_exception_becomes_a_failure_in_words_with_the_traceback_apart(bench:
 
     ending = bench.end(bench.begin(custom(fail)))
 
-    assert isinstance(ending, RunFailed) and ending.error == "KeyError"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "KeyError"
     assert "Traceback" not in ending.message and "custom" in ending.message and ending.remedy
     assert "Traceback" in ending.details and "KeyError: 'lost'" in ending.details
     assert ending.result["seen"] == 1
@@ -40,21 +40,21 @@ def test_not_even_an_exit_asked_for_by_a_workload_ends_the_worker(
     def leave(spec: Spec, context: Context) -> dict[str, Any]:
         raise error
 
-    assert isinstance(bench.end(bench.begin(custom(leave))), RunFailed)
+    assert bench.end(bench.begin(custom(leave))).kind == "RunFailed"
     assert bench.run("pipeline").status == "finished"
 
 
 def test_a_workload_that_returns_nothing_usable_fails_in_words(bench: Bench, custom: MakeSpec) -> None:
     ending = bench.end(bench.begin(custom(lambda spec, context: 7)))
 
-    assert isinstance(ending, RunFailed) and "TypeError" in ending.message
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and "TypeError" in ending.message
 
 
 def test_host_memory_that_is_not_to_be_had_is_out_of_memory(bench: Bench, custom: MakeSpec) -> None:
     size = 2**60
     ending = bench.end(bench.begin(custom(lambda spec, context: torch.empty(size, dtype=torch.uint8) and {})))
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "host"
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.error == "host"
     assert ending.requested_bytes == size
     assert "1048576.0 TiB" in ending.message and ending.remedy and "DefaultCPUAllocator" in ending.details
     assert bench.run("pipeline").status == "finished"
@@ -63,7 +63,12 @@ def test_host_memory_that_is_not_to_be_had_is_out_of_memory(bench: Bench, custom
 def test_a_memory_error_of_python_is_out_of_memory(bench: Bench, custom: MakeSpec) -> None:
     ending = bench.end(bench.begin(custom(lambda spec, context: {"never": bytearray(2**62)})))
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "host" and ending.requested_bytes is None
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "out_of_memory"
+        and ending.error == "host"
+        and ending.requested_bytes is None
+    )
 
 
 CUDA_WORDS = (
@@ -78,7 +83,7 @@ def test_cuda_out_of_memory_is_told_with_its_numbers(bench: Bench, custom: MakeS
 
     ending = bench.end(bench.begin(custom(fail)))
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "cuda"
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.error == "cuda"
     assert ending.requested_bytes == 20 * 2**30
     assert ending.message == ("The memory of cpu ran out: the last request was 20.0 GiB, 3.25 of 139.8 GiB were free.")
 
@@ -147,7 +152,7 @@ def test_the_guards_stop_ends_the_run_as_out_of_memory_with_its_sentence(bench: 
     bench.worker.stop()
     ending = bench.end(run)
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "guard"
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.error == "guard"
     assert ending.message == "Stopped by the guard: 3 of 3 GiB are in use." and ending.remedy == REMEDY
 
 
@@ -160,5 +165,10 @@ def test_a_refused_allocation_ends_the_run_as_out_of_memory_with_the_bytes_asked
 
     ending = bench.run("pressure", request={"refuse": refuse}, step="1MiB", cap="8MiB", rate=1000, hold=0)
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "guard" and ending.requested_bytes == 2**20
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "out_of_memory"
+        and ending.error == "guard"
+        and ending.requested_bytes == 2**20
+    )
     assert asked == [(2**20, "cpu")] * 3 and ending.result["allocations"] == 2

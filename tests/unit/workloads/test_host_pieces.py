@@ -16,15 +16,7 @@ from gpudash.memory.predicting.architecture import Architecture
 from gpudash.simulator.device.simulated_gpu import A100, CONTEXT_BYTES, SimulatedGpu
 from gpudash.specs import MatmulSpec, TrainingSpec
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import (
-    Note,
-    OutOfMemory,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StepFinished,
-    event_from_json,
-)
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, StepFinished, event_from_json
 from gpudash.units import GIB, MIB
 from gpudash.workloads.running.hosted.host_process import Outbox
 from gpudash.workloads.running.hosted.request import message_of, request_from
@@ -40,14 +32,14 @@ def end(code: int | None, *, full: bool = False) -> Any:
 
 def test_a_kill_while_the_kernel_counted_one_for_full_memory_is_an_out_of_memory_of_the_host() -> None:
     ending = end(-signal.SIGKILL, full=True)
-    assert isinstance(ending, OutOfMemory)
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory"
     assert (ending.error, ending.steps, ending.seconds, ending.details) == ("host", 7, 2.5, "at line 4")
     assert ending.message == ("This computer's memory ran out: the system killed the process of the run after 7 steps.")
 
 
 def test_a_kill_without_that_evidence_is_told_as_a_kill() -> None:
     ending = end(-signal.SIGKILL)
-    assert isinstance(ending, RunFailed) and ending.error == "killed"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "killed"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +59,7 @@ def test_other_deaths_are_told_for_what_they_are_also_when_memory_was_full(
     code: int | None, error: str, words: str
 ) -> None:
     ending = end(code, full=True)
-    assert isinstance(ending, RunFailed) and ending.error == error
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == error
     assert ending.message == f"The training workload ended after 7 steps: {words}"
 
 
@@ -130,7 +122,7 @@ def step(number: int) -> StepFinished:
     return StepFinished(time_s=float(number), run_id=1, step=number, steps=9, seconds=0.1)
 
 
-ENDING = RunFinished(time_s=9.0, run_id=1, status="finished", seconds=1.0, steps=9, result={})
+ENDING = RunEnd(time_s=9.0, run_id=1, status="finished", seconds=1.0, steps=9, result={})
 
 
 def test_events_and_messages_are_sent_in_the_order_they_were_put_and_the_ending_last() -> None:
@@ -158,11 +150,11 @@ def test_what_is_longer_than_a_message_is_left_out_and_said_so() -> None:
     outbox.put(RunStarted(time_s=0.0, run_id=1, workload="w", device="cpu", spec={"field": huge}))
     outbox.put(step(1))
     outbox.put(Note(time_s=2.0, run_id=1, topic="t", text=huge))
-    outbox.end(RunFinished(time_s=3.0, run_id=1, status="finished", seconds=1.0, steps=1, result={"v": huge}))
+    outbox.end(RunEnd(time_s=3.0, run_id=1, status="finished", seconds=1.0, steps=1, result={"v": huge}))
     started, first, note, ending = sent.events()
     assert (started.workload, started.spec, first.step) == ("w", {}, 1)
     assert note.text.startswith("The Note of this run is longer than what can be passed on")
-    assert isinstance(ending, RunFailed) and (ending.error, ending.steps) == ("result", 1)
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and (ending.error, ending.steps) == ("result", 1)
 
 
 def test_when_nothing_can_be_sent_any_more_it_says_so_once() -> None:

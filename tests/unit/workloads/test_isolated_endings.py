@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gpudash.specs import Spec
-from gpudash.telemetry.records import Note, OutOfMemory, RunFailed, RunFinished, RunStarted, StepFinished
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, StepFinished
 from gpudash.workloads.running.context import Context
 from gpudash.workloads.running.hosted.run import Host
 from tests.unit.workloads.conftest import Bench, MakeSpec
@@ -53,7 +53,7 @@ CRASHES: list[tuple[Way, str, str]] = [
 def test_whatever_ends_the_process_ends_the_run_in_a_sentence_and_the_next_one_works(bench: Bench) -> None:
     for way, error, words in CRASHES:
         ending = isolated(bench, way)
-        assert isinstance(ending, RunFailed), ending
+        assert isinstance(ending, RunEnd) and ending.status == "failed", ending
         assert (ending.error, ending.steps) == (error, 2)
         assert ending.message == f"The ending workload ended after 2 steps: {words}"
         assert ending.remedy and ending.result == {
@@ -64,7 +64,7 @@ def test_whatever_ends_the_process_ends_the_run_in_a_sentence_and_the_next_one_w
             assert "hosted_workloads.py" in ending.details
     assert len(bench.of(RunStarted)) == len(CRASHES)
     after = bench.end(bench.begin(bench.spec("pipeline"), isolate=True))
-    assert isinstance(after, RunFinished) and after.status == "finished"
+    assert isinstance(after, RunEnd) and after.status == "finished"
 
 
 def test_a_poisoned_context_ends_its_run_only_and_the_remedy_says_so(bench: Bench) -> None:
@@ -87,7 +87,7 @@ def test_a_run_that_hears_nothing_is_stopped_within_a_second_with_what_it_told(b
     bench.worker.stop()
     ending = bench.end(run)
     assert time.monotonic() - asked < HARD_STOP_S
-    assert isinstance(ending, RunFinished) and (ending.status, ending.steps) == ("cancelled", 2)
+    assert isinstance(ending, RunEnd) and (ending.status, ending.steps) == ("cancelled", 2)
     said = "Ended by SIGKILL, sent by gpudash as it had not stopped 0.6 s after it was asked to."
     assert ending.result["stop"]["text"] == said
 
@@ -97,7 +97,7 @@ def test_a_guard_that_stops_a_deaf_run_ends_it_as_out_of_memory(bench: Bench) ->
     until_second_step(bench, run)
     bench.worker.stop(because="Stopped by the guard: 2 GiB are in use.")
     ending = bench.end(run)
-    assert isinstance(ending, OutOfMemory)
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory"
     assert (ending.error, ending.message, ending.steps) == ("guard", "Stopped by the guard: 2 GiB are in use.", 2)
 
 
@@ -122,7 +122,7 @@ def test_stopping_before_the_process_is_ready_does_not_wait_for_it(bench: Bench)
     run = bench.begin(EndingSpec(way="deaf"), isolate=True)
     bench.worker.stop()
     ending = bench.end(run)
-    assert isinstance(ending, RunFinished) and (ending.status, ending.steps) == ("cancelled", 0)
+    assert isinstance(ending, RunEnd) and (ending.status, ending.steps) == ("cancelled", 0)
     assert [event.run_id for event in bench.of(RunStarted)] == [run]
 
 

@@ -18,9 +18,7 @@ from gpudash.telemetry.records import (
     Event,
     MemoryExplained,
     Note,
-    OutOfMemory,
-    RunEnded,
-    RunFinished,
+    RunEnd,
     RunStarted,
     StageFinished,
     StepFinished,
@@ -108,7 +106,7 @@ def test_the_records_are_the_same_but_for_their_times(shared: Bench, run: tuple[
     started, began = apart[0], here[0]
     assert isinstance(started, RunStarted) and isinstance(began, RunStarted)
     assert (started.spec, started.device, started.simulated) == (began.spec, began.device, began.simulated)
-    assert [type(event) for event in apart if isinstance(event, RunEnded)] == [type(apart[-1])] == [type(here[-1])]
+    assert [type(event) for event in apart if isinstance(event, RunEnd)] == [type(apart[-1])] == [type(here[-1])]
     assert untimed(apart[-1].result) == untimed(here[-1].result)  # type: ignore[attr-defined]
     times = [event.time_s for event in apart if not isinstance(event, StageFinished | Transfer | StepFinished)]
     assert times == sorted(times) and times[-1] <= time.monotonic()
@@ -147,7 +145,7 @@ def test_an_out_of_memory_is_explained_and_everything_is_given_back(probed: tupl
     request = {"isolate": True, "cards": (card,), "on_cards": told.on_cards, "on_host": told.hosts.append}
     ending = bench.run("pressure", device="sim:0", request=request, step="128MiB", rate=50, until="oom")
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "sim"
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.error == "sim"
     assert ending.explanation is not None and ending.explanation.verdict
     assert ending.explanation.parts and ending.explanation.owners[0].line
     assert "pressure" in (ending.explanation.owners[0].file or "")
@@ -191,7 +189,7 @@ def test_a_run_that_goes_on_is_explained_when_asked(probed: tuple[Bench, dict[st
 def test_a_cap_holds_there_too(shared: Bench) -> None:
     request = {"isolate": True, "cards": (SimulatedGpu(0, GIB),), "memory_cap": MemoryCap(size=256 * MIB)}
     ending = shared.run("pressure", device="sim:0", request=request, step="64MiB", rate=100, until="oom")
-    assert isinstance(ending, OutOfMemory) and "memory cap of 256 MiB" in ending.message
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and "memory cap of 256 MiB" in ending.message
     assert ending.result["memory"]["peak_reserved_bytes"] <= 256 * MIB
 
 
@@ -211,7 +209,7 @@ def test_a_run_is_granted_refused_and_told_as_in_the_workers_thread(shared: Benc
     }
     cards = (SimulatedGpu(0, GIB, others={4711: 5 * MIB}),)
     granted = shared.end(shared.begin(AskingSpec(), "sim:0", isolate=True, cards=cards, **request))
-    assert isinstance(granted, RunFinished) and granted.result["granted"]
+    assert isinstance(granted, RunEnd) and not granted.ended_badly and granted.result["granted"]
     assert granted.result["level"] == [1, 2, 3]
     assert (granted.result["warn_ratio"], granted.result["link"]) == (0.5, 7e9)
     assert granted.result["energy"] == [[1.5, 20.0], "cuda:0 has no energy counter"]
@@ -219,7 +217,7 @@ def test_a_run_is_granted_refused_and_told_as_in_the_workers_thread(shared: Benc
     assert asked == [(1000, "sim:0", 5 * MIB), (1001, "cpu", None)]
 
     refused = shared.end(shared.begin(AskingSpec(size=2000), "cpu", isolate=True, **request))
-    assert isinstance(refused, OutOfMemory)
+    assert isinstance(refused, RunEnd) and refused.status == "out_of_memory"
     assert (refused.error, refused.requested_bytes) == ("guard", 2001)
     assert refused.message == "Stopped by the guard: 3 GiB are in use."
 

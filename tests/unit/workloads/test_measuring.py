@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpudash.specs import MatmulSpec, PipelineSpec, PressureSpec, Spec, TransferSpec, build, workloads
 from gpudash.specs import matmul as matmul_spec
-from gpudash.telemetry.records import Note, RunFailed, StageFinished, StepFinished, Transfer
+from gpudash.telemetry.records import Note, RunEnd, StageFinished, StepFinished, Transfer
 from gpudash.units import GIB, MIB
 from gpudash.workloads.program_code import code
 from gpudash.workloads.programs import matmul, pressure, transfer
@@ -175,7 +175,12 @@ def test_a_ramp_reaches_its_cap_and_gives_everything_back(context: Context, told
 def test_a_ramp_without_cap_and_reading_says_to_name_one(bench: Bench) -> None:
     ending = bench.run("pressure")
 
-    assert isinstance(ending, RunFailed) and ending.error == "no_reading" and "--cap" in ending.remedy
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "failed"
+        and ending.error == "no_reading"
+        and "--cap" in ending.remedy
+    )
 
 
 def test_a_ramp_above_its_level_already_allocates_nothing(told: Reported) -> None:

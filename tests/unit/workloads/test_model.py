@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudash.specs import ModelSpec
-from gpudash.telemetry.records import RunFailed, StepFinished
+from gpudash.telemetry.records import RunEnd, StepFinished
 from gpudash.workloads.program_code import code
 from tests.unit.simulator.models.small_models import CONFIGS, written
 from tests.unit.workloads.conftest import Bench
@@ -25,7 +25,12 @@ def test_a_model_takes_its_steps_on_the_cpu(bench: Bench, tmp_path: Path) -> Non
 def test_a_model_that_cannot_be_built_ends_the_run_in_a_sentence(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["llama"], "model_type": "no_such_kind"}))
     ended = bench.run("model", path=str(tmp_path))
-    assert isinstance(ended, RunFailed) and "does not know" in ended.message and "Update transformers" in ended.remedy
+    assert (
+        isinstance(ended, RunEnd)
+        and ended.status == "failed"
+        and "does not know" in ended.message
+        and "Update transformers" in ended.remedy
+    )
 
 
 @pytest.mark.parametrize(

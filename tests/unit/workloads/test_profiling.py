@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
-from gpudash.telemetry.records import Note, RunFinished, StepFinished, Topic
+from gpudash.telemetry.records import Note, RunEnd, StepFinished, Topic
 from gpudash.units import MIB
 from gpudash.workloads import profiling
 from gpudash.workloads.profiling import MOST_ROWS, CallFrames, Frame, ProfileRequest, operators, stack_lines, timeline
@@ -35,7 +35,7 @@ def told(bench: Bench) -> Note:
 def profiled(bench: Bench, wish: ProfileRequest, workload: str = "training", **more: Any) -> Note:
     values = more.pop("values", TRAINING)
     ending = bench.run(workload, request={"profile": wish, **more.pop("request", {})}, **more, **values)
-    assert isinstance(ending, RunFinished), ending
+    assert isinstance(ending, RunEnd) and not ending.ended_badly, ending
     return told(bench)
 
 

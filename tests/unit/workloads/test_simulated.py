@@ -12,7 +12,7 @@ import torch
 
 from gpudash.simulator.device.simulated_gpu import SimulatedGpu
 from gpudash.specs.memory_cap import MemoryCap
-from gpudash.telemetry.records import RunFailed, RunStarted
+from gpudash.telemetry.records import RunEnd, RunStarted
 from gpudash.units import GIB, MIB
 from gpudash.workloads.running import sim_backend as simulated
 from gpudash.workloads.running.accelerators import capped
@@ -68,7 +68,7 @@ def test_the_refusal_ends_a_run_in_words(bench: Bench, monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr("gpudash.workloads.running.run.release", lambda *, context=False: (None, None))
     ending = bench.run("pipeline", device="sim:0", request={"cards": (SimulatedGpu(0, GIB),)})
-    assert isinstance(ending, RunFailed) and ending.error == "device"
+    assert isinstance(ending, RunEnd) and ending.status == "failed" and ending.error == "device"
     assert ending.message.startswith("This process has run on a CUDA device")
     (began,) = bench.of(RunStarted)
     assert began.simulated is True

@@ -12,7 +12,7 @@ from torch.nn import functional
 from gpudash.specs import TrainingSpec, build
 from gpudash.telemetry.records import EpochFinished, Note, StageFinished, StepFinished, Topic, Transfer
 from gpudash.workloads.programs.batches import batches_per_epoch, classes, data, epoch_order, placed
-from gpudash.workloads.programs.epochs import Epoch, observation
+from gpudash.workloads.programs.epochs import observation
 from gpudash.workloads.programs.text import corpus
 from gpudash.workloads.programs.training import audit, make_interruptible, model_of, move, run
 from gpudash.workloads.programs.training_step import Mlp, Transformer
@@ -395,14 +395,14 @@ def test_epochs_together_have_exactly_the_steps_asked_for(steps: int, epochs: in
 def test_an_epoch_is_observed_against_the_one_before(
     device: str, loss: float, seconds: float, lost: int, words: str
 ) -> None:
-    before = Epoch(1, "cpu", 2.0, 0.1, 1.0, "")
+    before = EpochFinished(time_s=0, epoch=1, device="cpu", loss=2.0, accuracy=0.1, seconds=1.0, observation="")
 
     assert observation(before, device, loss, seconds, lost) == words
     assert observation(None, "cpu", 1.0, 1.0, 0) == "first epoch, with the warm-up"
 
 
 def test_no_speed_of_a_simulated_gpu_is_told_of_an_epoch() -> None:
-    before = Epoch(1, "sim:0", 2.0, 0.1, 1.0, "")
+    before = EpochFinished(time_s=0, epoch=1, device="sim:0", loss=2.0, accuracy=0.1, seconds=1.0, observation="")
     assert observation(before, "sim:0", 1.0, 9.0, 0) == "loss fell by 50 %"
     back = observation(before, "cpu", 1.0, 0.1, 0)
     assert back == "moved from sim:0 (SIMULATED) to cpu, where times are the CPU's"

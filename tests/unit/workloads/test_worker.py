@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpudash.specs import Spec
-from gpudash.telemetry.records import Note, RunFinished, RunStarted
+from gpudash.telemetry.records import Note, RunEnd, RunStarted
 from gpudash.workloads.running.context import Context
 from tests.unit.workloads.conftest import Bench, MakeSpec
 
@@ -38,7 +38,7 @@ def test_the_worker_is_free_when_it_tells_the_end() -> None:
 
     def emit(event: Any) -> None:
         take(event)
-        if isinstance(event, RunFinished):
+        if isinstance(event, RunEnd) and not event.ended_badly:
             free.append(not bench.worker.busy)
             told.set()
 
@@ -71,7 +71,7 @@ def test_stop_ends_a_waiting_run_at_once_as_cancelled_with_what_it_kept(bench: B
     bench.worker.stop()
     ending = bench.end(run)
 
-    assert isinstance(ending, RunFinished) and ending.status == "cancelled" and ending.result["so_far"] == 3
+    assert isinstance(ending, RunEnd) and ending.status == "cancelled" and ending.result["so_far"] == 3
 
 
 POISONED = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported elsewhere"
@@ -140,7 +140,7 @@ def test_closing_during_a_run_cancels_it_and_joins_the_thread(custom: MakeSpec) 
     assert waiting.wait(30)
 
     assert bench.worker.close(10)
-    assert bench.of(RunFinished)[0].status == "cancelled"
+    assert bench.of(RunEnd)[0].status == "cancelled"
     with pytest.raises(RuntimeError, match="closed"):
         bench.begin(custom(wait))
 

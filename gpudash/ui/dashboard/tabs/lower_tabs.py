@@ -36,9 +36,7 @@ from gpudash.telemetry.records import (
     Event,
     Marker,
     Note,
-    OutOfMemory,
-    RunFailed,
-    RunFinished,
+    RunEnd,
     RunStarted,
     SourceFailed,
     SourceRecovered,
@@ -478,13 +476,13 @@ def _describe(event: Event) -> tuple[str, str] | None:
     match event:
         case RunStarted():
             return "run", f"{event.workload} started on {shown_name(event.device)}"
-        case RunFinished():
+        case RunEnd(status="failed" | "out_of_memory"):
+            return "run", f"{event.message} {event.remedy}".strip()
+        case RunEnd():
             ending = "stopped"
             if event.status == "finished":
                 ending = "finished"
             return "run", f"{ending} after {event.steps} steps, {format_duration(event.seconds)}"
-        case RunFailed() | OutOfMemory():
-            return "run", f"{event.message} {event.remedy}".strip()
         case Warning():
             return {"passed": "passed", "note": "note"}.get(event.level, f"{event.level}"), event.text
         case Marker():

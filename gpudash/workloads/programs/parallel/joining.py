@@ -21,9 +21,8 @@ from gpudash.telemetry.records import (
     EpochFinished,
     Event,
     Note,
-    OutOfMemory,
     Record,
-    RunFailed,
+    RunEnd,
     StepFinished,
     Topic,
     event_from_json,
@@ -126,9 +125,11 @@ class Joining:
         """Tell a fact in words, with its figures."""
         self._emit(Note(time_s=self._clock(), run_id=self._run_id, topic=topic, text=text, details=details))
 
-    def epoch(self, epoch: int, **facts: Any) -> None:
+    def epoch(self, epoch: int, **facts: Any) -> EpochFinished:
         """Tell that an epoch is over."""
-        self._emit(EpochFinished(time_s=self._clock(), run_id=self._run_id, epoch=epoch, **facts))
+        ended = EpochFinished(time_s=self._clock(), run_id=self._run_id, epoch=epoch, **facts)
+        self._emit(ended)
+        return ended
 
     def note_findings(self, *, at_end: bool = False) -> None:
         """Name a straggler or the rank that holds more than the others, when there is one that was not named yet."""
@@ -479,17 +480,14 @@ def cause_of(ended: Ended, standings: Sequence[Standing], *, memory_was_full: bo
 
 def ending_of_cause(cause: Cause, progress: Progress) -> Event:
     """The event that tells ``cause``."""
-    if cause.full is not None:
-        return OutOfMemory(
-            error=cause.full,
-            message=cause.message,
-            remedy=cause.remedy,
-            requested_bytes=cause.requested_bytes,
-            details=cause.details,
-            **progress.fields(),
-        )
-    return RunFailed(
-        error=cause.error, message=cause.message, remedy=cause.remedy, details=cause.details, **progress.fields()
+    return RunEnd(
+        status="failed" if cause.full is None else "out_of_memory",
+        error=cause.full or cause.error,
+        message=cause.message,
+        remedy=cause.remedy,
+        requested_bytes=cause.requested_bytes,
+        details=cause.details,
+        **progress.fields(),
     )
 
 

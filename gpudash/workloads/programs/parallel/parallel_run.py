@@ -22,7 +22,7 @@ from gpudash.devices.names import kind_of
 from gpudash.specs import TrainingSpec
 from gpudash.system.files import PrivateFolder, runtime_folder
 from gpudash.system.foreign_files import open_regular
-from gpudash.telemetry.records import Event, RunFinished, Topic
+from gpudash.telemetry.records import Event, RunEnd, Topic
 from gpudash.workloads.programs.parallel.job import LOGS, PRINTED, SOCKET, Job
 from gpudash.workloads.programs.parallel.joining import (
     Cause,
@@ -258,7 +258,7 @@ class ParallelRun(RequestedRun):
             return self._stopped(self._progress())
         torchrun.wait(LEAVING_S)
         self._joining.note_findings(at_end=True)
-        return RunFinished(status="finished", **self._progress().fields())
+        return RunEnd(status="finished", **self._progress().fields())
 
     def _stop_is_overdue(self, torchrun: _Torchrun) -> bool:
         """Whether the ranks, once told to stop, have had their time, or have not come so far that they could heed."""

@@ -21,7 +21,7 @@ from gpudash.agent.wire import PROTOCOL, Decoder, Message, WireError, encode
 from gpudash.system.folders import log_file
 from gpudash.system.log import log_uncaught, start_log
 from gpudash.system.processes import die_with
-from gpudash.telemetry.records import Event, Note, RunEnded, RunFailed, RunStarted, Topic
+from gpudash.telemetry.records import Event, Note, RunEnd, RunStarted, Topic
 from gpudash.workloads.profiling import ProfileRequest
 from gpudash.workloads.running.context import Requests
 from gpudash.workloads.running.hosted.request import request_from
@@ -120,7 +120,7 @@ class _Host:
         ending = Run(request, self._requests, self._emit, clock, self._probed).perform(self._problem)
         for readings in self._readings:
             readings.stop()
-        if isinstance(ending, RunFailed) and ending.error == "cuda_error":
+        if isinstance(ending, RunEnd) and ending.error == "cuda_error":
             ending = replace(ending, remedy=POISONED_REMEDY)
         self._outbox.end(ending)
 
@@ -137,7 +137,8 @@ class _Host:
             )
         )
         self._outbox.end(
-            RunFailed(
+            RunEnd(
+                status="failed",
                 time_s=now_s,
                 run_id=run_id,
                 error=error.kind,
@@ -328,13 +329,13 @@ def _frames(batch: list[Event | Message]) -> list[bytes]:
     frames: list[bytes] = []
     events: list[Event] = []
     for what in batch:
-        if isinstance(what, Event) and not isinstance(what, RunEnded):
+        if isinstance(what, Event) and not isinstance(what, RunEnd):
             events.append(what)
             if len(events) < PATCH:
                 continue
         frames += _event_frames(events)
         events = []
-        if isinstance(what, RunEnded):
+        if isinstance(what, RunEnd):
             frames.append(_ending_frame(what))
         elif not isinstance(what, Event):
             frames.append(encode(what))
@@ -356,7 +357,8 @@ def _ending_frame(ending: Event) -> bytes:
     try:
         return encode({"type": "ending", "event": ending.to_json()})
     except WireError:
-        cut = RunFailed(
+        cut = RunEnd(
+            status="failed",
             time_s=ending.time_s,
             run_id=ending.run_id,
             error="result",

@@ -22,7 +22,7 @@ from gpudash.telemetry.pushed import PushedReading
 from gpudash.telemetry.records import (
     Event,
     Note,
-    RunFailed,
+    RunEnd,
     RunStarted,
     StepFinished,
     Topic,
@@ -189,7 +189,7 @@ class HostedRun(RequestedRun):
         message = (
             "The run's own process was not ready within two minutes, which is how long importing PyTorch may take."
         )
-        return RunFailed(error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
+        return RunEnd(status="failed", error="host", message=message, remedy=START_REMEDY, **self._progress().fields())
 
     def _progress(self) -> Progress:
         """How far the run has come by what its process told; it has begun before it ends, whoever tells that."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from gpudash.devices.names import Device
 from gpudash.specs import Spec
 from gpudash.specs.memory_cap import MemoryCap
 from gpudash.telemetry.explanation import Evidence, Explanation, Remedy, Where
-from gpudash.telemetry.records import Event, OutOfMemory, RunFailed, RunFinished, RunStarted
+from gpudash.telemetry.records import Event, RunEnd, RunStarted
 from gpudash.telemetry.store import Store
 from gpudash.units import GIB
 
@@ -46,6 +46,10 @@ class FakePlaying:
         self._devices = list(devices) or [CPU, SIM]
         self._now_s = 0.0
 
+    @property
+    def runs(self) -> Self:
+        return self
+
     def devices(self) -> list[Device]:
         return self._devices
 
@@ -81,18 +85,26 @@ class FakePlaying:
 
     def finish(self, status: Any = "finished", **result: Any) -> None:
         """The run that is on ends."""
-        self._end(RunFinished(time_s=self._now_s, run_id=self._id, status=status, seconds=1.0, steps=3, result=result))
+        self._end(RunEnd(time_s=self._now_s, run_id=self._id, status=status, seconds=1.0, steps=3, result=result))
 
     def fail(self, message: str = "It broke.") -> None:
         """The run that is on fails."""
-        failed = RunFailed(
-            time_s=self._now_s, run_id=self._id, error="E", message=message, remedy="Mend it.", seconds=1.0, steps=3
+        failed = RunEnd(
+            status="failed",
+            time_s=self._now_s,
+            run_id=self._id,
+            error="E",
+            message=message,
+            remedy="Mend it.",
+            seconds=1.0,
+            steps=3,
         )
         self._end(failed)
 
     def run_out(self, *remedies: Remedy) -> None:
         """The run that is on runs out of memory, with these remedies."""
-        ended = OutOfMemory(
+        ended = RunEnd(
+            status="out_of_memory",
             time_s=self._now_s,
             run_id=self._id,
             error="sim",

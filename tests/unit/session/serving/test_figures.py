@@ -10,15 +10,7 @@ from gpudash.memory.predicting.estimate import Estimate
 from gpudash.session.serving.catalogue import CATALOGUE, READINGS
 from gpudash.session.serving.figures import FRESH_S, PROCESSES
 from gpudash.telemetry.metrics import METRICS
-from gpudash.telemetry.records import (
-    Note,
-    OutOfMemory,
-    RunStarted,
-    Sample,
-    State,
-    StepFinished,
-    Warning,
-)
+from gpudash.telemetry.records import Note, RunEnd, RunStarted, Sample, State, StepFinished, Warning
 from tests.unit.session.serving.fake_session import GIB, GPU, SIM, FakeSession, Gathered, forecast
 
 ON_GPU = ("GPU-0", "0")
@@ -176,7 +168,9 @@ def test_an_ended_run_keeps_its_outcome_and_loses_what_only_a_running_one_has(
     started(fake)
     fake.read("allocator", "cuda:0", allocated_bytes=5, reserved_bytes=8)
     stepped(fake, 3)
-    ending = OutOfMemory(time_s=fake.now_s, run_id=4, error="cuda", message="", remedy="", seconds=9.0, steps=3)
+    ending = RunEnd(
+        status="out_of_memory", time_s=fake.now_s, run_id=4, error="cuda", message="", remedy="", seconds=9.0, steps=3
+    )
     fake.apply(ending)
     assert [labels[-1] for labels, value in gathered.rows("gpudash_run_status") if value] == ["out_of_memory"]
     assert gathered.rows("gpudash_run_duration_seconds") == [(RUN, 9.0)]

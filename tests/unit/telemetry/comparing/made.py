@@ -11,16 +11,7 @@ import numpy as np
 
 from gpudash.telemetry.comparing import ComparedRun, Curve, RunMark, StepColumns
 from gpudash.telemetry.recording.recorder import Recorder
-from gpudash.telemetry.records import (
-    Event,
-    Marker,
-    OutOfMemory,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StageFinished,
-    StepFinished,
-)
+from gpudash.telemetry.records import Event, Marker, RunEnd, RunStarted, StageFinished, StepFinished
 from gpudash.telemetry.runs import RunView
 from gpudash.units import MIB
 
@@ -107,10 +98,10 @@ class Made:
             "result": {"memory": memory, **self.result},
         }
         if self.ending == "failed":
-            return [RunFailed(error="nan", message="The loss is NaN.", remedy="", **told)]
+            return [RunEnd(status="failed", error="nan", message="The loss is NaN.", remedy="", **told)]
         if self.ending == "out_of_memory":
-            return [OutOfMemory(error="cuda", message="Full.", remedy="", **told)]
-        return [RunFinished(status=self.ending, **told)]
+            return [RunEnd(status="out_of_memory", error="cuda", message="Full.", remedy="", **told)]
+        return [RunEnd(status=self.ending, **told)]
 
     def run(self, label: str = "a", **known: Any) -> ComparedRun:
         """The run as it is compared, without a file."""

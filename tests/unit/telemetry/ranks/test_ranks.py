@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpudash.telemetry.ranks import JoinedStep, RankMemory, Ranks, RankStep
 from gpudash.telemetry.ranks.ranks import MEAN, MOST_PENDING, PARTS, RankShares
-from gpudash.telemetry.records import RunFinished, RunStarted, Sample
+from gpudash.telemetry.records import RunEnd, RunStarted, Sample
 from gpudash.telemetry.store import Store
 
 MIB = 2**20
@@ -220,8 +220,8 @@ def started(time_s: float = 0.0) -> RunStarted:
     return RunStarted(time_s=time_s, run_id=1, workload="training", device="cpu", spec={})
 
 
-def ended(time_s: float = 9.0) -> RunFinished:
-    return RunFinished(time_s=time_s, run_id=1, status="finished", seconds=1.0, steps=1, result={})
+def ended(time_s: float = 9.0) -> RunEnd:
+    return RunEnd(time_s=time_s, run_id=1, status="finished", seconds=1.0, steps=1, result={})
 
 
 def values(store: Store, device: str, part: str = "compute") -> list[float]:

@@ -10,16 +10,7 @@ import pytest
 from gpudash.devices.names import Device
 from gpudash.specs import TrainingSpec, build
 from gpudash.system.processes import TORCH_IMPORT_S
-from gpudash.telemetry.records import (
-    EpochFinished,
-    Note,
-    OutOfMemory,
-    Record,
-    RunFailed,
-    Sample,
-    StageFinished,
-    StepFinished,
-)
+from gpudash.telemetry.records import EpochFinished, Note, Record, RunEnd, Sample, StageFinished, StepFinished
 from gpudash.units import GIB
 from gpudash.workloads.programs.parallel.joining import (
     COLLECTIVE,
@@ -325,7 +316,12 @@ def test_a_rank_that_the_system_killed_for_memory_is_an_out_of_memory() -> None:
     cause = cause_of(Ended(failed_ranks={1: -9}, gone=[1]), ranks(), memory_was_full=True, printed="")
     ending = ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {}))
 
-    assert isinstance(ending, OutOfMemory) and ending.error == "host" and "killed rank 1" in ending.message
+    assert (
+        isinstance(ending, RunEnd)
+        and ending.status == "out_of_memory"
+        and ending.error == "host"
+        and "killed rank 1" in ending.message
+    )
 
 
 def test_who_held_the_others_up_is_named_before_its_process_that_was_ended_for_it() -> None:
@@ -335,7 +331,7 @@ def test_who_held_the_others_up_is_named_before_its_process_that_was_ended_for_i
     cause = cause_of(ended, ranks(), memory_was_full=False, printed="")
 
     assert (cause.rank, cause.error, cause.message) == (1, "hang", "Rank 1 stands.")
-    assert isinstance(ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {})), RunFailed)
+    assert ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {})).kind == "RunFailed"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +355,7 @@ def test_an_out_of_memory_names_the_rank_the_request_and_why_it() -> None:
     )
     ending = ending_of_cause(cause, Progress(1.0, 1, 1.0, 4, {}))
 
-    assert isinstance(ending, OutOfMemory) and ending.requested_bytes == 2 * GIB
+    assert isinstance(ending, RunEnd) and ending.status == "out_of_memory" and ending.requested_bytes == 2 * GIB
     assert "Rank 1 (cuda:1, pid 101) ran out of the memory of cuda:1 in step 5" in ending.message
     assert "the smallest: 16.0 GiB, the others' have 24.0 GiB or more" in ending.message
 
